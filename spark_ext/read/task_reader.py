@@ -23,6 +23,7 @@ from txnlog.data import segment_file
 from txnlog.data.segment_rows import (
     PlannedSegment,
     PlannedSlice,
+    check_partitions,
     file_schema,
     metadata_column,
     naming_segment,
@@ -122,7 +123,7 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
         # Nothing but metadata is wanted: some column has to show that the file is whole.
         columns = [schema.names[0]]
     try:
-        return segment_file.decode_from(
+        table = segment_file.decode_from(
             _File(store, segment.key),
             segment.checksum,
             size_bytes=segment.size_bytes,
@@ -137,6 +138,8 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
             advice="a vacuum may have taken it since the query was planned: make the DataFrame again, at a version "
             "that can be read; if it is still missing, restore the object from a copy",
         ) from None
+    check_partitions(segment, table)
+    return table
 
 
 def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -50,7 +50,8 @@ class PlannedSegment:
     ``txn`` is None where the file stores it (``_txn``); ``version`` and ``timestamp_ms`` are None where rows are not
     visible, or where the file stores them (``compacted``: a merged file whose rows are visible). ``file_rows`` is what
     the file must hold; ``slices`` what is wanted of it.
-    ``stores_partition`` tells that the file has the column ``_partition``.
+    ``stores_partition`` tells that the file has the column ``_partition``, ``partitions`` what that must hold: of each
+    of the file's slices, in their order, partition and rows.
     """
 
     number: int
@@ -65,6 +66,7 @@ class PlannedSegment:
     timestamp_ms: int | None
     compacted: bool
     stores_partition: bool
+    partitions: tuple[tuple[int, int], ...] = ()
 
     @property
     def stores_txn(self) -> bool:
@@ -101,18 +103,17 @@ def file_schema(schema: pa.Schema, segment: PlannedSegment) -> pa.Schema:
 
 
 def slices_of(segment: PlannedSegment, table: pa.Table) -> Iterator[tuple[PlannedSlice, pa.Table]]:
-    """The wanted slices of a decoded file. Raises CorruptionError where file and log differ about the partitions."""
+    """The wanted slices of a decoded file."""
     for item in segment.slices:
-        rows = table.slice(item.first_row, item.rows)
-        if segment.stores_partition:
-            _check_partition(segment, item, rows)
-        yield item, rows
+        yield item, table.slice(item.first_row, item.rows)
 
 
-def _check_partition(segment: PlannedSegment, item: PlannedSlice, rows: pa.Table) -> None:
-    """What the file says of its partitions must be what the log says: the two are checked against each other."""
-    stored = rows.column("_partition")
-    if any((np.asarray(chunk) != item.partition).any() for chunk in stored.chunks):
+def check_partitions(segment: PlannedSegment, table: pa.Table) -> None:
+    """Raise CorruptionError where a decoded file says other partitions of its rows than the log, wanted or not."""
+    if not segment.stores_partition:
+        return
+    said = np.repeat(*np.array(segment.partitions, np.int64).T)
+    if not np.array_equal(table.column("_partition").to_numpy(), said):
         raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
 
 
@@ -223,6 +224,7 @@ __all__ = [
     "STATE_FIELD",
     "PlannedSegment",
     "PlannedSlice",
+    "check_partitions",
     "damage_in_scan",
     "damaged_segment",
     "file_schema",
