@@ -120,6 +120,7 @@ def read(path, state, topic, schema, segment, seen):
     for name in stored:
         found = [array for known, array in zip(names, arrays) if known == name]
         refuse(len(found) != 1 or found[0].null_count, f"{name} in the file (section 9)")
+        refuse(found[0].type != STORED[EXTRA[name]][-1], f"type of {name}")
         meta[name] = values(found[0], EXTRA[name])
     refuse(meta["_partition"] != partitions or min(meta["_txn"]) < 0, "_partition or _txn (P-107)")
     meta["_txn_id"], meta["_txn_state"] = [state.txn_id(number) for number in meta.pop("_txn")], [seen] * len(rows)

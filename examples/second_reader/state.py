@@ -1,7 +1,7 @@
 """The state of a namespace: what its entries give, applied in order (PROTOCOL.md, sections 5 to 8).
 
-Refusals that change no row are left out (step 9 of the document's "To read rows"): conflicts of acknowledgements
-and seeks, sequences, application versions, streams, timeouts and limits.
+Refusals that change no row are left out (step 9 of the document's "To read rows"): sequences, application versions,
+batches of streams, timeouts and limits.
 """
 
 import hashlib
@@ -223,7 +223,7 @@ class State:
         refuse((line.producer is None) != (line.epoch is None), "producer without epoch")
         refuse((line.app_id is None) != (line.app_version is None), "application without version")
         refuse(line.producer is not None and self.producers.get(line.producer) != line.epoch, "epoch (P-49)")
-        line.segments, line.claimed = [], []
+        line.segments, line.claimed = [], False
         self.open[line.txn] = line
         return line
 
@@ -260,15 +260,30 @@ class State:
         subscription = self.subscriptions.get(acknowledgement.subscription)
         refuse(subscription is None or subscription.epoch != acknowledgement.epoch, "subscription, or its epoch")
         check_offsets(subscription, acknowledgement.expected + acknowledgement.cumulative)
+        refuse(subscription.type == "shared" and acknowledgement.cumulative, "cumulatively on a shared one (P-82)")
         ends = {place.partition: place.offset for place in acknowledgement.cumulative}
         for place in acknowledgement.expected:
             (_, position), *above = subscription.cursors[place.partition]
             refuse(position != place.offset, "the cursor stands elsewhere (P-84)")
             refuse(above and above[0][0] < ends.get(place.partition, 0), "acknowledged by itself (P-84)")
         check_ranges(subscription, acknowledgement.ranges)
-        if acknowledgement.ranges or acknowledgement.cumulative:
-            acknowledgement.subscription = subscription
-            txn.claimed.append(acknowledgement)
+        claims = [(part.partition, one.start, one.end) for part in acknowledgement.ranges for one in part.ranges]
+        claims += [(place.partition, -1, place.offset) for place in acknowledgement.cumulative]
+        for partition, start, end in claims:
+            self.hold(subscription, txn, partition, start, end)
+
+    def hold(self, subscription, txn, partition, start, end):
+        """Claim messages of a partition, or with the start -1 everything below an end (P-80, P-81)."""
+        cursor, holds = subscription.cursors[partition], subscription.holds[partition]
+        if start < 0:
+            refuse(end <= cursor[0][1], "acknowledged before")
+            refuse(any(first < 0 and end <= last for _, first, last in holds), "claimed up to there")
+            refuse(any(other != txn.txn and first < end for other, first, _ in holds), "claimed by another")
+        else:
+            others = cursor + [(first, last) for _, first, last in holds]
+            refuse(any(first < end and start < last for first, last in others), "acknowledged or claimed")
+        holds.append((txn.txn, start, end))
+        txn.claimed = True
 
     def on_prepare(self, line):
         refuse(any(segment.compacted for segment in line.txn.segments), "a compacted segment")
@@ -284,6 +299,7 @@ class State:
             refuse(more or line.digest not in ("", txn.digest), "more than was prepared (P-59, P-61)")
         refuse(any(t in self.topics or t not in self.all_topics for t in line.dropped_topics), "P-216")
         refuse(any(s in self.subscriptions or s > self.version for s in line.dropped_subscriptions), "P-216")
+        refuse(line.stream and not re.fullmatch(FORMS["label"], line.stream.identity), "the stream's identity")
         refuse(any(segment.compacted for segment in txn.segments), "a compacted segment (P-143)")
         pending = [(segment.topic.id, part.partition) for segment in txn.segments for part in segment.slices]
         for share in line.shares:
@@ -296,13 +312,7 @@ class State:
         for segment in txn.segments:
             if segment.topic.dropped is None:  # P-97
                 self.show(segment)
-        for claimed in txn.claimed:  # the table of 6.10
-            cursors = claimed.subscription.cursors
-            for part in claimed.ranges:
-                cursors[part.partition] = union(cursors[part.partition] + [(r.start, r.end) for r in part.ranges])
-            for place in claimed.cumulative:
-                cursors[place.partition] = union(cursors[place.partition] + [(-1, place.offset)])
-        self.end(txn)
+        self.end(txn, committed=True)
 
     def on_abort(self, line):
         refuse(line.txn in self.prepared and line.reason not in ("user", "admin"), "prepared (P-59)")
@@ -312,10 +322,15 @@ class State:
         else:
             self.use(line.txn)  # P-57
 
-    def end(self, txn):
-        """End a transaction: segments that were not made visible before are aborted (P-98)."""
+    def end(self, txn, committed=False):
+        """End a transaction: segments that were not made visible before are aborted (P-98); the table of 6.10."""
         for segment in txn.segments:
             segment.ended = self.version
+        for subscription in self.subscriptions.values() if txn.claimed else ():
+            for partition, holds in enumerate(subscription.holds):
+                mine = [(start, end) for number, start, end in holds if number == txn.txn and committed]
+                subscription.cursors[partition] = union(subscription.cursors[partition] + mine)
+                holds[:] = [hold for hold in holds if hold[0] != txn.txn]
         self.open.pop(txn.txn, None)
         self.prepared.pop(txn.txn, None)
 
@@ -330,6 +345,7 @@ class State:
         line.epoch, line.moved = self.version, None
         # Of each partition what is acknowledged; it begins with everything below the cursor's position.
         line.cursors = [[(-1, start)] for start in line.start]
+        line.holds = [[] for _ in line.start]  # what is claimed: transaction, start (-1: everything below), end
         self.subscriptions[self.version] = line
 
     def on_drop_subscription(self, line):
@@ -340,12 +356,13 @@ class State:
             refuse(line.subscription.moved == self.version, "a second consumer (P-74)")
             line.subscription.epoch = line.subscription.moved = self.version
             for txn in list(self.open.values()):
-                if any(claimed.subscription is line.subscription for claimed in txn.claimed):
+                if any(hold[0] == txn.txn for holds in line.subscription.holds for hold in holds):
                     self.end(txn)  # P-73
 
     def on_seek(self, line):
         check_offsets(line.subscription, line.positions)
         for place in line.positions:
+            refuse(line.subscription.holds[place.partition], "pending acknowledgements (P-75)")
             line.subscription.cursors[place.partition] = [(-1, place.offset)]
         line.subscription.epoch = line.subscription.moved = self.version
 

@@ -21,7 +21,7 @@ from spark_ext.read.conditions import Column, Condition
 from spark_ext.support.python_process import store_of
 from txnlog.data import segment_file
 from txnlog.data.segment_metadata import metadata_columns, wanted_rows
-from txnlog.data.segment_rows import PlannedSegment, file_schema, naming_segment
+from txnlog.data.segment_rows import PlannedSegment, check_partitions, file_schema, naming_segment
 from txnlog.errors import CorruptionError
 from txnlog.store.base import ObjectNotFound, Store
 
@@ -116,7 +116,7 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
         # Nothing but metadata is wanted: some column has to show that the file is whole.
         columns = [schema.names[0]]
     try:
-        return segment_file.decode_from(
+        table = segment_file.decode_from(
             _File(store, segment.key),
             segment.checksum,
             size_bytes=segment.size_bytes,
@@ -131,6 +131,8 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
             advice="a vacuum may have taken it since the query was planned: make the DataFrame again, at a version "
             "that can be read; if it is still missing, restore the object from a copy",
         ) from None
+    check_partitions(segment, table)
+    return table
 
 
 def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:

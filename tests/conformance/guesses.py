@@ -274,8 +274,51 @@ GUESSES = (
     Misreading(
         "Arrow's schema says the types",
         "segments",
-        "        table = file.read()",
-        '        refuse_if(b"ARROW:schema" in (file.metadata.metadata or {}))\n        table = file.read()',
+        "io.BytesIO(without_arrow_schema(data))",
+        "io.BytesIO(data)",
+    ),
+    Misreading(
+        "of a field that a struct has twice any will do",
+        "segments",
+        'any(names.count(f["name"]) > 1 for f in kind["fields"])',
+        "False",
+    ),
+    Misreading(
+        "a field that the schema lacks is there once",
+        "segments",
+        'any(names.count(f["name"]) > 1 for f in kind["fields"])',
+        "len({*names}) < len(names)",
+    ),
+    Misreading(
+        "an unsigned integer widens",
+        "segments",
+        "    return any(stored == ARROW[name] and",
+        "    return pa.types.is_unsigned_integer(stored) or any(stored == ARROW[name] and",
+    ),
+    Misreading(
+        "a time without a zone is one of UTC",
+        "segments",
+        "    return any(stored == ARROW[name] and",
+        "    return stored == pa.timestamp('us') or any(stored == ARROW[name] and",
+    ),
+    Misreading(
+        "a time may have another unit",
+        "segments",
+        "    return any(stored == ARROW[name] and",
+        "    return stored == pa.timestamp('ms', 'UTC') or any(stored == ARROW[name] and",
+    ),
+    Misreading("a number of a file may be negative", "segments", 'min(columns["_txn"]) < 0', "False"),
+    Misreading(
+        "a number of a file may be narrow",
+        "segments",
+        "table.schema.field(name).type != STORED[name]",
+        "not pa.types.is_integer(table.schema.field(name).type) and name == '_txn'",
+    ),
+    Misreading(
+        "partitions of deleted rows are not compared",
+        "segments",
+        'columns.get("_partition", partitions) != partitions',
+        'columns.get("_partition", partitions)[1:] != partitions[1:]',
     ),
 )
 """Each is what somebody could have guessed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.conformance.guesses import GUESSES
+from tests.conformance.guesses_of_cursors import GUESSES_OF_CURSORS
 from tests.conformance.misreading import Misreading
 
 MISREADINGS = (
@@ -335,7 +336,10 @@ MISREADINGS = (
         "pages are not verified", "segments", "page_checksum_verification=True", "page_checksum_verification=False"
     ),
     Misreading(
-        "the file's partitions are not compared", "segments", 'columns["_partition"][place] != partition', "False"
+        "the file's partitions are not compared",
+        "segments",
+        'columns.get("_partition", partitions) != partitions',
+        "False",
     ),
     Misreading("null is allowed everywhere", "segments", 'not field["nullable"] and found.null_count', "False"),
     Misreading("rows are not counted", "segments", 'table.num_rows != segment["rows"]', "False"),
@@ -392,5 +396,6 @@ MISREADINGS = (
     Misreading("a merged segment may have other offsets", "entries", "missing or new - old", "False"),
     Misreading("a copy is its original", "adopted", 'if item["name"] != namespace and same', "if False and same"),
     *GUESSES,
+    *GUESSES_OF_CURSORS,
 )
 """Each must be noticed; together they are what the kit is worth."""

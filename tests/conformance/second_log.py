@@ -177,10 +177,7 @@ class Log(Subscriptions):
 
     def do_begin(self, a):
         self.use(a["txn"])
-        refuse_if(
-            (a["producer"] is None) != (a["epoch"] is None) or (a["app_id"] is None) != (a["app_version"] is None)
-        )
-        refuse_if(a["producer"] is not None and self.producers.get(a["producer"]) != a["epoch"], "fenced")
+        self.owner_is_allowed(a)
         self.transactions[a["txn"]] = {
             "state": "OPEN",
             "segments": [],
@@ -188,6 +185,13 @@ class Log(Subscriptions):
             "epoch": a["epoch"],
             "claimed": False,
         }
+
+    def owner_is_allowed(self, a):
+        refuse_if((a["producer"] is None) != (a["epoch"] is None), "a producer without its epoch")
+        refuse_if((a["app_id"] is None) != (a["app_version"] is None), "an application without its version")
+        if a["app_id"] is not None:
+            label_is_allowed(a["app_id"])
+        refuse_if(a["producer"] is not None and self.producers.get(a["producer"]) != a["epoch"], "fenced")
 
     def open_transaction(self, number):
         transaction = self.transactions.get(number)
@@ -241,7 +245,7 @@ class Log(Subscriptions):
         own = []
         if transaction is None:
             self.use(a["txn"])
-            refuse_if(a["producer"] is not None and self.producers.get(a["producer"]) != a["epoch"], "fenced")
+            self.owner_is_allowed(a)
         else:
             named = [a[name] for name in ("producer", "epoch", "app_id", "app_version") if a[name] is not None]
             refuse_if(named, "its begin says that")
@@ -250,6 +254,8 @@ class Log(Subscriptions):
             stale = not prepared and self.producers.get(transaction["producer"]) != transaction["epoch"]
             refuse_if(transaction["producer"] is not None and stale, "fenced")
             own = transaction["segments"]
+        if a["stream"] is not None:
+            label_is_allowed(a["stream"]["identity"])
         digest_is_allowed(a["digest"])
         gone = [self.topics.get(number) for number in a["dropped_topics"]]
         refuse_if(any(topic is None or topic["dropped"] is None for topic in gone), "a topic that was not dropped")

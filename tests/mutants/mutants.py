@@ -67,6 +67,8 @@ DELTA_IDENTITY = "tests/spark/delta/test_delta_identity.py::test_"
 REMADE_TOPICS = "tests/spark/read/test_remade_topics.py::test_"
 STREAM_READ = "tests/spark/streaming/test_format_stream_read.py::test_"
 EVOLUTION = "tests/unit/data/test_schema_evolution.py::test_"
+COLUMNS = "tests/unit/data/test_segment_columns.py::test_"
+DAMAGE = "tests/client/maintenance/test_damage.py::test_"
 ALTER_TOPIC = "tests/client/topics/test_alter_topic.py::test_"
 OPTIMIZE = "tests/client/maintenance/test_optimize.py::test_"
 COMPACTION = "tests/unit/maintenance/test_compaction.py::test_"
@@ -468,8 +470,8 @@ MUTANTS = (
     Mutant(
         "the slot behind the tail is not looked at",
         "txnlog/log/log_reader.py",
-        "if self.get(high + 1) is not None:",
-        "if self.get(high) is not None:",
+        "if self.get(tail + 2) is not None:",
+        "if self.get(tail + 1) is not None:",
         "an entry that the store lost is taken for the end of the log, and written over",
         (
             "tests/client/maintenance/test_damage.py::test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it",
@@ -1833,6 +1835,62 @@ MUTANTS = (
         '_EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "long", "float"})',
         "rows that are there cannot be read, or are read as others",
         (EVOLUTION + "a_simple_type_widens_to_those_that_have_all_its_values_and_to_no_other",),
+    ),
+    Mutant(
+        "Arrow's own types count more than Parquet's",
+        "txnlog/data/segment_columns.py",
+        "            metadata=_own_types(buffer),\n",
+        "",
+        "a whole file is damage for a note in its footer",
+        (COLUMNS + "the_types_are_those_of_parquet_whatever_arrow_left_in_the_footer",),
+    ),
+    Mutant(
+        "of a field that is there twice one is read",
+        "txnlog/data/segment_columns.py",
+        "names.count(field.name) == 1 and",
+        "names.count(field.name) > 0 and",
+        "which of two values is read depends on the reader",
+        (COLUMNS + "a_field_that_a_struct_has_twice_is_damage_where_the_schema_has_it",),
+    ),
+    Mutant(
+        "unsigned integers widen",
+        "txnlog/data/segment_columns.py",
+        "if is_.is_signed_integer(stored):",
+        "if is_.is_integer(stored):",
+        "files are read here that other readers refuse",
+        (COLUMNS + "a_type_that_is_no_column_s_is_damage",),
+    ),
+    Mutant(
+        "times without a zone are instants",
+        "txnlog/data/segment_columns.py",
+        'if next(physical, "") == "INT96" else kind',
+        "if pa.types.is_timestamp(kind) else kind",
+        "local times are read as if they were UTC",
+        (COLUMNS + "a_type_that_is_no_column_s_is_damage",),
+    ),
+    Mutant(
+        "a negative number is a transaction's",
+        "txnlog/data/segment_columns.py",
+        "pc.min(column).as_py() < 0",
+        "pc.max(column).as_py() < 0",
+        "rows have a TxnID that no transaction ever had",
+        (COLUMNS + "a_negative_number_is_no_transactions",),
+    ),
+    Mutant(
+        "the fault that the search for the tail meets is reported",
+        "txnlog/log/log_reader.py",
+        "                return probe, checkpointed, seen\n",
+        "                raise\n",
+        "what is wrong with a log depends on how long it is",
+        (DAMAGE + "of_two_faults_of_a_log_the_lower_one_is_reported_wherever_the_search_for_the_tail_comes_by",),
+    ),
+    Mutant(
+        "an expected cursor passes over a message below the second end",
+        "txnlog/fold/acknowledgements.py",
+        "ends = dict(wanted.cumulative)",
+        "ends = dict(reversed(wanted.cumulative))",
+        "a message is done twice",
+        (ACKNOWLEDGEMENTS + "the_last_of_several_ends_is_the_one_that_counts",),
     ),
     Mutant(
         "an older version shows the newest columns",

@@ -97,6 +97,7 @@ def plan_segment(
     if not slices:
         return None
     committed = state == "COMMITTED"
+    stores_partition = not record.compacted and (record.txn is None or len(record.slices) > 1)
     return PlannedSegment(
         record.number,
         segment_key(folder, record.number, record.file),
@@ -110,7 +111,8 @@ def plan_segment(
         timestamp_ms=record.timestamp_ms if committed and not record.compacted else None,
         # What a merged file stores holds of visible rows; before and without that they are its own transaction's rows.
         compacted=record.compacted and committed,
-        stores_partition=not record.compacted and (record.txn is None or len(record.slices) > 1),
+        stores_partition=stores_partition,
+        partitions=tuple((item.partition, item.rows) for item in record.slices) if stores_partition else (),
     )
 
 

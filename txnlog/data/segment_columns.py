@@ -5,12 +5,13 @@ Older files have fewer and narrower columns; every other difference is damage.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnlog.data.parquet_pages import DamagedError
+from txnlog.data.parquet_pages import MAGIC, TAIL_BYTES, DamagedError, footer_length
 from txnlog.data.segment_statistics import leaves
 
 STORED_COLUMNS: Final = pa.schema(
@@ -23,8 +24,17 @@ STORED_COLUMNS: Final = pa.schema(
 )
 """What a file may store after the user's columns, because the log cannot say it of all its rows."""
 
+_INSTANT: Final = pa.timestamp("us", "UTC")
+
 THREADS_BYTES: Final = 4 << 20
 """Smaller files are decoded on the calling thread: handing them over costs more than it saves."""
+
+_ARROW_SCHEMA: Final = b"\x18\x0cARROW:schema\x18"
+_OF_NOBODY: Final = b"\x18\x0carrow schema\x18"
+"""The key of a footer's metadata under which Arrow keeps its own types, as Thrift writes a key that has a value.
+
+Nothing else that a reader needs can look so: behind the name of a column stands no text.
+"""
 
 _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError)
 """What Arrow raises for bytes that it cannot read (some of its own errors are Python's)."""
@@ -34,7 +44,10 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
     """The wanted columns of a file whose bytes are trusted. Raises DamagedError for whatever does not decode."""
     try:
         file = pq.ParquetFile(
-            pa.BufferReader(buffer), page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+            pa.BufferReader(buffer),
+            metadata=_own_types(buffer),
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
         )
         if file.metadata.num_rows != rows:
             raise DamagedError(f"it holds {file.metadata.num_rows:,} rows, the log says {rows:,}")
@@ -43,15 +56,16 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
             table = file.reader.read_all(use_threads=buffer.size >= THREADS_BYTES)
             if table.num_rows != rows:
                 raise DamagedError(f"it decodes to {table.num_rows:,} rows, the log says {rows:,}")
-            return pa.Table.from_arrays(table.columns, schema=wanted)
+            return _checked(pa.Table.from_arrays(table.columns, schema=wanted))
         indices: list[int] = []
+        places: dict[str, range] = {}
         position = 0
         names = frozenset(wanted.names)
         for field in stored:
-            count = leaves(field.type)
+            places[field.name] = range(position, position + leaves(field.type))
             if field.name in names:
-                indices += range(position, position + count)
-            position += count
+                indices += places[field.name]
+            position = places[field.name].stop
         table = file.reader.read_all(column_indices=indices, use_threads=buffer.size >= THREADS_BYTES)
     except DamagedError:
         raise
@@ -62,20 +76,43 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
     present = table.column_names
     if len(set(present)) != len(present):
         raise DamagedError("a column is there twice")
-    arrays = [_column(table, field, rows) for field in wanted]
+    arrays = [_column(file, places, table, field, rows) for field in wanted]
     if not arrays:
         return table
-    return pa.Table.from_arrays(arrays, schema=wanted)
+    return _checked(pa.Table.from_arrays(arrays, schema=wanted))
 
 
-def _column(table: pa.Table, field: pa.Field, rows: int) -> pa.Array | pa.ChunkedArray:
+def _checked(table: pa.Table) -> pa.Table:
+    """The same. Raises DamagedError for numbers of transactions that are none."""
+    if "_txn" in table.column_names and table.num_rows and table.column("_txn").to_numpy().min() < 0:
+        raise DamagedError("its column '_txn' holds a negative number, which is no transaction's")
+    return table
+
+
+def _own_types(buffer: pa.Buffer) -> pq.FileMetaData | None:
+    """The footer without the types that Arrow may have left there besides Parquet's; None where it left none.
+
+    To Arrow they count more than the file's own, and a file with some that it cannot decode is none to it.
+    """
+    view = memoryview(buffer)
+    start = len(view) - TAIL_BYTES - footer_length(bytes(view[-TAIL_BYTES:]))
+    footer = bytes(view[max(0, start) :])
+    if _ARROW_SCHEMA not in footer:
+        return None
+    return pq.read_metadata(pa.BufferReader(MAGIC + footer.replace(_ARROW_SCHEMA, _OF_NOBODY)))
+
+
+def _column(
+    file: pq.ParquetFile, places: dict[str, range], table: pa.Table, field: pa.Field, rows: int
+) -> pa.Array | pa.ChunkedArray:
     if field.name not in table.column_names:
         if not field.nullable and rows:
             raise DamagedError(f"it has no column {field.name!r}")
         return pa.nulls(rows, field.type)
     column = table.column(field.name)
     if column.type != field.type:
-        if not _widens(column.type, field.type):
+        physical = iter([file.schema.column(index).physical_type for index in places[field.name]])
+        if field.name in STORED_COLUMNS.names or not _widens(_instants(column.type, physical), field.type):
             raise DamagedError(f"its column {field.name!r} is {column.type}, the topic's is {field.type}")
         try:
             column = column.cast(field.type)
@@ -86,22 +123,39 @@ def _column(table: pa.Table, field: pa.Field, rows: int) -> pa.Array | pa.Chunke
     return column
 
 
+def _instants(kind: pa.DataType, physical: Iterator[str]) -> pa.DataType:
+    """A stored type in which Spark's old 96-bit timestamps are the instants that they are: Arrow says no zone of them.
+
+    ``physical`` are the Parquet types of its leaves.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_instants(field.type, physical)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_instants(kind.value_type, physical)))
+    if pa.types.is_map(kind):
+        key = _instants(kind.key_type, physical)
+        return pa.map_(key, kind.item_field.with_type(_instants(kind.item_type, physical)))
+    return _INSTANT if next(physical, "") == "INT96" else kind
+
+
 def _widens(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of the stored type is one of the wanted type, as schemas evolve and as Spark writes."""
+    """Whether every value of the stored type is one of the wanted type, as schemas evolve (P-219)."""
     is_ = pa.types
     if stored == wanted:
         return True
     if is_.is_struct(stored) and is_.is_struct(wanted):
-        stored_fields = {field.name: field for field in stored}
+        names = [field.name for field in stored]
         return all(
-            _widens(stored_fields[field.name].type, field.type) if field.name in stored_fields else field.nullable
+            names.count(field.name) == 1 and _widens(stored.field(names.index(field.name)).type, field.type)
+            if field.name in names
+            else field.nullable
             for field in wanted
         )
     if is_.is_list(stored) and is_.is_list(wanted):
         return _widens(stored.value_type, wanted.value_type)
     if is_.is_map(stored) and is_.is_map(wanted):
         return _widens(stored.key_type, wanted.key_type) and _widens(stored.item_type, wanted.item_type)
-    if is_.is_integer(stored):
+    if is_.is_signed_integer(stored):
         if is_.is_integer(wanted):
             return stored.bit_width <= wanted.bit_width
         return is_.is_float64(wanted) and stored.bit_width <= 32
@@ -109,8 +163,7 @@ def _widens(stored: pa.DataType, wanted: pa.DataType) -> bool:
         return is_.is_float64(wanted)
     if is_.is_decimal(stored) and is_.is_decimal(wanted):
         return stored.scale <= wanted.scale and stored.precision - stored.scale <= wanted.precision - wanted.scale
-    # Spark's old 96-bit timestamps are instants, and come without a zone.
-    return is_.is_timestamp(stored) and stored.tz is None and is_.is_timestamp(wanted)
+    return False
 
 
 __all__ = ["STORED_COLUMNS", "read_columns"]

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from txnlog.common.ids import Coordinators
 from txnlog.data.segment_rows import STATE_FIELD, PlannedSegment, PlannedSlice
-from txnlog.errors import CorruptionError
 
 Found = tuple[PlannedSegment, pa.Table]
 """A segment, and its wanted rows with the columns that its file stores."""
@@ -24,21 +23,11 @@ Numbers = npt.NDArray[Any]
 
 
 def wanted_rows(segment: PlannedSegment, table: pa.Table) -> pa.Table:
-    """The wanted rows of a decoded file, in its order.
-
-    Raises CorruptionError where file and log differ about the partitions.
-    """
-    rows = table
-    if not segment.whole:
-        parts = [table.slice(first, count) for first, count in _runs(segment.slices)]
-        rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
-    if segment.stores_partition:
-        said = np.repeat(
-            _numbers([item.partition for item in segment.slices]), _numbers([item.rows for item in segment.slices])
-        )
-        if not np.array_equal(rows.column("_partition").to_numpy(), said):
-            raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
-    return rows
+    """The wanted rows of a decoded file, in its order."""
+    if segment.whole:
+        return table
+    parts = [table.slice(first, count) for first, count in _runs(segment.slices)]
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
 def _runs(slices: Sequence[PlannedSlice]) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ from txnlog.data.segment_rows import (
     METADATA_FIELDS,
     STATE_FIELD,
     PlannedSegment,
+    check_partitions,
     file_schema,
     naming_segment,
     stored_fields,
@@ -160,7 +161,7 @@ class SegmentReader:
 
         Raises ObjectNotFound.
         """
-        return segment_file.decode(
+        table = segment_file.decode(
             self._store.get(segment.key),
             segment.checksum,
             schema=file_schema(schema, segment),
@@ -169,6 +170,8 @@ class SegmentReader:
             columns=None if columns is None else [*columns, *(field.name for field in stored_fields(segment))],
             size_bytes=segment.size_bytes,
         )
+        check_partitions(segment, table)
+        return table
 
     def _arrow_schema(self, plan: ScanPlan) -> pa.Schema:
         known = self._arrow.get(id(plan.schema))

@@ -1,6 +1,6 @@
 """What a scan wants of one segment, the columns of its file, and the error for one that is damaged.
 
-Clients and Spark's executors share it, so it needs the standard library and PyArrow only.
+Clients and Spark's executors share it, so it needs the standard library, NumPy and PyArrow only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from txnlog.data.segment_columns import STORED_COLUMNS
@@ -48,7 +49,8 @@ class PlannedSegment:
     ``txn`` is None where the file stores it (``_txn``); ``version`` and ``timestamp_ms`` are None where rows are not
     visible, or where the file stores them (``compacted``: a merged file whose rows are visible). ``file_rows`` is what
     the file must hold; ``slices`` what is wanted of it.
-    ``stores_partition`` tells that the file has the column ``_partition``.
+    ``stores_partition`` tells that the file has the column ``_partition``, ``partitions`` what that must hold: of each
+    of the file's slices, in their order, partition and rows.
     """
 
     number: int
@@ -63,6 +65,7 @@ class PlannedSegment:
     timestamp_ms: int | None
     compacted: bool
     stores_partition: bool
+    partitions: tuple[tuple[int, int], ...] = ()
 
     @property
     def stores_txn(self) -> bool:
@@ -96,6 +99,15 @@ def file_schema(schema: pa.Schema, segment: PlannedSegment) -> pa.Schema:
     for field in stored_fields(segment):
         schema = schema.append(field)
     return schema
+
+
+def check_partitions(segment: PlannedSegment, table: pa.Table) -> None:
+    """Raise CorruptionError where a decoded file says other partitions of its rows than the log, wanted or not."""
+    if not segment.stores_partition:
+        return
+    said = np.repeat(*np.array(segment.partitions, np.int64).T)
+    if not np.array_equal(table.column("_partition").to_numpy(), said):
+        raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
 
 
 RESTORE: Final = "restore the object from a copy"
@@ -165,6 +177,7 @@ __all__ = [
     "STATE_FIELD",
     "PlannedSegment",
     "PlannedSlice",
+    "check_partitions",
     "damage_in_scan",
     "damaged_segment",
     "file_schema",

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from txnlog.common.runtime import Runtime
-from txnlog.errors import CorruptionError
+from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.fold.apply import apply_entry, newer_checkpoint
 from txnlog.fold.state import State
 from txnlog.format import keys
@@ -96,9 +96,12 @@ class Log:
     def newest(self) -> tuple[int, int | None, dict[int, bytes]]:
         """The tail of the log, the newest checkpoint that headers on the way name, and the entries on the way.
 
-        No slot below the tail is ever free, so doubling and bisection find it without a LIST. The free slot that they
-        come to may be an entry that the store lost: the one behind it tells. A header names only checkpoints below
-        itself: one that names another could lead behind the end of its own log.
+        No slot below the tail is ever free, so doubling and bisection find it without a LIST. A header names only
+        checkpoints below itself: one that names another could lead behind the end of its own log.
+
+        An entry on the way that nobody can apply is taken for the tail: the fold does not get behind it, and says what
+        is wrong with it unless it meets something lower first. So the lowest of several faults is the one that is
+        reported, wherever the search came by.
         """
         low, checkpointed = 0, None
         data = self.first()
@@ -114,10 +117,13 @@ class Log:
                 high = probe
                 break
             low, step, seen[probe] = probe, step * 2, data
-            header = decode_entry(data, probe).header
+            try:
+                header = decode_entry(data, probe).header
+                checkpointed = newer_checkpoint(checkpointed, header)
+            except (CorruptionError, UnsupportedFeature):
+                return probe, checkpointed, seen
             if probe == 1:
                 self._check_first(header, data)
-            checkpointed = newer_checkpoint(checkpointed, header)
         while high - low > 1:
             middle = (low + high) // 2
             data = self.get(middle)
@@ -125,9 +131,10 @@ class Log:
                 high = middle
             else:
                 low, seen[middle] = middle, data
-                checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
-        if self.get(high + 1) is not None:
-            self._confirmed(high)
+                try:
+                    checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
+                except (CorruptionError, UnsupportedFeature):
+                    return middle, checkpointed, seen
         return low, checkpointed, seen
 
     def _confirmed(self, version: int) -> bytes:
@@ -147,7 +154,11 @@ class Log:
     def load(self) -> tuple[State, Manifest | None, int]:
         """The state at the tail, from the newest usable checkpoint on; see ``state_at``."""
         tail, checkpointed, seen = self.newest()
-        return self.state_at(tail, checkpointed, seen)
+        loaded = self.state_at(tail, checkpointed, seen)
+        # The free slot behind the tail may be an entry that the store lost: the one behind it tells.
+        if self.get(tail + 2) is not None:
+            self._confirmed(tail + 1)
+        return loaded
 
     def state_at(
         self, version: int, named: int | None, known: Mapping[int, bytes] = NO_ENTRIES
@@ -181,10 +192,7 @@ class Log:
         while state.head.version < until:
             first = state.head.version + 1
             count = min(SLOTS_AT_ONCE, until - first + 1)
-            batch = self.get_many(first, count, known)
-            if len(batch) < count:
-                batch.append(self._confirmed(first + len(batch)))
-            for data in batch:
+            for data in self.get_many(first, count, known) or [self._confirmed(first)]:
                 apply_entry(state, decode_entry(data, state.head.version + 1))
                 size += len(data)
         return size

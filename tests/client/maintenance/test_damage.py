@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -158,6 +159,32 @@ def test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it(sto
         store.put(key_of(version), data)
         memory.opened.clear()
     assert len(read(memory.open())) > 24
+
+
+@pytest.mark.clause("P-25", "P-114", "P-134")
+@pytest.mark.parametrize("faults", list(itertools.permutations(["missing", "unsupported", "damaged"], 2)))
+def test_of_two_faults_of_a_log_the_lower_one_is_reported_wherever_the_search_for_the_tail_comes_by(
+    stored: Any, memory: Place, faults: tuple[str, str]
+) -> None:
+    ns, store, _ = stored
+    for number in range(6, 16):
+        ns.produce("orders", rows(number))
+    newest = ns.snapshot().version
+    good = {version: store.get(key_of(version)) for version in range(newest + 1)}
+    # Two missing neighbours at the end are no part of the log to anybody, and entry 0 has tests of its own.
+    for pair in itertools.combinations(range(1, newest), 2):
+        for version, fault in zip(pair, faults, strict=True):
+            if fault == "missing":
+                store.delete(key_of(version))
+            else:
+                line = b'{"action":"teleport"}\n' if fault == "unsupported" else b"nonsense\n"
+                store.put(key_of(version), good[version] + line)
+        with raises(UnsupportedFeature if faults[0] == "unsupported" else CorruptionError, match=rf"entry {pair[0]}\b"):
+            memory.open()
+        memory.opened.clear()
+        for version in pair:
+            store.put(key_of(version), good[version])
+    assert len(read(memory.open())) == 16
 
 
 def test_two_entries_swapped_are_damage(stored: Any, memory: Place) -> None:

@@ -28,6 +28,7 @@ from txnlog.errors import CorruptionError
 from txnlog.format.actions import DeleteRecords
 from txnlog.log.commands import Simple
 from txnlog.testing import ManualClock
+from txnlog.testing.conformance import cases_of
 from txnlog.testing.scheduler import START_MS
 
 if TYPE_CHECKING:
@@ -566,6 +567,21 @@ def test_a_flipped_bit_is_found_wherever_it_is(damaged: tuple[Namespace, Path]) 
         file.write_bytes(data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :])
         with pytest.raises(CorruptionError):
             list(read_batches(job, tasks))
+
+
+@pytest.mark.clause("P-106", "P-107", "P-219")
+def test_executors_take_and_refuse_the_files_that_the_conformance_kit_takes_and_refuses() -> None:
+    asked = [case for case in cases_of() if (case.golden, case.level) == ("segments", "read_committed")]
+    assert len(asked) > 40
+    for case in asked:
+        path = str(case.root / case.namespace / case.topic)
+        scan = open_scan(read_options({"path": path}, streaming=False))
+        job, tasks = scan.job(scan.schema), tasks_of(scan.plan(case.topic, None))
+        if case.expected.kind == "damaged":
+            with pytest.raises(CorruptionError):
+                list(read_batches(job, tasks))
+        else:
+            assert sum(batch.num_rows for batch in read_batches(job, tasks)) == len(case.expected.rows), case.name
 
 
 @pytest.mark.clause("P-100", "P-123")

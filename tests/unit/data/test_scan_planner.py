@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.memory_log import SCHEMA
 from txnlog.common.ids import Coordinators
 from txnlog.data.scan_planner import ScanPlan, check_offsets, in_offset_order, parse_isolation_level, plan
+from txnlog.data.segment_rows import check_partitions
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
 from txnlog.fold.state import SegmentRecord, SegmentSlice, SegmentState
 
@@ -88,6 +90,7 @@ def test_a_plan_names_rows_files_and_constants() -> None:
         False,
         True,
     )
+    assert (first.partitions, second.partitions) == (((0, 2), (1, 3)), ())
     assert found.rows == 7
     assert 4 in found.visibility
     assert 6 in found.visibility
@@ -107,6 +110,20 @@ def test_offsets_cut_files_and_leave_others_alone() -> None:
     assert [(p.first_row, p.rows) for item in found.segments for p in item.slices] == [(5, 5), (0, 10), (0, 2)]
     assert planned(records, offsets={}).segments == ()
     assert offsets_of(planned(records, starts={0: 41, 1: 7})) == {0: list(range(41, 50)), 1: list(range(7, 25))}
+
+
+@pytest.mark.clause("P-107", "P-219")
+def test_partitions_are_compared_in_all_rows_of_a_file_wanted_or_not() -> None:
+    (found,) = planned([segment(4, {0: (2, 0), 1: (3, 0)})], offsets={1: (1, 2)}).segments
+    assert [(item.first_row, item.rows) for item in found.slices] == [(3, 1)]
+    check_partitions(found, pa.table({"_partition": pa.array([0, 0, 1, 1, 1], pa.int32())}))
+    for place in range(5):
+        said = [0, 0, 1, 1, 1]
+        said[place] ^= 1
+        with pytest.raises(CorruptionError, match="in other partitions"):
+            check_partitions(found, pa.table({"_partition": pa.array(said, pa.int32())}))
+    (own,) = planned([segment(6, {1: (2, 3)}, txn=99)]).segments
+    check_partitions(own, pa.table({"id": [1, 2]}))
 
 
 def test_pending_and_aborted_rows_have_no_offsets_and_no_place_in_ranges() -> None:

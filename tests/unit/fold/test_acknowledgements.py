@@ -226,13 +226,43 @@ def test_a_cumulative_end_lies_in_the_partition(log, subscription):
     plain(log, upto(subscription, MESSAGES))
 
 
+@pytest.mark.clause("P-83")
 @pytest.mark.parametrize(
     "wanted",
-    [lambda s: one(s, (0, 1), partition=2), lambda s: upto(s, 1, partition=2), lambda s: one(s, (0, 1), partition=99)],
+    [
+        lambda s: one(s, (0, 1), partition=2),
+        lambda s: upto(s, 1, partition=2),
+        lambda s: one(s, (0, 1), partition=99),
+        lambda s: Acknowledgement(s, s, expected=((2, 0),)),
+    ],
 )
 def test_a_partition_that_is_not_there_is_refused(log, subscription, wanted):
     with pytest.raises(OffsetOutOfRange):
         plain(log, wanted(subscription))
+
+
+@pytest.mark.clause("P-242")
+def test_a_partition_may_be_named_twice_and_each_element_counts(log, subscription):
+    twice = individually(subscription, {0: [(4, 6)]}).ranges + individually(subscription, {0: [(0, 2)]}).ranges
+    txn = hold(log, Acknowledgement(subscription, subscription, twice))
+    assert log.cursor(subscription).holds == (Hold(txn, ((4, 6),)), Hold(txn, ((0, 2),)))
+    plain(log, Acknowledgement(subscription, subscription, cumulative=((1, 3), (1, 5)), expected=((1, 0), (1, 0))))
+    assert log.cursor(subscription, 1) == Cursor(5)
+
+
+@pytest.mark.clause("P-242")
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"ranges": ranges_of({0: [(0, 2)]}) + ranges_of({0: [(1, 3)]})},
+        {"cumulative": ((0, 5), (0, 5))},
+        {"cumulative": ((0, 5), (0, 3))},
+        {"cumulative": ((0, 5),), "expected": ((0, 0), (0, 1))},
+    ],
+)
+def test_each_element_is_compared_with_what_the_ones_before_it_did(log, subscription, wanted):
+    with pytest.raises(TransactionConflict):
+        plain(log, Acknowledgement(subscription, subscription, **wanted))
 
 
 def test_pending_rows_cannot_be_acknowledged(log, topic, subscription):
@@ -271,6 +301,40 @@ def test_what_it_expects_is_about_messages_below_its_end_only(log, subscription)
     plain(log, one(subscription, (10, 11)))
     with pytest.raises(TransactionConflict, match="acknowledged by itself"):
         plain(log, to(11, 8))
+
+
+def expecting(subscription: int, *ends: int, spans: tuple[tuple[int, int], ...] = ()) -> Acknowledgement:
+    found = ranges_of({0: spans}) if spans else ()
+    return Acknowledgement(subscription, subscription, found, tuple((0, end) for end in ends), expected=((0, 0),))
+
+
+@pytest.mark.clause("P-84")
+def test_the_last_of_several_ends_is_the_one_that_counts(log, subscription):
+    plain(log, one(subscription, (7, 8)))
+    with pytest.raises(TransactionConflict, match="acknowledged by itself"):
+        plain(log, expecting(subscription, 4, 8))
+    plain(log, expecting(subscription, 4, 7))
+
+
+@pytest.mark.clause("P-84")
+def test_what_its_own_transaction_claims_is_not_in_the_way_of_an_expected_cursor(log, subscription):
+    txn = hold(log, one(subscription, (3, 4)))
+    log.entry(Commit(txn, acknowledgements=(expecting(subscription, 9, spans=((5, 6),)),)))
+    assert log.cursor(subscription) == Cursor(9)
+
+
+@pytest.mark.clause("P-84")
+def test_its_own_ranges_do_not_help_an_expected_cursor_over_what_was_acknowledged_by_itself(log, subscription):
+    plain(log, one(subscription, (1, 9)))
+    with pytest.raises(TransactionConflict, match="acknowledged by itself"):
+        plain(log, expecting(subscription, 9, spans=((0, 1),)))
+
+
+@pytest.mark.clause("P-84")
+def test_without_a_cumulative_end_only_the_position_is_compared(log, subscription):
+    plain(log, one(subscription, (1, 9)))
+    plain(log, expecting(subscription, spans=((0, 1),)))
+    assert log.cursor(subscription) == Cursor(9)
 
 
 # --- the end of a transaction -----------------------------------------------------------------------------------------

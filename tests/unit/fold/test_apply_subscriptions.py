@@ -297,6 +297,13 @@ def test_a_seek_is_refused_where_acknowledgements_are_pending(log, topic, wanted
     log.entry(Seek(subscription, ((0, 5),)))
 
 
+@pytest.mark.clause("P-242")
+def test_of_two_positions_of_a_partition_in_one_seek_the_last_one_stays(log, topic):
+    subscription = log.subscription(topic)
+    log.entry(Seek(subscription, ((0, 7), (1, 2), (0, 3))))
+    assert (log.cursor(subscription), log.cursor(subscription, 1)) == (Cursor(3), Cursor(2))
+
+
 @pytest.mark.parametrize("positions", [((0, 11),), ((2, 0),)])
 def test_a_seek_outside_the_topic_is_refused(log, topic, positions):
     subscription = log.subscription(topic)
@@ -397,6 +404,17 @@ def test_a_release_counts_redeliveries_where_it_says_so(log, topic):
     log.entry(Release(subscription, "a", ranges_of({0: [(0, 4)]}), redeliver=True))
     log.entry(Release(subscription, "a", ranges_of({0: [(2, 6)]}), redeliver=True))
     assert log.cursor(subscription).redeliveries == (Redelivery(0, 2, 1), Redelivery(2, 4, 2), Redelivery(4, 6, 1))
+
+
+@pytest.mark.clause("P-238", "P-242")
+def test_a_release_that_names_a_partition_twice_counts_for_each_element(log, topic):
+    subscription = log.subscription(topic, type="shared")
+    twice = ranges_of({0: [(0, 4)]}) + ranges_of({0: [(2, 6)]})
+    log.entry(Lease(subscription, "a", twice))
+    assert [lease.ranges for lease in log.cursor(subscription).leases] == [((0, 4),), ((2, 6),)]
+    log.entry(Release(subscription, "a", twice, redeliver=True))
+    assert log.cursor(subscription).redeliveries == (Redelivery(0, 2, 1), Redelivery(2, 4, 2), Redelivery(4, 6, 1))
+    assert log.cursor(subscription).leases == ()
 
 
 @pytest.mark.clause("P-86")

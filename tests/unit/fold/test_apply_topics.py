@@ -237,7 +237,15 @@ def test_the_earliest_offset_moves_up(log):
     assert log.state.starts[topic, 0] == 3
 
 
-@pytest.mark.clause("P-35")
+@pytest.mark.clause("P-242")
+def test_of_two_earliest_offsets_of_a_partition_in_one_line_the_second_goes_on(log):
+    topic = log.topic()
+    log.produce(topic, 5)
+    log.entry(DeleteRecords(topic, ((0, 2), (0, 4))))
+    assert log.state.starts == {(topic, 0): 4}
+
+
+@pytest.mark.clause("P-35", "P-242")
 @pytest.mark.parametrize("before", [((0, 2),), ((0, 6),), ((1, 0),), ((0, 4), (0, 3))])
 def test_an_earliest_offset_that_goes_back_or_too_far_is_refused(log, before):
     topic = log.topic()

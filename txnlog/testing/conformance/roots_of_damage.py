@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from txnlog.api.namespace import Namespace
 from txnlog.data.segment_file import encode
-from txnlog.format.actions import Begin, Commit, DeleteRecords, SliceRows
+from txnlog.format.actions import Begin, Commit, DeleteRecords, Replace, Share, SliceRows
 from txnlog.format.keys import manifest_key, part_key, segment_key
 from txnlog.testing.conformance.roots_of_entries import FILES, NUMBER, Change, changed, file_of
 from txnlog.testing.conformance.workshop import PARTITION, SCHEMA, Workshop, table_of
@@ -35,7 +35,7 @@ def segments(shop: Workshop) -> str:
 
         def add(name: str, data: bytes | None = None, **changes: Any) -> Path:
             """A topic of this name with one committed segment of two rows; its file."""
-            ns.create_topic(name, SCHEMA, partitions=2)
+            ns.create_topic(name, **({"schema": SCHEMA, "partitions": 2} | changes.pop("topic", {})))
             txn, number = next(numbers), next(numbers)
             table = changes.pop("table", None)
             table = table_of(shop.rows(2)) if table is None else table
@@ -142,6 +142,49 @@ def _columns(shop: Workshop, ns: Namespace, numbers: Iterator[int], add: Callabl
     ns.create_topic("dead_letters", letters)
     ns.produce("dead_letters", [{"_source_offset": 7, "_dead_reason": "late"}, {"_source_offset": 9}])
     shop.ask("dead_letters")
+    _types(shop, add)
+    _stored(shop, ns, numbers, add, stored)
+
+
+def _types(shop: Workshop, add: Callable[..., Path]) -> None:
+    """Types that Arrow would let count, types that do not widen, and fields that are there twice."""
+    two = table_of(shop.rows(2))
+    for name, kind in (("large_strings", pa.large_string()), ("a_dictionary", pa.dictionary(pa.int8(), pa.string()))):
+        other = pa.schema([SCHEMA.field("id"), pa.field("name", kind)])
+        said = base64.b64encode(other.serialize().to_pybytes())
+        add(f"arrow_schema_of_{name}", _parquet(two, {"ARROW:schema": said}))
+    add("arrow_schema_that_is_broken", _parquet(two, {"ARROW:schema": b"%%%"}))
+    add("unsigned_integers", table=_loose([pa.array([1, 2], pa.uint32()), pa.array(["a", "b"])]))
+    times = {"schema": pa.schema([pa.field("at", pa.timestamp("us", "UTC"))])}
+    for name, kind in (("without_utc", pa.timestamp("us")), ("in_milliseconds", pa.timestamp("ms", "UTC"))):
+        add(f"timestamps_{name}", table=pa.table({"at": pa.array([1, 2], kind)}), topic=times)
+    schema = pa.schema([pa.field("s", pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.int64())]))])
+    for name, names in (("field_twice", "xyx"), ("unknown_field_twice", "zxz")):
+        arrays = [pa.array([place, None], pa.int64()) for place in range(3)]
+        table = pa.table({"s": pa.StructArray.from_arrays(arrays, names=list(names))})
+        add(name, _parquet(table), topic={"schema": schema, "delta": "off"})
+
+
+def _stored(shop: Workshop, ns: Namespace, numbers: Iterator[int], add: Callable[..., Path], merged: pa.Table) -> None:
+    """Columns that a file stores besides the topic's, with values and types that they cannot have."""
+    two = table_of(shop.rows(2))
+    for name, kind, value in (("negative", pa.int64(), -1), ("narrow", pa.int32(), 1)):
+        topic = f"shared_of_{name}_numbers"
+        ns.create_topic(topic, SCHEMA)
+        txn, number = next(numbers), next(numbers)
+        table = two.append_column("_txn", pa.array([value, value], kind))
+        segment = shop.lay(ns, topic, number, table, {0: 2}, partition_column=True)
+        shop.append(ns, segment, Commit(txn, shares=(Share(number, 0, 2),)))
+        shop.ask(topic)
+    path = add("merged_rows_of_negative_numbers")
+    replaced = int(path.parent.name.partition("=")[2])
+    record = ns._connection.topic_record("merged_rows_of_negative_numbers")
+    txn, number = next(numbers), next(numbers)
+    segment = shop.lay(ns, record.name, number, merged, {0: 2}, txn, compacted=True)
+    shop.append(ns, Begin(txn), segment, Replace(record.id, txn, (replaced,), (0,)))
+    wrong = two.append_column(PARTITION, pa.array([1, 1], pa.int32()))
+    add("deleted_row_of_another_partition", table=wrong, partitions={0: 1, 1: 1})
+    shop.append(ns, DeleteRecords(ns._connection.topic_record("deleted_row_of_another_partition").id, ((0, 1),)))
 
 
 def _parquet(table: pa.Table, metadata: Mapping[str, bytes] | None = None) -> bytes:
