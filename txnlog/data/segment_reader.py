@@ -42,8 +42,8 @@ _MOST_SEGMENTS = 256
 """Segments that are fetched side by side, and shaped at once: so many however big they are, and as many small ones as
 make a big one. What a step costs is shared by its segments."""
 
-_LEAST_LOCAL = 32
-"""Of a store in this machine, segments that one thread fetches: handing a small one over costs more than reading it."""
+_LOCAL_CALL_BYTES = 1 << 20
+"""Of a store in this machine a thread fetches so much: to hand over a small segment takes longer than to read it."""
 
 
 def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_metadata: bool) -> pa.Schema:
@@ -91,7 +91,7 @@ class SegmentReader:
     ) -> None:
         """``missing`` says what it means that a planned file is not there."""
         self._missing = missing
-        self._least_a_call = _LEAST_LOCAL if identity_of(store).store_kind in {"local", "memory"} else 1
+        self._is_local = identity_of(store).store_kind in {"local", "memory"}
         self._store = store
         self._runtime = runtime
         self._small: Recent[tuple[str, int], pa.Table] = Recent(_CACHED_BYTES, _bytes_of)
@@ -114,13 +114,22 @@ class SegmentReader:
         """
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         for part in parts_of(plan):
-            step = max(self._least_a_call, -(-len(part.segments) // PARALLEL_REQUESTS))
             calls = [
-                partial(self._wanted, plan, part.segments[first : first + step], columns, in_parts=in_parts)
-                for first in range(0, len(part.segments), step)
+                partial(self._wanted, plan, several, columns, in_parts=in_parts)
+                for several in self._for_threads(part.segments)
             ]
             found = [item for several in self._runtime.run_all(calls) for item in several]
             yield self._shape(plan, found, columns, schema, include_metadata=include_metadata)
+
+    def _for_threads(self, segments: Sequence[PlannedSegment]) -> Iterator[Sequence[PlannedSegment]]:
+        """The segments of a step by the thread that fetches them: of a distant store as many at once as may be."""
+        most = len(segments) if self._is_local else -(-len(segments) // PARALLEL_REQUESTS)
+        first = size_bytes = 0
+        for position, segment in enumerate(segments, 1):
+            size_bytes += segment.size_bytes
+            if position == len(segments) or position - first == most or size_bytes >= _LOCAL_CALL_BYTES:
+                yield segments[first:position]
+                first, size_bytes = position, 0
 
     def _wanted(
         self, plan: ScanPlan, segments: Sequence[PlannedSegment], columns: Sequence[str] | None, *, in_parts: bool
