@@ -20,15 +20,8 @@ from pyspark.sql.datasource import InputPartition
 from spark_ext.read.conditions import Column, Condition
 from spark_ext.support.python_process import store_of
 from txnlog.data import segment_file
-from txnlog.data.segment_rows import (
-    PlannedSegment,
-    PlannedSlice,
-    check_partitions,
-    file_schema,
-    metadata_column,
-    naming_segment,
-    slices_of,
-)
+from txnlog.data.segment_metadata import metadata_columns, wanted_rows
+from txnlog.data.segment_rows import PlannedSegment, check_partitions, file_schema, naming_segment
 from txnlog.errors import CorruptionError
 from txnlog.store.base import ObjectNotFound, Store
 
@@ -144,23 +137,25 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
 
 def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:
     topic, segment = task
-    for item, rows in slices_of(segment, table):
+    rows = wanted_rows(segment, table)
+    names = {*job.target.names, *(each.column for each in job.conditions)} - {*job.stored.names, TOPIC_COLUMN}
+    metadata = metadata_columns(names, job.coordinators, [(segment, rows)])
 
-        def column(name: str, item: PlannedSlice = item, rows: pa.Table = rows) -> Column:
-            if name in job.stored.names:
-                return rows.column(name)
-            if name == TOPIC_COLUMN:
-                return pa.repeat(pa.scalar(topic), item.rows)
-            return metadata_column(name, job.coordinators, segment, item, rows)
+    def column(name: str) -> Column:
+        if name in job.stored.names:
+            return rows.column(name)
+        if name == TOPIC_COLUMN:
+            return pa.repeat(pa.scalar(topic), segment.rows)
+        return metadata[name]
 
-        columns: list[Column] = []
-        for wanted in job.target:
-            found = column(wanted.name)
-            columns.append(found if found.type == wanted.type else found.cast(wanted.type))
-        result = pa.Table.from_arrays(columns, schema=job.target)
-        if job.conditions:
-            result = result.filter(reduce(pc.and_, (each.holds(column(each.column)) for each in job.conditions)))
-        yield from result.to_batches(max_chunksize=BATCH_ROWS)
+    columns: list[Column] = []
+    for wanted in job.target:
+        found = column(wanted.name)
+        columns.append(found if found.type == wanted.type else found.cast(wanted.type))
+    result = pa.Table.from_arrays(columns, schema=job.target)
+    if job.conditions:
+        result = result.filter(reduce(pc.and_, (each.holds(column(each.column)) for each in job.conditions)))
+    yield from result.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def read_batches(job: ReadJob, tasks: Sequence[SegmentTask]) -> Iterator[pa.RecordBatch]:

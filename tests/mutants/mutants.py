@@ -1871,8 +1871,8 @@ MUTANTS = (
     Mutant(
         "a negative number is a transaction's",
         "txnlog/data/segment_columns.py",
-        "pc.min(column).as_py() < 0",
-        "pc.max(column).as_py() < 0",
+        'table.column("_txn").to_numpy().min() < 0',
+        'table.column("_txn").to_numpy().max() < 0',
         "rows have a TxnID that no transaction ever had",
         (COLUMNS + "a_negative_number_is_no_transactions",),
     ),
@@ -1938,9 +1938,9 @@ MUTANTS = (
     ),
     Mutant(
         "merged rows have the version of their merge",
-        "txnlog/data/segment_rows.py",
-        'return rows.column("_version") if segment.compacted else _repeat(segment.version, count, pa.int64())',
-        "return _repeat(segment.version or segment.number, count, pa.int64())",
+        "txnlog/data/segment_metadata.py",
+        "found, by_segment, lambda segment: segment.version, lambda segment: segment.compacted, name",
+        "found, by_segment, lambda segment: segment.version or segment.number, lambda _segment: False, name",
         "nobody can say any more by which commit a row came",
         (OPTIMIZE + "many_segments_become_one_and_every_version_shows_the_same_rows",),
     ),

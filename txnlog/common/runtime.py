@@ -25,7 +25,7 @@ from txnlog.errors import InvalidInputError
 T = TypeVar("T")
 _logger = logging.getLogger("txnlog.runtime")
 
-_PARALLEL_REQUESTS = 16
+PARALLEL_REQUESTS = 16
 """Store requests of one data wave or one catch-up that are under way at once."""
 
 
@@ -344,7 +344,7 @@ class Runtime:
             if self._closed:
                 return None
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="txnlog-io")
+                self._pool = ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="txnlog-io")
             try:
                 return [self._pool.submit(call) for call in calls]
             except RuntimeError:  # the interpreter ends; a request that was begun may be made twice

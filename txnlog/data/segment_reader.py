@@ -10,24 +10,24 @@ import pyarrow as pa
 
 from txnlog.common.lru import Recent
 from txnlog.common.names import nearest
-from txnlog.common.runtime import Runtime
+from txnlog.common.runtime import PARALLEL_REQUESTS, Runtime
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import ScanPlan
+from txnlog.data.segment_metadata import Found, metadata_columns, wanted_rows
 from txnlog.data.segment_rows import (
     METADATA_FIELDS,
     STATE_FIELD,
     PlannedSegment,
     check_partitions,
     file_schema,
-    metadata_column,
     naming_segment,
-    slices_of,
     stored_fields,
 )
 from txnlog.errors import InvalidInputError, TxnLogError
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType
 from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.identity import identity_of
 
 _CACHED_BYTES = 64 << 20
 _CACHEABLE_BYTES = 4 << 20
@@ -36,7 +36,14 @@ _CACHEABLE_BYTES = 4 << 20
 _OPEN_BYTES = 256 << 20
 """Big ones too, while a consumer is in the middle of them: else every batch would fetch and decode the whole file."""
 
-_READ_AHEAD = 4
+_STEP_SEGMENTS = 4
+_STEP_BYTES = 4 << 20
+_MOST_SEGMENTS = 256
+"""Segments that are fetched side by side, and shaped at once: so many however big they are, and as many small ones as
+make a big one. What a step costs is shared by its segments."""
+
+_LOCAL_CALL_BYTES = 1 << 20
+"""Of a store in this machine a thread fetches so much: to hand over a small segment takes longer than to read it."""
 
 
 def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_metadata: bool) -> pa.Schema:
@@ -63,9 +70,17 @@ def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_meta
 
 
 def parts_of(plan: ScanPlan) -> Iterator[ScanPlan]:
-    """The plan in pieces, one after the other: the segments of each are fetched side by side."""
-    for first in range(0, len(plan.segments), _READ_AHEAD):
-        yield replace(plan, segments=plan.segments[first : first + _READ_AHEAD])
+    """The plan in steps, one after the other: the segments of each are fetched side by side."""
+    step: list[PlannedSegment] = []
+    size_bytes = 0
+    for segment in plan.segments:
+        step.append(segment)
+        size_bytes += segment.size_bytes
+        if len(step) >= _STEP_SEGMENTS and (size_bytes >= _STEP_BYTES or len(step) == _MOST_SEGMENTS):
+            yield replace(plan, segments=tuple(step))
+            step, size_bytes = [], 0
+    if step:
+        yield replace(plan, segments=tuple(step))
 
 
 class SegmentReader:
@@ -76,6 +91,7 @@ class SegmentReader:
     ) -> None:
         """``missing`` says what it means that a planned file is not there."""
         self._missing = missing
+        self._is_local = identity_of(store).store_kind in {"local", "memory"}
         self._store = store
         self._runtime = runtime
         self._small: Recent[tuple[str, int], pa.Table] = Recent(_CACHED_BYTES, _bytes_of)
@@ -90,7 +106,7 @@ class SegmentReader:
         include_metadata: bool = False,
         in_parts: bool = False,
     ) -> Iterator[pa.Table]:
-        """One table a segment, in the plan's order; a few segments are fetched ahead.
+        """The rows in the plan's order, a table for each step (``parts_of``).
 
         ``in_parts``: the next call goes on in the last segment; so it is kept, decoded, until its end was read.
 
@@ -98,11 +114,32 @@ class SegmentReader:
         """
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         for part in parts_of(plan):
-            calls = [partial(self.decode, plan, segment, columns, in_parts=in_parts) for segment in part.segments]
-            for segment, table in zip(part.segments, self._runtime.run_all(calls), strict=True):
-                with naming_segment(plan.topic, segment):
-                    shaped = self._shape(plan, segment, table, columns, schema, include_metadata=include_metadata)
-                yield shaped
+            calls = [
+                partial(self._wanted, plan, several, columns, in_parts=in_parts)
+                for several in self._for_threads(part.segments)
+            ]
+            found = [item for several in self._runtime.run_all(calls) for item in several]
+            yield self._shape(plan, found, columns, schema, include_metadata=include_metadata)
+
+    def _for_threads(self, segments: Sequence[PlannedSegment]) -> Iterator[Sequence[PlannedSegment]]:
+        """The segments of a step by the thread that fetches them: of a distant store as many at once as may be."""
+        most = len(segments) if self._is_local else -(-len(segments) // PARALLEL_REQUESTS)
+        first = size_bytes = 0
+        for position, segment in enumerate(segments, 1):
+            size_bytes += segment.size_bytes
+            if position == len(segments) or position - first == most or size_bytes >= _LOCAL_CALL_BYTES:
+                yield segments[first:position]
+                first, size_bytes = position, 0
+
+    def _wanted(
+        self, plan: ScanPlan, segments: Sequence[PlannedSegment], columns: Sequence[str] | None, *, in_parts: bool
+    ) -> list[Found]:
+        found: list[Found] = []
+        for segment in segments:
+            table = self.decode(plan, segment, columns, in_parts=in_parts)
+            with naming_segment(plan.topic, segment):
+                found.append((segment, wanted_rows(segment, table)))
+        return found
 
     def decode(
         self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None, *, in_parts: bool = False
@@ -155,24 +192,21 @@ class SegmentReader:
     @staticmethod
     def _shape(
         plan: ScanPlan,
-        segment: PlannedSegment,
-        table: pa.Table,
+        found: Sequence[Found],
         columns: Sequence[str] | None,
         schema: pa.Schema,
         *,
         include_metadata: bool,
     ) -> pa.Table:
         names = [field.name for field in plan.schema.fields] if columns is None else list(columns)
-        metadata = schema.names[len(names) :] if include_metadata else []
-        pieces: list[pa.Table] = []
-        for item, rows in slices_of(segment, table):
-            piece = rows.select(names)
-            for name in metadata:
-                piece = piece.append_column(name, metadata_column(name, plan.coordinators, segment, item, rows))
-            pieces.append(piece)
-        if not schema.names:  # what joins or casts tables forgets how many rows one without columns has
-            return pa.Table.from_batches([batch for piece in pieces for batch in piece.to_batches()], schema)
-        return pa.concat_tables(pieces).cast(schema)
+        parts = [table.select(names) for _, table in found]
+        if not schema.names:  # what joins tables forgets how many rows one without columns has
+            return pa.Table.from_batches([batch for part in parts for batch in part.to_batches()], schema)
+        rows = pa.concat_tables(parts)
+        if len(found) > _STEP_SEGMENTS:
+            rows = rows.combine_chunks()  # of few rows each: whoever reads them on would pay for every one
+        metadata = metadata_columns(schema.names[len(names) :] if include_metadata else (), plan.coordinators, found)
+        return pa.Table.from_arrays([*rows.columns, *metadata.values()], schema=schema)
 
 
 def _bytes_of(table: pa.Table) -> int:

@@ -1,4 +1,4 @@
-"""The rows of one segment as readers give them: cut into slices, with the metadata columns that the log knows.
+"""What a scan wants of one segment, the columns of its file, and the error for one that is damaged.
 
 Clients and Spark's executors share it, so it needs the standard library, NumPy and PyArrow only.
 """
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from txnlog.common.ids import Coordinators
 from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.errors import CorruptionError
 
@@ -102,12 +101,6 @@ def file_schema(schema: pa.Schema, segment: PlannedSegment) -> pa.Schema:
     return schema
 
 
-def slices_of(segment: PlannedSegment, table: pa.Table) -> Iterator[tuple[PlannedSlice, pa.Table]]:
-    """The wanted slices of a decoded file."""
-    for item in segment.slices:
-        yield item, table.slice(item.first_row, item.rows)
-
-
 def check_partitions(segment: PlannedSegment, table: pa.Table) -> None:
     """Raise CorruptionError where a decoded file says other partitions of its rows than the log, wanted or not."""
     if not segment.stores_partition:
@@ -178,46 +171,6 @@ def offsets_text(rows: Iterable[tuple[int, int | None, int]]) -> str:
     return " and ".join([*parts[:_MOST_SHOWN], *([f"those of {more} more partitions"] if more > 0 else [])])
 
 
-def metadata_column(
-    name: str, coordinators: Coordinators, segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
-) -> pa.Array | pa.ChunkedArray:
-    """One metadata column of all rows of a slice."""
-    count = item.rows
-    if name == "_partition":
-        return _repeat(item.partition, count, pa.int32())
-    if name == "_offset":
-        if item.offset is None:
-            return pa.nulls(count, pa.int64())
-        return pa.array(np.arange(item.offset, item.offset + count), pa.int64())
-    if name == "_timestamp":
-        if segment.compacted:
-            return rows.column("_timestamp")
-        value = None if segment.timestamp_ms is None else segment.timestamp_ms * 1000
-        return _repeat(value, count, pa.int64()).cast(pa.timestamp("us", "UTC"))
-    if name == "_txn_id":
-        if segment.txn is not None and not segment.compacted:
-            return _repeat(coordinators.txn_id(segment.txn).to_bytes(), count, pa.binary(16))
-        return txn_ids(coordinators, rows.column("_txn"))
-    if name == "_version":
-        return rows.column("_version") if segment.compacted else _repeat(segment.version, count, pa.int64())
-    assert name == STATE_FIELD.name, f"{name} is no metadata column"
-    return _repeat(segment.state, count, pa.string())
-
-
-def _repeat(value: object, count: int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), count)
-
-
-def txn_ids(coordinators: Coordinators, numbers: pa.ChunkedArray) -> pa.Array:
-    """The 16-byte TxnIDs of a column of numbers."""
-    words = np.empty((len(numbers), 2), ">u8")
-    words[:, 1] = numbers.to_numpy()
-    words[:, 0] = coordinators.first << 48
-    for first, coordinator in coordinators.spans[1:]:
-        words[words[:, 1] >= first, 0] = coordinator << 48
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
-
-
 __all__ = [
     "METADATA_FIELDS",
     "RESTORE",
@@ -228,10 +181,7 @@ __all__ = [
     "damage_in_scan",
     "damaged_segment",
     "file_schema",
-    "metadata_column",
     "naming_segment",
     "offsets_text",
-    "slices_of",
     "stored_fields",
-    "txn_ids",
 ]

@@ -361,7 +361,14 @@ def test_a_topics_name_is_checked(ns: Any, topic: Any) -> None:
             call(topic)
 
 
-def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", ["big", "small", "small, and very many"])
+def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    """So many small ones as make a big one: what a step costs is shared by them."""
+    step = {"big": reader._STEP_SEGMENTS, "small": 20, "small, and very many": 8}[size]
+    if size == "big":
+        monkeypatch.setattr(reader, "_STEP_BYTES", 1)
+    elif size != "small":
+        monkeypatch.setattr(reader, "_MOST_SEGMENTS", step)
     for number in range(20):
         sales.produce("orders", rows(number))
     fetched: list[str] = []
@@ -378,9 +385,9 @@ def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest
     assert isinstance(stream, pa.RecordBatchReader)
     assert stream.schema == SCHEMA
     assert fetched == [], "nothing is read before it is asked for"
-    assert ids(pa.Table.from_batches([stream.read_next_batch()])) == [0]
-    assert len(fetched) <= reader._READ_AHEAD
-    assert ids(stream.read_all()) == list(range(1, 20))
+    first = ids(pa.Table.from_batches([stream.read_next_batch()]))
+    assert len(fetched) == step
+    assert first + ids(stream.read_all()) == list(range(20))
     assert len(fetched) == 20
 
 
