@@ -59,7 +59,8 @@ def warn_of_functions_that_hang(spark: SparkSession) -> None:
 
     In Spark 4.2.0 only, whatever reads the Parquet files (SPARK-58241). Nothing fails there: the task waits for ever.
     """
-    if pyspark.__version__ == "4.2.0" and spark.conf.get(_COLUMNAR_INPUT, None) == "true":
+    # Without a default of ours: with one Spark gives that instead of its own, where nobody set anything.
+    if pyspark.__version__ == "4.2.0" and spark.conf.get(_COLUMNAR_INPUT) == "true":
         text = "Spark 4.2.0 waits for ever where a plain Python udf is computed over Parquet files: set %s to false"
         _logger.warning(text, _COLUMNAR_INPUT)
 

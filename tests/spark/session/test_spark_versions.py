@@ -68,6 +68,9 @@ def test_what_this_spark_has_is_refused_for_nothing_but_its_options(source: TxnL
         source.streamWriter(StructType(), overwrite=False)
 
 
+COLUMNAR_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+
+
 @pytest.mark.parametrize(
     ("version", "setting", "told"),
     [("4.2.0", "true", 1), ("4.2.0", "false", 0), ("4.2.1", "true", 0), ("4.0.5", None, 0)],
@@ -76,7 +79,19 @@ def test_who_hands_columns_to_a_handler_is_told_of_functions_that_hang(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, setting: str | None, told: int
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
-    name = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
-    session: Any = SimpleNamespace(conf={} if setting is None else {name: setting})
+    session: Any = SimpleNamespace(conf={} if setting is None else {COLUMNAR_INPUT: setting})
     warn_of_functions_that_hang(session)
-    assert [record.getMessage().endswith(f"set {name} to false") for record in caplog.records] == [True] * told
+    said = [record.getMessage().endswith(f"set {COLUMNAR_INPUT} to false") for record in caplog.records]
+    assert said == [True] * told
+
+
+def test_who_set_nothing_is_told_as_well(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """What Spark does by itself is what it does in most sessions."""
+    before = spark.conf.get(COLUMNAR_INPUT, None)
+    spark.conf.unset(COLUMNAR_INPUT)
+    try:
+        warn_of_functions_that_hang(spark)
+    finally:
+        if before is not None:
+            spark.conf.set(COLUMNAR_INPUT, before)
+    assert len(caplog.records) == (pyspark.__version__ == "4.2.0")
