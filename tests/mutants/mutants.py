@@ -1450,6 +1450,14 @@ MUTANTS = (
         (CUMULATIVE + "a_refused_transaction_gives_back_all_that_it_wanted",),
     ),
     Mutant(
+        "a lost attempt keeps what it received",
+        "txnlog/api/transact.py",
+        '                if txn.state == "ABORTED":\n                    release()\n',
+        "",
+        "the next attempt works on what comes behind, and a cumulative acknowledgement takes what nobody worked on",
+        (TRANSACT + "messages_of_a_lost_attempt_are_there_for_the_next",),
+    ),
+    Mutant(
         "an end drops its claims before it aborts them",
         "txnlog/api/transaction.py",
         "        for ledger in self._claimed:\n            ledger.abort(self._number)\n",

@@ -427,7 +427,8 @@ class Namespace:
         committed the transaction by itself: then the error is raised. ``txn.prepare()`` is refused. An outcome that is
         unknown is made definite before (asked for again, else aborted); one that cannot be, and one of something else
         that ``work`` did, is raised. Messages that were acknowledged before are refused each time: let ``work`` receive
-        them. Returns what ``work`` returned in the attempt that committed.
+        them. What ``work`` receives in its own thread is delivered again after an attempt that failed, whether it was
+        acknowledged there or not. Returns what ``work`` returned in the attempt that committed.
 
         Raises:
             OutcomeUnknown: with the transaction's id; nothing was run again.

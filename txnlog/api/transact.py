@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from txnlog.client import delivery
 from txnlog.common.validation import shown, whole_number
 from txnlog.errors import (
     AbortableError,
@@ -51,27 +52,49 @@ def transact(
                 raise
             continue
         txn._refuse_prepare()
-        try:
-            value = work(txn)
-            _check_not_awaited(txn, value)
-            if _committed(txn):
-                return value
-            error: TxnLogError = TransactionAborted(f"the transaction {txn.id} was aborted: its commit got no answer")
-        except OutcomeUnknown as unknown:
-            if unknown.txn_ids != (str(txn.id),) or not _aborted(txn):
-                txn._discard()
-                raise  # of something that the next attempt would do again
-            error = unknown
-        except (AbortableError, RetriableError, CoordinatorFenced) as lost:
-            if not (txn._discard() or _aborted(txn)):
-                raise  # the function committed by itself, and something after that went wrong
-            error = lost
-        except BaseException:
-            txn._discard()
-            raise
+        error: TxnLogError
+        with delivery.attempt() as release:
+            try:
+                return _run(txn, work)
+            except BaseException as failure:
+                if txn.state == "ABORTED":
+                    release()
+                if not isinstance(failure, _Lost):
+                    raise
+                error = failure.error
         if last:
             raise error
     raise AssertionError("the last attempt returns or raises")
+
+
+class _Lost(Exception):
+    """The attempt was aborted, and another one can succeed."""
+
+    def __init__(self, error: TxnLogError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _run(txn: Transaction, work: Callable[[Transaction], T]) -> T:
+    """One attempt. Raises _Lost where another one can succeed."""
+    try:
+        value = work(txn)
+        _check_not_awaited(txn, value)
+        if _committed(txn):
+            return value
+    except OutcomeUnknown as unknown:
+        if unknown.txn_ids != (str(txn.id),) or not _aborted(txn):
+            txn._discard()
+            raise  # of something that the next attempt would do again
+        raise _Lost(unknown) from None
+    except (AbortableError, RetriableError, CoordinatorFenced) as lost:
+        if not (txn._discard() or _aborted(txn)):
+            raise  # the function committed by itself, and something after that went wrong
+        raise _Lost(lost) from None
+    except BaseException:
+        txn._discard()
+        raise
+    raise _Lost(TransactionAborted(f"the transaction {txn.id} was aborted: its commit got no answer"))
 
 
 def _check_function(work: object) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +60,29 @@ class IntakeReceipt(NamedTuple):
     def check_delivered(self) -> None:
         """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered."""
         self.intake.check_delivered(self.ledger, self.unnamed)
+
+
+_ATTEMPT: Final[ContextVar[list[tuple[Intake, Received]] | None]] = ContextVar("txnlog_attempt", default=None)
+
+
+@contextlib.contextmanager
+def attempt() -> Iterator[Callable[[], None]]:
+    """Meanwhile note what consumers deliver in this thread. Gives a function that releases all of that.
+
+    What an attempt received and did not acknowledge would be passed over by the next one: it receives what comes later.
+    """
+    deliveries: list[tuple[Intake, Received]] = []
+
+    def release() -> None:
+        for intake, received in deliveries:
+            intake.release_acknowledged(received.ledger, received.offsets)
+        deliveries.clear()
+
+    token = _ATTEMPT.set(deliveries)
+    try:
+        yield release
+    finally:
+        _ATTEMPT.reset(token)
 
 
 class Stop(NamedTuple):
@@ -135,6 +160,8 @@ class Intake:
 
     def deliver(self, received: Received) -> None:
         """The call returns these messages: they are delivered."""
+        if (deliveries := _ATTEMPT.get()) is not None:
+            deliveries.append((self, received))
         received.ledger.deliver(self._consumer, received.offsets)
 
     def withdraw(self, received: Received) -> None:
@@ -256,7 +283,7 @@ class Intake:
         self._ledger.redeliver(self._consumer, found)
 
     def release_acknowledged(self, ledger: Ledger, found: Offsets) -> None:
-        """A transaction that acknowledged them ended, and the log does not know that it did: they are redelivered."""
+        """What was to acknowledge them failed, and the log does not know that it was to: they are redelivered."""
         ledger.redeliver(self._consumer, found)
 
     def redeliver(self) -> None:
@@ -317,4 +344,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Intake", "IntakeReceipt", "Received", "Stop", "first_of_all", "offsets_of"]
+__all__ = ["Intake", "IntakeReceipt", "Received", "Stop", "attempt", "first_of_all", "offsets_of"]

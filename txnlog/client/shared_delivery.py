@@ -337,7 +337,7 @@ class SharedIntake(Intake):
         super().negative_acknowledge(found)
 
     def release_acknowledged(self, ledger: Ledger, found: Offsets) -> None:
-        """A transaction that acknowledged them ended, and the log does not know that it did: they are released.
+        """What was to acknowledge them failed, and the log does not know that it was to: they are released.
 
         Best effort, as their lease ends by itself.
         """

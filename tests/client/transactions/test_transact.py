@@ -130,21 +130,45 @@ def test_options_are_those_of_begin_and_no_others(sales: Any) -> None:
     assert read(sales) == []
 
 
-def test_messages_of_a_lost_attempt_are_there_for_the_next(sales: Any) -> None:
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+@pytest.mark.parametrize("acknowledged", ["all", "a part", "none"])
+@pytest.mark.parametrize("error", [TransactionConflict, RetriableError, ZeroDivisionError])
+def test_messages_of_a_lost_attempt_are_there_for_the_next(
+    sales: Any, kind: str, acknowledged: str, error: type[Exception]
+) -> None:
+    """Else a later cumulative acknowledgement takes those that the function had not come to acknowledge."""
     sales.produce("orders", rows(1, 2))
-    consumer = sales.consumer("orders", "billing")
+    consumer = sales.consumer("orders", "billing", type=kind)
     received: list[list[int]] = []
 
     def work(txn: Any) -> None:
         messages = consumer.receive(timeout_ms=0)
         received.append(ids(messages.table))
-        txn.acknowledge(messages)
         if len(received) == 1:
-            raise TransactionConflict("x")
+            if acknowledged != "none":
+                txn.acknowledge(messages if acknowledged == "all" else messages[0])
+            raise error("x")
+        txn.acknowledge(messages)
 
+    if error is ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            sales.transact(work)
     sales.transact(work)
     assert received == [[1, 2], [1, 2]]
     assert sales.subscription("orders", "billing").cursors[0].cursor == 2
+
+
+def test_what_an_attempt_that_committed_received_stays_delivered(sales: Any) -> None:
+    sales.produce("orders", rows(1, 2))
+    consumer = sales.consumer("orders", "billing")
+
+    def work(txn: Any) -> None:
+        txn.acknowledge(consumer.receive(timeout_ms=0)[0])
+
+    sales.transact(work)
+    assert ids(consumer.receive(timeout_ms=0).table) == []
+    consumer.redeliver_unacknowledged()
+    assert ids(consumer.receive(timeout_ms=0).table) == [2]
 
 
 def test_an_attempt_whose_block_was_closed_goes_on_with_another(memory: Place, sales: Any) -> None:
