@@ -281,8 +281,8 @@ MUTANTS = (
     Mutant(
         "doubt forgotten",
         "txnlog/log/appender.py",
-        "        self._in_doubt = entry\n",
-        "        self._in_doubt = None\n",
+        "        self._unresolved = entry\n",
+        "        self._unresolved = None\n",
         "the next entry overtakes one that may still land",
         (DOUBT + "nothing_else_is_sent_while_an_entry_is_in_doubt",),
     ),
@@ -305,8 +305,8 @@ MUTANTS = (
     Mutant(
         "told of what fell out of the entry",
         "txnlog/log/group_commit.py",
-        "told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)",
-        "told = (reply, settled)",
+        "answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)",
+        "answer = (reply, settled)",
         "a batch is skipped for one that is never committed, and nobody brings it again",
         (
             ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",
@@ -327,7 +327,7 @@ MUTANTS = (
     Mutant(
         "told before somebody in front",
         "txnlog/log/group_commit.py",
-        "if look.resting:",
+        "if look.dependent:",
         "if False:",
         "of two calls of one client the second is told what was true before the first",
         (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
@@ -343,8 +343,8 @@ MUTANTS = (
     Mutant(
         "refused by an entry that ends only some of what is overdue",
         "txnlog/log/group_commit.py",
-        "told_beside_ends = riders.ending and encoded is None",
-        "told_beside_ends = False",
+        "answered_with_ends = riders.ending and encoded is None",
+        "answered_with_ends = False",
         "a seek is refused for the hundred and first transaction that is over",
         (
             ENTRY_BUILDER + "an_answer_that_rests_on_a_rider_is_given_behind_the_entry",
@@ -354,7 +354,7 @@ MUTANTS = (
     Mutant(
         "refused beside others without another look",
         "txnlog/log/group_commit.py",
-        "(look.resting or any(not settled for _, settled in look.answers))",
+        "(look.dependent or any(not settled for _, settled in look.answers))",
         "any(not settled for _, settled in look.answers)",
         "a commit behind one that is skipped is refused for a transaction that is over",
         (BACKGROUND + "nobody_is_refused_for_what_is_overdue_in_whatever_company",),
@@ -362,8 +362,8 @@ MUTANTS = (
     Mutant(
         "what the log shows is not told where asking again fails",
         "txnlog/log/appender.py",
-        "        self._tell_settled(attempt)\n",
-        "        self._tell(attempt)\n",
+        "        self._answer_settled(attempt)\n",
+        "        self._complete_all(attempt)\n",
         "the owner of a committed transaction hears that nothing was written, and does it again",
         (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_told_so_whatever_fails",),
     ),
@@ -439,13 +439,13 @@ MUTANTS = (
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
         attempt.sent = made.sent
         try:
-            won = self._put_entry(_InDoubt(version, made.data, numbers))
+            won = self._put_entry(_Unresolved(version, made.data, numbers))
 """,
         """        version = made.header.version
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
         attempt.sent = made.sent
         try:
-            won = self._put_entry(_InDoubt(version, made.data, numbers))
+            won = self._put_entry(_Unresolved(version, made.data, numbers))
             self._put_wave(attempt)
 """,
         "a reader of the entry finds no file, and after a crash nobody ever does",

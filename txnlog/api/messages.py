@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog.client.delivery import Intake, IntakeReceipt
+from txnlog.client.delivery import DeliveryReceipt, TopicDelivery
 from txnlog.client.ledger import Ledger
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
@@ -37,14 +37,14 @@ class Messages(ProcessBound):
     def __init__(
         self,
         check_usable: Callable[[Connection], None],
-        intake: Intake,
+        delivery: TopicDelivery,
         ledger: Ledger,
         table: pa.Table,
         redeliveries: Mapping[int, tuple[Redelivery, ...]],
     ) -> None:
         self._check_usable = check_usable
-        self.topic = intake.topic.name
-        self._intake = intake
+        self.topic = delivery.topic.name
+        self._delivery = delivery
         self._ledger = ledger
         self.table = table
         self._redeliveries = redeliveries
@@ -79,7 +79,7 @@ class Messages(ProcessBound):
             )
         else:
             table = self.table.take(pa.array(self._positions(chosen), pa.int64()))
-        return Messages(self._check_usable, self._intake, self._ledger, table, self._redeliveries)
+        return Messages(self._check_usable, self._delivery, self._ledger, table, self._redeliveries)
 
     def _positions(self, chosen: object) -> list[int]:
         wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
@@ -99,7 +99,7 @@ class Messages(ProcessBound):
     @property
     def _connection(self) -> Connection:
         """The connection to the namespace that they were received through."""
-        return self._intake.connection
+        return self._delivery.connection
 
     @property
     def positions(self) -> list[tuple[str, int, int]]:
@@ -156,12 +156,12 @@ class Messages(ProcessBound):
     def _epoch(self) -> int:
         return self._ledger.epoch
 
-    def _receipt(self, *, cumulative: bool) -> IntakeReceipt:
+    def _receipt(self, *, cumulative: bool) -> DeliveryReceipt:
         """How they were received, for their acknowledgement."""
         unnamed: dict[int, Ranges] = {}
         if cumulative:
             unnamed = {p: ranges.subtract(((0, mine[-1][1]),), mine) for p, mine in self._ranges().items()}
-        return IntakeReceipt(self._intake, self._ledger, unnamed)
+        return DeliveryReceipt(self._delivery, self._ledger, unnamed)
 
 
 def checked(messages: object) -> Messages:

@@ -39,30 +39,30 @@ class Received(NamedTuple):
     offsets: Offsets
 
 
-class IntakeReceipt(NamedTuple):
-    """How messages that are acknowledged were received: a Receipt, by the intake that delivered them.
+class DeliveryReceipt(NamedTuple):
+    """How messages that are acknowledged were received: a Receipt, by the consumer's topic delivery.
 
     Attributes:
-        intake: what delivered them.
+        delivery: what delivered them.
         ledger: of the epoch in which it did.
         unnamed: by partition what a cumulative acknowledgement takes besides them, because it lies before them.
     """
 
-    intake: Intake
+    delivery: TopicDelivery
     ledger: Ledger
     unnamed: Offsets
 
     @property
     def connection(self) -> Connection:
         """The handle of their consumer, maybe another one than that of the transaction."""
-        return self.intake.connection
+        return self.delivery.connection
 
     def check_delivered(self) -> None:
         """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered."""
-        self.intake.check_delivered(self.ledger, self.unnamed)
+        self.delivery.check_delivered(self.ledger, self.unnamed)
 
 
-_ATTEMPT: Final[ContextVar[list[tuple[Intake, Received]] | None]] = ContextVar("txnlog_attempt", default=None)
+_ATTEMPT: Final[ContextVar[list[tuple[TopicDelivery, Received]] | None]] = ContextVar("txnlog_attempt", default=None)
 
 
 @contextlib.contextmanager
@@ -71,11 +71,11 @@ def attempt() -> Iterator[Callable[[], None]]:
 
     What an attempt received and did not acknowledge would be passed over by the next one: it receives what comes later.
     """
-    deliveries: list[tuple[Intake, Received]] = []
+    deliveries: list[tuple[TopicDelivery, Received]] = []
 
     def release() -> None:
-        for intake, received in deliveries:
-            intake.release_acknowledged(received.ledger, received.offsets)
+        for delivery, received in deliveries:
+            delivery.release_acknowledged(received.ledger, received.offsets)
         deliveries.clear()
 
     token = _ATTEMPT.set(deliveries)
@@ -93,7 +93,7 @@ class Stop(NamedTuple):
     error: CorruptionError
 
 
-class Intake:
+class TopicDelivery:
     """One topic of an Exclusive consumer. One thread at a time receives."""
 
     def __init__(
@@ -344,4 +344,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Intake", "IntakeReceipt", "Received", "Stop", "attempt", "first_of_all", "offsets_of"]
+__all__ = ["DeliveryReceipt", "Received", "Stop", "TopicDelivery", "attempt", "first_of_all", "offsets_of"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
-from txnlog.client.delivery import Intake, Received, Stop, offsets_of
+from txnlog.client.delivery import Received, Stop, TopicDelivery, offsets_of
 from txnlog.client.ledger import Ledger, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
@@ -52,7 +52,7 @@ class _Decided(NamedTuple):
         return _Decided(at.timestamp_ms, new)
 
 
-class SharedIntake(Intake):
+class SharedTopicDelivery(TopicDelivery):
     """One topic of a Shared consumer.
 
     The log says what is leased to whom. The ledger says which of its own leases a consumer delivered; the others are
@@ -428,4 +428,4 @@ def _counts(cursor: Cursor, found: Ranges) -> tuple[Redelivery, ...]:
     )
 
 
-__all__ = ["SharedIntake"]
+__all__ = ["SharedTopicDelivery"]

@@ -359,7 +359,7 @@ def _unrolled(array: pa.Array) -> tuple[pa.Array, pa.Buffer]:
     try:
         return array.flatten(), _values(ends.cast(pa.int32()))
     except pa.ArrowInvalid:
-        raise Unfit("more than 2**31 elements in one batch", "hand over smaller batches") from None
+        raise Unfit("more than 2**31 elements in one batch", "pass smaller batches") from None
 
 
 def _validity(array: pa.Array) -> pa.Buffer | None:

@@ -96,7 +96,7 @@ def _abort_holders(draft: Draft, record: SubscriptionRecord, at: Header) -> None
             holders.add(cursor.cumulative.txn)
     for number in sorted(holders):
         transaction = draft.transactions.get(number)
-        assert transaction is not None, "a hold belongs to a transaction that has not ended"
+        assert transaction is not None, "only a transaction that has not ended claims messages"
         if transaction.state == "OPEN":
             end_aborted(draft, number, at, "fenced")
 
@@ -144,7 +144,7 @@ def lease(draft: Draft, action: Lease, at: Header) -> None:
     if leased > MAX_LEASED_MESSAGES:
         raise LimitExceeded(
             f"{leased:,} messages leased to one consumer",
-            advice=f"acknowledge some first: a consumer holds at most {MAX_LEASED_MESSAGES:,}",
+            advice=f"acknowledge some first: a consumer can lease at most {MAX_LEASED_MESSAGES:,}",
         )
 
 

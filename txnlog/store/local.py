@@ -1,9 +1,9 @@
 """A store in a folder of a local (POSIX) file system, durable against power cuts.
 
-An object comes into being by ``link(2)``, which is atomic and refuses a taken name: a nameless file (``O_TMPFILE``) is
-written and fsynced, linked under its name, then the folder is fsynced (``docs/stores.md``, "Local file systems").
-Readers see a whole object or none. Where the system has no nameless files, a file under a name that is never used
-again takes the part.
+An object comes into being by ``link(2)``, which is atomic and refuses a name that exists: a nameless file
+(``O_TMPFILE``) is written and fsynced, linked under its name, then the folder is fsynced (``docs/stores.md``, "Local
+file systems"). Readers see a whole object or none. Where the system has no nameless files, a file under a name that is
+never used again takes the part.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NOT_LINKED: Final = frozenset(
         errno.EXDEV,
     }
 )
-"""What link and rename answer when they did not give the name. Any other (EIO, ESTALE, ETIMEDOUT) is a doubt."""
+"""What link and rename answer when they did not give the name. Any other (EIO, ESTALE, ETIMEDOUT) leaves that open."""
 
 _CANNOT_SYNC: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 """Answers of opening or fsyncing a folder above the root that need not stop anybody."""
@@ -278,7 +278,7 @@ class LocalStore:
         try:
             folder = posix.open_folder(os.path.join(self._root, *parts), ())
         except OSError:
-            return None  # the walk tells what is wrong
+            return None  # the walk reports what is wrong
         if _is_same(known, folder):
             return folder
         os.close(folder)
@@ -413,7 +413,7 @@ class LocalStore:
 
 
 def _is_same(known: _Held, folder: int) -> bool:
-    """Whether a folder is the one that is held. A network file system may have lost that one: then it is not."""
+    """Whether a folder is the one that is open. A network file system may have lost that one: then it is not."""
     try:
         return os.path.sameopenfile(known.descriptor, folder)
     except OSError:
