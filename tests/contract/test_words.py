@@ -20,7 +20,7 @@ WORDS = {
     r"doubt(?:s|ed|ful)?": "outcome unknown",
     r"tell(?:s|ing)?|told": "reply, report, raise, return; distinguish",
     r"taken(?! (?:over|effect)\b)|held": "claimed, leased, acknowledged, reserved; occupied",
-    r"(?:transactions?|consumers?|subscriptions?) holds?": "claims, has leased",
+    r"(?:transactions?|consumers?|subscriptions?) (?:that |which )?holds?": "claims, has leased",
     r"(?:a|an|the|its|their|no|cumulative|individual) holds?(?! up\b)": "claim",
     r"(?:giv(?:e|es|en|ing)|gave) (?:\w+ )?back": "release, redeliver; return",
     r"(?:giv(?:e|es|en|ing)|gave) (?:\w+ )?up": "stop, abandon, drop",

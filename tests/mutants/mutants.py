@@ -1266,8 +1266,8 @@ MUTANTS = (
     Mutant(
         "an abort gives nothing back",
         "txnlog/client/ledger.py",
-        "self._held = held._replace(delivered=delivered, claims=claims)",
-        "self._held = held._replace(claims=claims)",
+        "self._state = state._replace(delivered=delivered, claims=claims)",
+        "self._state = state._replace(claims=claims)",
         "messages of an aborted transaction wait for the next restart",
         (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
     ),
@@ -1370,9 +1370,9 @@ MUTANTS = (
     Mutant(
         "a claim ends before its messages are released",
         "txnlog/client/ledger.py",
-        "                self._held = held._replace(delivered=delivered, claims=claims)\n",
-        "                self._held = held._replace(claims=claims)\n"
-        "                self._held = self._held._replace(delivered=delivered)\n",
+        "                self._state = state._replace(delivered=delivered, claims=claims)\n",
+        "                self._state = state._replace(claims=claims)\n"
+        "                self._state = self._state._replace(delivered=delivered)\n",
         "in between, a cumulative acknowledgement takes what is about to be delivered again",
         (LEDGER + "an_interrupted_transition_happened_or_did_not",),
     ),

@@ -592,7 +592,7 @@ class Namespace:
             takeover: also where the subscription belongs to a streaming query or to ``spark_ext.process``, which this
                 ends. The subscription's own takeover rule counts as well.
 
-        On an exclusive subscription it takes over: an older consumer is fenced, and the open transactions that hold its
+        On an exclusive subscription it takes over: an older consumer is fenced, and the open transactions with its
         acknowledgements are aborted. On a failover one it waits for the active one; on a shared one they go together.
 
         Raises:

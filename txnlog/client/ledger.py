@@ -55,7 +55,7 @@ class Claim:
         return found
 
 
-class _Held(NamedTuple):
+class _State(NamedTuple):
     """By consumer what is prefetched and what was delivered, and the claims by the number of their transactions."""
 
     prefetched: Mapping[str, Offsets]
@@ -70,27 +70,27 @@ class Ledger:
         self.subscription = subscription
         self.epoch = epoch
         self._lock = threading.Lock()
-        self._held = _Held({}, {}, {})
+        self._state = _State({}, {}, {})
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
     def prefetched(self, consumer: str) -> Offsets:
         """What is leased to a consumer and was not delivered."""
-        return self._held.prefetched.get(consumer, {})
+        return self._state.prefetched.get(consumer, {})
 
     def delivered(self, consumer: str) -> Offsets:
         """What was delivered to a consumer and is not known to be acknowledged."""
-        return self._held.delivered.get(consumer, {})
+        return self._state.delivered.get(consumer, {})
 
     def claims(self) -> Mapping[int, Claim]:
         """By the number of its transaction each claim."""
-        return self._held.claims
+        return self._state.claims
 
     def unavailable(self, consumer: str) -> dict[int, Ranges]:
         """What a consumer is not to be delivered now, whatever the log says: delivered to it, or claimed."""
-        held = self._held
-        found = dict(held.delivered.get(consumer, {}))
-        for claim in held.claims.values():
+        state = self._state
+        found = dict(state.delivered.get(consumer, {}))
+        for claim in state.claims.values():
             ranges.include(found, claim.offsets())
         return found
 
@@ -99,47 +99,47 @@ class Ledger:
     def prefetch(self, consumer: str, offsets: Offsets) -> None:
         """FREE to PREFETCHED: the log shows them leased to the consumer; of what it was delivered before, once more."""
         with self._lock:
-            held = self._held
-            self._held = held._replace(
-                prefetched=_with(held.prefetched, consumer, offsets),
-                delivered=_without(held.delivered, consumer, offsets),
+            state = self._state
+            self._state = state._replace(
+                prefetched=_with(state.prefetched, consumer, offsets),
+                delivered=_without(state.delivered, consumer, offsets),
             )
 
     def deliver(self, consumer: str, offsets: Offsets) -> None:
         """FREE or PREFETCHED to DELIVERED."""
         with self._lock:
-            held = self._held
-            self._held = held._replace(
-                prefetched=_without(held.prefetched, consumer, offsets),
-                delivered=_with(held.delivered, consumer, offsets),
+            state = self._state
+            self._state = state._replace(
+                prefetched=_without(state.prefetched, consumer, offsets),
+                delivered=_with(state.delivered, consumer, offsets),
             )
 
     def withdraw(self, consumer: str, offsets: Offsets, *, leased: bool) -> None:
         """DELIVERED to what it was before: the call was interrupted, and its caller has received nothing."""
         with self._lock:
-            held = self._held
-            self._held = held._replace(
-                prefetched=_with(held.prefetched, consumer, offsets) if leased else held.prefetched,
-                delivered=_without(held.delivered, consumer, offsets),
+            state = self._state
+            self._state = state._replace(
+                prefetched=_with(state.prefetched, consumer, offsets) if leased else state.prefetched,
+                delivered=_without(state.delivered, consumer, offsets),
             )
 
     def redeliver(self, consumer: str, offsets: Offsets) -> None:
         """DELIVERED to FREE: released by the caller, or known to be acknowledged. A claim of them stays."""
         with self._lock:
-            held = self._held
-            self._held = held._replace(delivered=_without(held.delivered, consumer, offsets))
+            state = self._state
+            self._state = state._replace(delivered=_without(state.delivered, consumer, offsets))
 
     def redeliver_all(self, consumer: str) -> None:
         """The same for all that was delivered to a consumer."""
         with self._lock:
-            held = self._held
-            self._held = held._replace(delivered={k: v for k, v in held.delivered.items() if k != consumer})
+            state = self._state
+            self._state = state._replace(delivered={k: v for k, v in state.delivered.items() if k != consumer})
 
     def release(self, consumer: str, offsets: Offsets) -> None:
         """PREFETCHED to FREE."""
         with self._lock:
-            held = self._held
-            self._held = held._replace(prefetched=_without(held.prefetched, consumer, offsets))
+            state = self._state
+            self._state = state._replace(prefetched=_without(state.prefetched, consumer, offsets))
 
     def claim(self, txn: int, claim: Claim | None) -> None:
         """All that a transaction claims from here on; None for nothing. What it claims no more stays DELIVERED.
@@ -147,29 +147,29 @@ class Ledger:
         So ends the claim of a transaction that was committed, and of an acknowledgement that was refused.
         """
         with self._lock:
-            held = self._held
-            claims = {number: item for number, item in held.claims.items() if number != txn}
+            state = self._state
+            claims = {number: item for number, item in state.claims.items() if number != txn}
             if claim is not None:
                 claims[txn] = claim
-            self._held = held._replace(claims=claims)
+            self._state = state._replace(claims=claims)
 
     def abort(self, txn: int) -> None:
         """CLAIMED to FREE: the transaction was aborted, or the log alone decides about its claim from here on."""
         with self._lock:
-            held = self._held
-            if (claim := held.claims.get(txn)) is not None:
-                delivered = held.delivered
+            state = self._state
+            if (claim := state.claims.get(txn)) is not None:
+                delivered = state.delivered
                 for consumer in delivered:
                     delivered = _without(delivered, consumer, claim.offsets())
-                claims = {number: item for number, item in held.claims.items() if number != txn}
-                self._held = held._replace(delivered=delivered, claims=claims)
+                claims = {number: item for number, item in state.claims.items() if number != txn}
+                self._state = state._replace(delivered=delivered, claims=claims)
 
     def abort_those_over(self, ended: Callable[[int], bool], now_ms: int) -> None:
         """Abort the claims whose transaction is past its deadline, or was ended in the log, by whomever.
 
         So a transaction that its owner forgot claims nothing for ever. ``ended`` may wait for the log's lock.
         """
-        for txn, claim in self._held.claims.items():
+        for txn, claim in self._state.claims.items():
             if ended(txn) or (claim.deadline_ms is not None and claim.deadline_ms <= now_ms):
                 self.abort(txn)
 
@@ -247,20 +247,20 @@ def joined(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int],
     }
 
 
-def _with(held: Mapping[str, Offsets], consumer: str, more: Offsets) -> dict[str, Offsets]:
-    mine = dict(held.get(consumer, {}))
+def _with(state: Mapping[str, Offsets], consumer: str, more: Offsets) -> dict[str, Offsets]:
+    mine = dict(state.get(consumer, {}))
     ranges.include(mine, more)
-    return {**held, consumer: mine}
+    return {**state, consumer: mine}
 
 
-def _without(held: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapping[str, Offsets]:
-    mine = held.get(consumer)
+def _without(state: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapping[str, Offsets]:
+    mine = state.get(consumer)
     if not mine:
-        return held
+        return state
     left = dict(mine)
     for partition in left.keys() & less.keys():
         left[partition] = ranges.subtract(left[partition], less[partition])
-    return {**held, consumer: {partition: found for partition, found in left.items() if found}}
+    return {**state, consumer: {partition: found for partition, found in left.items() if found}}
 
 
 __all__ = ["Claim", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined"]

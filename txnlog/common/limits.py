@@ -88,7 +88,7 @@ RECENT_BATCHES: Final = 5
 # --- time -----------------------------------------------------------------------------------------------------------
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
-"""Of a transaction (Kafka's transaction.timeout.ms): what a dead process holds is free again after a minute."""
+"""Of a transaction (Kafka's transaction.timeout.ms): what a dead process claims is free again after a minute."""
 
 MAX_TIMEOUT_MS: Final = 15 * 60_000
 """Cap of a namespace that sets none (Kafka's transaction.max.timeout.ms)."""

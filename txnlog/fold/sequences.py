@@ -111,7 +111,7 @@ def _check(draft: Draft, place: Place, rows: tuple[int, int], txn: int, followin
         assert other is not None, "a producer lists only transactions that have not ended"
         if number != txn and other.state == "PREPARED" and _bears_sequences(draft, other, topic, partition):
             raise OutOfOrderSequence(
-                f"the transaction {draft.txn_id(number)}, which is PREPARED, holds sequences of the "
+                f"the transaction {draft.txn_id(number)}, which is PREPARED, reserves sequences of the "
                 f"producer {producer!r} in partition {partition}",
                 advice="complete the prepared transaction first",
             )

@@ -112,7 +112,7 @@ def seek(draft: Draft, action: Seek, at: Header) -> None:
             raise InvalidTransactionState(
                 f"partition {partition} of {topic.name!r} has pending acknowledgements of the subscription "
                 f"{record.name!r}",
-                advice="end the transactions that hold them, then seek",
+                advice="end the transactions of these acknowledgements, then seek",
             )
         check_offset(draft, record.topic, partition, offset)
         draft.cursors.put((record.id, partition), Cursor(offset))

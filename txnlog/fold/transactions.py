@@ -288,7 +288,7 @@ def _check_app(draft: Draft, app_id: str | None, app_version: int | None, txn: i
     for number, other in draft.transactions.items():
         if number != txn and other.state == "PREPARED" and other.app_id == app_id:
             raise TransactionConflict(
-                f"the transaction {draft.txn_id(number)}, which is PREPARED, holds version "
+                f"the transaction {draft.txn_id(number)}, which is PREPARED, reserves version "
                 f"{other.app_version} of {app_id!r}",
                 advice="complete the prepared transaction first",
             )

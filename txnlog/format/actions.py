@@ -168,7 +168,7 @@ class Consumer(Action, frozen=True, tag="consumer"):
     """A consumer opens.
 
     On Exclusive and Failover the subscription's epoch becomes this entry's version, which fences the older consumer and
-    aborts open transactions that hold its acknowledgements. ``stream`` is the identity of a streaming query.
+    aborts open transactions with its acknowledgements. ``stream`` is the identity of a streaming query.
     """
 
     subscription: Count

@@ -67,8 +67,8 @@ One that is forgotten costs an fsync when it is used again.
 _Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
 
 
-class _Held:
-    """Holds a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
+class _OpenFolder:
+    """Keeps a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
 
     __slots__ = ("descriptor",)
 
@@ -98,7 +98,7 @@ class LocalStore:
         self._root = os.path.realpath(os.fspath(root))
         self._use_tmpfile = use_tmpfile
         self._lock = threading.Lock()
-        self._durable_folders: Recent[tuple[str, ...], _Held] = Recent(_KNOWN_FOLDERS)
+        self._durable_folders: Recent[tuple[str, ...], _OpenFolder] = Recent(_KNOWN_FOLDERS)
         self._failed_sync: str | None = None
 
     @property
@@ -287,7 +287,7 @@ class LocalStore:
     def _note_durable(self, parts: tuple[str, ...], folder: int) -> None:
         self._durable_folders.drop(parts)
         with contextlib.suppress(OSError):  # no descriptor is left: it is synced again then, and nobody fails
-            self._durable_folders.put(parts, _Held(os.dup(folder)))
+            self._durable_folders.put(parts, _OpenFolder(os.dup(folder)))
 
     def _open_durable_root(self, *, make: bool) -> int:
         known = self._durable_folders.get(())
@@ -412,7 +412,7 @@ class LocalStore:
         raise StoreError(text, advice=advice, durable=durable) from error
 
 
-def _is_same(known: _Held, folder: int) -> bool:
+def _is_same(known: _OpenFolder, folder: int) -> bool:
     """Whether a folder is the one that is open. A network file system may have lost that one: then it is not."""
     try:
         return os.path.sameopenfile(known.descriptor, folder)
