@@ -103,24 +103,24 @@ class Messages(ProcessBound):
 
     @property
     def positions(self) -> list[tuple[str, int, int]]:
-        """Of each message topic, partition and offset."""
+        """The topic, partition and offset of each message."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         return [(self.topic, int(p), int(o)) for p, o in zip(partitions, offsets, strict=True)]
 
     @property
     def end_offsets(self) -> dict[int, int]:
-        """By partition the offset behind the last of these messages."""
+        """The offset behind the last of these messages, by partition."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         return {int(p): int(offsets[partitions == p].max()) + 1 for p in np.unique(partitions)}
 
     @property
     def redelivery_counts(self) -> list[int]:
-        """Of each message how often it was delivered before, as of its receipt (Shared subscriptions count)."""
+        """How often each message was delivered before, as of its receipt (Shared subscriptions count)."""
         result: list[int] = redeliveries_of(self.table, self._redeliveries).tolist()
         return result
 
     def _ranges(self) -> dict[int, Ranges]:
-        """By partition the offsets as ranges."""
+        """The offsets as ranges, by partition."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         result: dict[int, Ranges] = {}
         for partition in np.unique(partitions):

@@ -562,7 +562,7 @@ class Namespace:
         return subscriptions.describe(self._connection, subscriptions.find(self._connection, topic, name))
 
     def lag(self, topic: str, subscription: str) -> Listing:
-        """By partition cursor, end, behind_messages and behind_ms of a subscription.
+        """The lag of a subscription by partition: cursor, end, behind_messages and behind_ms of a subscription.
 
         Raises:
             TopicNotFound, SubscriptionNotFound: with the nearest name.
@@ -836,7 +836,7 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
 
 
 def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | None:
-    """In what a topic differs from one that is wanted; None where in nothing."""
+    """How a topic differs from one that is wanted; None if it does not."""
     if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
         return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
     if there.partitions != wanted.partitions:

@@ -222,7 +222,7 @@ def _check_dead_letters(name: str, kind: SubscriptionType, max_redeliveries: int
 
 
 def _clash(there: SubscriptionRecord, wanted: Subscription) -> str | None:
-    """In what a subscription differs from one that is wanted, wherever its cursors are; None where in nothing."""
+    """How a subscription differs from one that is wanted, wherever its cursors are; None if it does not."""
     for setting in ("type", "lease_ms", "takeover", "max_redeliveries", "dead_letter_topic"):
         has, asked = getattr(there, setting), getattr(wanted, setting)
         idle = setting == "takeover" and wanted.type == "shared"  # logs may have it, though nobody takes over there
@@ -310,7 +310,7 @@ def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
 
 
 def lag(connection: Connection, topic: str, name: str) -> Listing:
-    """By partition how far a subscription is behind."""
+    """How far a subscription is behind, by partition."""
     rows: list[PartitionLag] = []
     with connection.follower.lock:
         found = find(connection, topic, name)

@@ -287,12 +287,12 @@ class Transaction(ProcessBound):
             ledger.claim(self._number, None if found is None else Claim(found, self._opening.deadline_ms))
 
     def _drop_claims(self) -> None:
-        """Its claims are over, and what it claimed is not to be delivered again: it was acknowledged, or may be."""
+        """End its claims of messages that are not to be delivered again: they were acknowledged, or may be."""
         for ledger in self._claimed:
             ledger.claim(self._number, None)
 
     def _abort_claims(self) -> None:
-        """Its claims are over, and what it claimed is delivered again, as far as the log allows.
+        """End its claims, and have what it claimed delivered again, as far as the log allows.
 
         With it comes what it was refused: nothing that was derived from those messages will be visible either, and a
         later cumulative acknowledgement would take them.
@@ -401,7 +401,7 @@ class Transaction(ProcessBound):
             self._abandon(error)
 
     def _note_failed(self, request: Request, error: TxnLogError) -> None:
-        """It can only be aborted, and keeps what it claimed until then."""
+        """Note that it can only be aborted; it keeps what it claimed until then."""
         self._life, self._cause = self._life.after(request, Fate.REFUSED), error
 
     def prepare(self) -> str:
@@ -451,7 +451,7 @@ class Transaction(ProcessBound):
             return str(self._id)
 
     def _refuse_prepare(self) -> None:
-        """Its end is decided here: whoever runs it commits it."""
+        """Refuse ``prepare()`` from here on: whoever runs the transaction commits it."""
         self._may_prepare = False
 
     def _log_prepare(self, command: PrepareCommand) -> None:
@@ -707,7 +707,7 @@ class Transaction(ProcessBound):
         self._drop_claims()
 
     def _abandon(self, error: TxnLogError) -> None:
-        """It can commit no more: end it in the log as well where that may show it, and remember why."""
+        """End a transaction that can commit no more, also in the log where that may show it, and remember why."""
         if self._life.state == "OPEN":
             self._end_in_log("failed")
             self._release(error)

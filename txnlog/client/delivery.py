@@ -126,7 +126,7 @@ class TopicDelivery:
         return self._connection.subscription_record_by_id(self.subscription)
 
     def check(self) -> SubscriptionRecord:
-        """The same. Raises ConsumerFenced where another took over."""
+        """The subscription, checked: raises ConsumerFenced where another consumer took over."""
         record = self.record()
         check_epoch(record, self.epoch)
         return record
@@ -306,7 +306,7 @@ class TopicDelivery:
 
 
 def offsets_of(segment: SegmentRecord) -> dict[int, Range]:
-    """By partition the offsets of a visible segment."""
+    """The offsets of a visible segment, by partition."""
     return {
         item.partition: (item.offset, item.offset + item.rows) for item in segment.slices if item.offset is not None
     }

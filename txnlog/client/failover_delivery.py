@@ -45,7 +45,7 @@ class LeasedTopicDelivery(TopicDelivery):
 
 
 class FailoverTopicDelivery(LeasedTopicDelivery):
-    """The same where others wait: as long as it is not active, a consumer receives nothing."""
+    """One topic of a Failover consumer: as long as it waits for the active one, it receives nothing."""
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int

@@ -73,7 +73,10 @@ class Heartbeats:
         try:
             self._store.delete(keys.hint_key(subscription, epoch))
         except TxnLogError:
-            _logger.debug("an old hint stays", exc_info=True)
+            _logger.debug(
+                "The heartbeat object of an older epoch could not be deleted. It does no harm, and is deleted later.",
+                exc_info=True,
+            )
 
     def forget_where(self, over: Callable[[keys.HintKey], bool]) -> None:
         """Delete the hints that are of no use to anybody; strangers' files stay."""
@@ -83,7 +86,9 @@ class Heartbeats:
                 if isinstance(key, keys.HintKey) and over(key):
                     self.forget(key.subscription, key.epoch)
         except TxnLogError:
-            _logger.warning("old hints stay", exc_info=True)
+            _logger.warning(
+                "Old heartbeat objects could not be deleted. They do no harm, and are deleted later.", exc_info=True
+            )
 
     def _put(self, subscription: int, epoch: int, hint: _Hint) -> None:
         try:

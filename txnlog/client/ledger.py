@@ -46,7 +46,7 @@ class Claim:
     plain: bool = False
 
     def offsets(self) -> dict[int, Ranges]:
-        """By partition what it claims."""
+        """The offsets that it claims, by partition."""
         found: dict[int, Ranges] = {}
         for own in self.acknowledgement.ranges:
             found[own.partition] = ranges.union(found.get(own.partition, EMPTY), own.ranges)
@@ -56,7 +56,7 @@ class Claim:
 
 
 class _State(NamedTuple):
-    """By consumer what is prefetched and what was delivered, and the claims by the number of their transactions."""
+    """What is prefetched and what was delivered, by consumer, and the claims, by the number of their transactions."""
 
     prefetched: Mapping[str, Offsets]
     delivered: Mapping[str, Offsets]
@@ -83,7 +83,7 @@ class Ledger:
         return self._state.delivered.get(consumer, {})
 
     def claims(self) -> Mapping[int, Claim]:
-        """By the number of its transaction each claim."""
+        """The claims, by the numbers of their transactions."""
         return self._state.claims
 
     def unavailable(self, consumer: str) -> dict[int, Ranges]:
@@ -130,7 +130,7 @@ class Ledger:
             self._state = state._replace(delivered=_without(state.delivered, consumer, offsets))
 
     def redeliver_all(self, consumer: str) -> None:
-        """The same for all that was delivered to a consumer."""
+        """DELIVERED to FREE for all that was delivered to a consumer. A claim of it stays."""
         with self._lock:
             state = self._state
             self._state = state._replace(delivered={k: v for k, v in state.delivered.items() if k != consumer})
@@ -226,7 +226,7 @@ def check_claim(draft: Draft, txn: int, wanted: Sequence[Acknowledgement], claim
 
 
 def joined(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:
-    """The same acknowledgements, one for each subscription and epoch: many small ones cost as much as one."""
+    """Acknowledgements joined to one for each subscription and epoch: many small ones cost as much as one."""
     individual: dict[tuple[int, int], dict[int, Ranges]] = {}
     cumulative: dict[tuple[int, int], dict[int, int]] = {}
     for item in acknowledgements:

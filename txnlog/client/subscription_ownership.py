@@ -213,7 +213,7 @@ def check_free(
 def check_all_free(
     connection: Connection, records: Iterable[SubscriptionRecord], consumer: str, *, may_end_query: bool = False
 ) -> dict[int, int | None]:
-    """The same of several. All are looked at before one is refused: their leases run out side by side."""
+    """``check_free`` for several: all are checked before one is refused, so that their leases run out together."""
     seen: dict[int, int | None] = {}
     busy: ConsumerBusy | None = None
     for record in records:

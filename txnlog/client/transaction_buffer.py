@@ -75,7 +75,7 @@ class Work:
                 report("The last reference was deleted before these", lost, source=self)
 
     def _note(self, topics: Collection[int]) -> None:
-        """It has work for these topics: somebody must ask for its end."""
+        """Note that it has work for these topics: somebody must ask for its end."""
         if self._unended is not None:
             self._unended.note(self._number, self._topics)
         self._topics.update(topics)

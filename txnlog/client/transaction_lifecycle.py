@@ -161,7 +161,7 @@ class Life(NamedTuple):
         return Life(TABLE[self.stage][request][fate], self.logged or sent)
 
     def ended(self, stage: Stage) -> Life:
-        """It has ended, by whomever."""
+        """The life of a transaction that has ended, by whomever."""
         return self._replace(stage=stage)
 
 

@@ -165,7 +165,7 @@ class Connection:
         report(what, self.described_work(session.unended.settle_all()))
 
     def described_work(self, unended: Mapping[int, Collection[int]]) -> dict[str, list[str]]:
-        """By TxnID the names of the topics that a transaction has work for, without those whose end is known here.
+        """The names of the topics that transactions have work for, by TxnID, without those whose end is known here.
 
         For the garbage collector as well: it takes no lock, and makes no request.
         """
@@ -221,7 +221,7 @@ class Connection:
 
     @property
     def _session_even_closed(self) -> Session:
-        """The same, also after ``close``: a commit under way ends after it, and must not look as if it had failed."""
+        """The session, also after ``close``: a commit under way ends after it, and must not seem to have failed."""
         return self._current or self.session
 
     @property
@@ -438,7 +438,7 @@ class Connection:
         return record
 
     def cursors_of(self, subscription: int) -> dict[int, Cursor]:
-        """By partition how far a subscription has come. Raises SubscriptionNotFound where it was dropped."""
+        """How far a subscription has come, by partition. Raises SubscriptionNotFound where it was dropped."""
         with self.follower.lock:
             state = self.follower.state
             record = state.subscriptions.get(subscription)
@@ -545,13 +545,13 @@ class Connection:
         return self.follower.state.streams.get(identity)
 
     def start_offsets(self, topic: TopicRecord) -> dict[int, int]:
-        """By partition the earliest offset that can be read."""
+        """The earliest offset that can be read, by partition."""
         with self.follower.lock:
             state = self.follower.state
             return {p: state.start_of(topic.id, p) for p in range(topic.partitions)}
 
     def end_offsets(self, topic: TopicRecord, version: int) -> dict[int, int]:
-        """By partition of a topic, also a dropped one, the offset behind the last message visible at a version."""
+        """The offset behind the last message visible at a version, by partition of a topic, also a dropped one."""
         with self.follower.lock:
             state = self.follower.state
             if state.head.version == version:
@@ -623,7 +623,7 @@ class Connection:
         return self._session_even_closed.ledgers.of(subscription, epoch)
 
     def ledgers_of(self, wanted: Iterable[Acknowledgement], receipt: Receipt | None) -> list[Ledger]:
-        """Those in which acknowledgements are claimed: this handle's, and that of the consumer that received them."""
+        """The ledgers for claims of acknowledgements: this handle's, and that of the consumer that received them."""
         found = [self.ledger(item.subscription, item.epoch) for item in wanted]
         return found if receipt is None or receipt.ledger in found else [*found, receipt.ledger]
 

@@ -38,12 +38,12 @@ class Unfit(Exception):
         self.path: list[str] = []
 
     def within(self, name: str) -> Unfit:
-        """The same, one level further out."""
+        """This error, one level further out."""
         self.path.append(name)
         return self
 
     def within_key(self) -> Unfit:
-        """The same, out of a key of a map: that is never null, and no altered topic allows it."""
+        """This error, out of a key of a map: that is never null, and no altered topic allows it."""
         if self.reason == NULL_REFUSED and not self.path:
             self.reason, self.advice = KEY_REFUSED, "give a key"
         return self.within("key")

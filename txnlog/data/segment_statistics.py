@@ -93,7 +93,7 @@ class Reals:
     has_nan: bool = False
 
     def joined(self, other: Reals) -> Reals:
-        """Of the rows of both."""
+        """What is known of the rows of both together."""
         return Reals(
             min(self.low, other.low),
             max(self.high, other.high),
@@ -102,7 +102,7 @@ class Reals:
         )
 
     def statistics(self) -> tuple[Bound, Bound, int]:
-        """As the log records them: no bounds where there is a NaN, for no order holds, and none without an end."""
+        """The statistics for the log: no bounds where there is a NaN, for no order holds, and none without an end."""
         if self.has_nan or self.low > self.high:
             return None, None, self.nulls
         # Zeros have two signs, which some readers distinguish.
@@ -111,7 +111,7 @@ class Reals:
 
 
 def reals_of(table: pa.Table | pa.RecordBatch, columns: Sequence[tuple[int, pa.Field]]) -> dict[str, Reals]:
-    """Of the measured columns of floats by name."""
+    """What is known of the measured columns of floats, by name."""
     return {field.name: _reals(table.column(field.name)) for _, field in columns if pa.types.is_floating(field.type)}
 
 

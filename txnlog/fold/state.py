@@ -194,7 +194,7 @@ class Batch(Record, frozen=True):
 
 
 class Sequences(Record, frozen=True):
-    """Of one (producer, topic, partition): the last visible sequence and the newest batches."""
+    """The sequences of one (producer, topic, partition): the last visible sequence and the newest batches."""
 
     last: int
     recent: tuple[Batch, ...] = ()
@@ -448,7 +448,7 @@ class Draft:
 
     @property
     def head(self) -> Head:
-        """The same, the draft included."""
+        """The version of the draft, and what is one for the whole namespace."""
         head = self.heads.get(HEAD)
         assert head is not None, "a state always has a head"
         return head

@@ -434,7 +434,7 @@ class Appender:
         try:
             self._after_append()
         except Exception:
-            _logger.exception("maintenance after an append failed; the append itself is done")
+            _logger.exception("The maintenance after an append failed. The append itself is done.")
 
     def _take_batch(self) -> Attempt[_Waiting] | None:
         """The commands of the next entry: in order, those that must be alone in their kind one at a time.
@@ -682,7 +682,7 @@ def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> N
     except BaseException:
         if not future.done() or threading.current_thread() is threading.main_thread():
             raise
-        _logger.exception("a callback ended no process: it ran in a thread of the appender, which goes on")
+        _logger.exception("A callback of a Future raised an error. It ran in a thread of the appender, which goes on.")
 
 
 def _blocked(cause: BaseException | None) -> RetriableError:

@@ -63,7 +63,7 @@ class Piece(msgspec.Struct, frozen=True):
     sequence: int | None = None
 
     def digest_text(self) -> str:
-        """Its place, its sequence and its content, for the digest of a commit."""
+        """The text of the piece for the digest of a commit: its place, its sequence and its content."""
         return f"{self.topic},{self.partition},{self.rows},{self.sequence},{self.digest}"
 
 

@@ -228,7 +228,7 @@ def _refuse_made_again(draft: Draft, topics: Iterable[int]) -> None:
 
 
 def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:
-    """Those that are not in the log yet and whose subscription was not dropped."""
+    """The acknowledgements that are not in the log yet and whose subscription was not dropped."""
     return tuple(
         item
         for item in acknowledgements

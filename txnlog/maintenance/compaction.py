@@ -205,7 +205,7 @@ def _merges_of_partitions(records: Sequence[SegmentRecord], starts: Mapping[int,
 
 
 def _merges_of_run(run: Sequence[SegmentRecord], starts: Mapping[int, int], target: int) -> list[Merge]:
-    """Of neighbours: those that fill a file each, then what is worth it of the rest."""
+    """The merges of neighbours: those that fill a file each, then what is worth it of the rest."""
     chosen: list[Sequence[SegmentRecord]] = []
     group: list[SegmentRecord] = []
     size = 0

@@ -277,7 +277,7 @@ class _Optimize:
         return writers
 
     def _topic_now(self) -> TopicRecord:
-        """With the columns of the version that was planned, or later: rows of older ones fit into them."""
+        """The topic with the columns of the version that was planned, or later: rows of older ones fit into them."""
         return self._connection.topic_record_by_id(self._topic.id)
 
     def _check_replaced(self, merge: Merge, error: ObjectNotFound) -> None:

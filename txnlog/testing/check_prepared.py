@@ -35,7 +35,7 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_decision(facts: Facts, unit: Unit, prepared: Operation) -> Iterator[Finding]:
-    """It ends as somebody decided who was asked to."""
+    """A prepared transaction ends as somebody decided who was asked to."""
     committed = facts.fate(unit) == "committed"
     ended = unit.ended.state if unit.ended is not None else None
     aborted = not committed and (ended == "ABORTED" or bool(unit.answers_of("ABORTED")))

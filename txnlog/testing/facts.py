@@ -225,7 +225,7 @@ class Facts:
     # --- how it ended -----------------------------------------------------------------------------------------------
 
     def contents(self, unit: Unit) -> dict[Place, list[Operation]]:
-        """By partition the calls that surely are in a unit if it is visible: topics that were dropped are left out."""
+        """The calls that surely are in a unit if it is visible, by partition: topics that were dropped are left out."""
         found: dict[Place, list[Operation]] = {}
         for op in unit.produces:
             item = asked(op, of.Produce)

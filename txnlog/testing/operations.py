@@ -374,7 +374,7 @@ class Shown(_Result, frozen=True, tag="read"):
 
 
 class Completed(_Result, frozen=True, tag="complete"):
-    """Of a commit the version that shows it, its offsets, and what was dropped meanwhile; of an abort nothing."""
+    """The version that shows a commit, its offsets, and what was dropped meanwhile; of an abort nothing."""
 
     version: int | None = None
     offsets: tuple[Span, ...] = ()

@@ -165,7 +165,7 @@ class Tally:
         return self.unreached(REACHED)
 
     def unreached(self, situations: Iterable[str]) -> list[str]:
-        """Of these the ones that were never reached in a long run: a short one need not come to all."""
+        """Those of some labels that were never reached in a long run: a short one need not come to all."""
         return [name for name in situations if not self.labels[name]] if self.schedules >= LONG else []
 
     @property

@@ -48,7 +48,7 @@ class Task:
         return not self._finished
 
     def finish(self) -> None:
-        """It ran to its end."""
+        """Note that the task ran to its end."""
         self._finished = True
 
     def join(self, timeout: float | None = None) -> None:  # noqa: ARG002 - as a thread has it; virtual time is free

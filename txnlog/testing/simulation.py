@@ -542,7 +542,7 @@ class _Direct(Runtime):
     """For looking at a log when the run is over: one call after the other."""
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """In order."""
+        """Make the calls in order."""
         return [call() for call in calls]
 
 
