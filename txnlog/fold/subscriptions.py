@@ -87,7 +87,7 @@ def open_consumer(draft: Draft, action: Consumer, at: Header) -> None:
 
 
 def _abort_holders(draft: Draft, record: SubscriptionRecord, at: Header) -> None:
-    """Abort the OPEN transactions that hold acknowledgements of the older epoch; PREPARED ones stay."""
+    """Abort the OPEN transactions with acknowledgements of the older epoch; PREPARED ones stay."""
     holders: set[int] = set()
     for partition in range(_partitions(draft, record)):
         cursor = cursor_of(draft, record.id, partition)
