@@ -43,6 +43,7 @@ TRANSACTION_BATCHES = "tests/client/transactions/test_transaction_batches.py::te
 PRODUCING = "tests/client/transactions/test_producing.py::test_"
 ACKNOWLEDGING = "tests/client/consuming/test_acknowledging.py::test_"
 CLIENT_SUBSCRIPTIONS = "tests/client/consuming/test_subscriptions.py::test_"
+CONSUMER_FAULTS = "tests/client/consuming/test_consumer_faults.py::test_"
 LEDGER = "tests/unit/client/test_ledger.py::test_"
 CUMULATIVE = "tests/client/consuming/test_cumulative.py::test_"
 INTERRUPTS = "tests/client/transactions/test_interrupts.py::test_"
@@ -1210,7 +1211,7 @@ MUTANTS = (
     Mutant(
         "a second acknowledgement taken for a repeated call",
         "txnlog/api/transaction.py",
-        "        self._unanswered = {}  # where it is aborted the log",
+        "        self._unanswered = set()  # where it is aborted the log",
         "        # where it is aborted the log",
         "a transaction that takes a message twice does not hear of it",
         (SHARED + "the_same_acknowledgement_twice_in_one_transaction_is_a_conflict",),
@@ -1218,7 +1219,7 @@ MUTANTS = (
     Mutant(
         "conflicts are left to the commit",
         "txnlog/client/view.py",
-        "                    check_claim(draft, txn, rest, handle._claims_of_others(wanted, plain=rest_of is None))\n",
+        "                    check_claim(draft, txn, rest, handle._claims_of(wanted))\n",
         "                    pass\n",
         "two transactions of one client do the same work, and one in vain",
         (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
@@ -1266,15 +1267,15 @@ MUTANTS = (
     Mutant(
         "an abort gives nothing back",
         "txnlog/client/ledger.py",
-        "self._state = state._replace(delivered=delivered, claims=claims)",
-        "self._state = state._replace(claims=claims)",
+        "            return _State(prefetched, delivered, claims)\n",
+        "            return state._replace(claims=claims)\n",
         "messages of an aborted transaction wait for the next restart",
         (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
     ),
     Mutant(
         "a closed consumer keeps its leases",
         "txnlog/client/shared_delivery.py",
-        "            self._release(self._delivered, self._prefetched)\n",
+        "            self._release_by(self._all_leased, look=not riding)\n",
         "            self._release({}, {})\n",
         "a restart waits until its own leases end",
         (SHARED + "a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending",),
@@ -1346,9 +1347,9 @@ MUTANTS = (
     Mutant(
         "in the work before it is claimed",
         "txnlog/api/transaction.py",
-        "        self._note_claims(wanted)\n        self._work.add_acknowledgements(wanted)\n",
-        "        self._work.add_acknowledgements(wanted)\n        self._note_claims()\n",
-        "behind Ctrl-C a message is handed out again, and the transaction commits it",
+        "                    ledger.claim(self._number, item, self._opening.deadline_ms)\n",
+        "                    pass\n",
+        "a message is delivered again while a transaction can commit it",
         (INTERRUPTS + "what_an_interrupted_acknowledgement_has_in_its_transaction_is_held",),
     ),
     Mutant(
@@ -1370,9 +1371,10 @@ MUTANTS = (
     Mutant(
         "a claim ends before its messages are released",
         "txnlog/client/ledger.py",
-        "                self._state = state._replace(delivered=delivered, claims=claims)\n",
-        "                self._state = state._replace(claims=claims)\n"
-        "                self._state = self._state._replace(delivered=delivered)\n",
+        "            claim = state.claims.get(txn)\n            if claim is None:\n",
+        "            claim = state.claims.get(txn)\n"
+        "            self._state = state._replace(claims={})\n"
+        "            if claim is None:\n",
         "in between, a cumulative acknowledgement takes what is about to be delivered again",
         (LEDGER + "an_interrupted_transition_happened_or_did_not",),
     ),
@@ -1420,32 +1422,32 @@ MUTANTS = (
     Mutant(
         "a plain acknowledgement claims nothing",
         "txnlog/api/consumer.py",
-        "ledger.claim(number, None if found is None else Claim(found, None, plain=True))",
-        "ledger.claim(number, None)",
+        "ledger.claim(number, item, deadline_ms, plain=True)",
+        "pass",
         "two threads work on the messages that one of them acknowledges",
         (CONSUMER_THREADS + "what_it_takes_is_claimed_and_nobody_receives_it",),
     ),
     Mutant(
         "a plain acknowledgement that is refused stays claimed",
         "txnlog/api/consumer.py",
-        "            claim(())  # acknowledged by now",
-        "            pass  # acknowledged by now",
+        "                ledger.restore(number, None)\n",
+        "                pass\n",
         "what was released meanwhile is never delivered again",
         (CONSUMER_THREADS + "one_that_is_refused_leaves_its_messages_delivered",),
     ),
     Mutant(
         "plain acknowledgements are in each other's way",
         "txnlog/client/view.py",
-        "                if plain or not claim.plain:\n",
-        "                if True:\n",
+        "                if rest_of is None:\n                    self._check_plain",
+        "                if True:\n                    self._check_plain",
         "threads that acknowledge what each received are refused by chance",
         (CONSUMER_THREADS + "two_at_once_are_in_nobodys_way",),
     ),
     Mutant(
         "what was refused is not delivered again",
         "txnlog/api/transaction.py",
-        "                self._refused.append((wanted, receipt))\n",
-        "                pass\n",
+        "            ledger.intend(self._number, item, self._opening.deadline_ms)\n",
+        "            pass\n",
         "transact() runs its function again without these messages, and a later cumulative one takes them",
         (CUMULATIVE + "a_refused_transaction_gives_back_all_that_it_wanted",),
     ),
@@ -1456,6 +1458,62 @@ MUTANTS = (
         "",
         "the next attempt works on what comes behind, and a cumulative acknowledgement takes what nobody worked on",
         (TRANSACT + "messages_of_a_lost_attempt_are_there_for_the_next",),
+    ),
+    Mutant(
+        "a cumulative one passes over what only a plain one claims",
+        "txnlog/client/delivery.py",
+        "unavailable = ledger.unavailable(self._consumer, plain=False)",
+        "unavailable = ledger.unavailable(self._consumer)",
+        "messages that were released are acknowledged where the other acknowledgement fails",
+        (CONSUMER_FAULTS + "a_cumulative_one_does_not_take_what_was_released_beside_another_one_that_fails",),
+    ),
+    Mutant(
+        "what is delivered again stays with who acknowledged it",
+        "txnlog/client/ledger.py",
+        "                claims=_released_no_more(state.claims, offsets),\n",
+        "",
+        "a late abort takes messages out of the hands of who received them since",
+        (CONSUMER_FAULTS + "what_is_received_first_as_the_refusal_advises_is_not_delivered_twice",),
+    ),
+    Mutant(
+        "a close forgets what it has not heard of",
+        "txnlog/client/shared_delivery.py",
+        "self._release_by(self._all_leased, look=not riding)",
+        "self._release(self._delivered, self._prefetched)",
+        "messages that nobody ever saw become dead letters",
+        (CONSUMER_FAULTS + "what_a_call_that_failed_had_leased_is_released_by_close",),
+    ),
+    Mutant(
+        "a seek forgets what was leased ahead",
+        "txnlog/client/shared_delivery.py",
+        "*self._releases(draft, *self._all_leased(draft, positions))",
+        "*self._releases(draft, self._delivered, self._prefetched)",
+        "messages that nobody ever saw become dead letters",
+        (CONSUMER_FAULTS + "a_seek_releases_what_was_leased_ahead_in_the_other_partitions",),
+    ),
+    Mutant(
+        "an error behind moved dead letters says that nothing was written",
+        "txnlog/api/consumer.py",
+        "error.durable = Durable.MAYBE  # its dead letters are",
+        "pass  # its dead letters are",
+        "whoever believes it looks for messages where they are not",
+        (CONSUMER_FAULTS + "an_error_behind_dead_letters_that_were_moved_does_not_say_that_nothing_was_written",),
+    ),
+    Mutant(
+        "a renewed lease is taken for a new one",
+        "txnlog/client/shared_delivery.py",
+        "        self._ledger.renew(self._consumer, found.renewed)\n",
+        "",
+        "messages are leased to a consumer that does not deliver them",
+        (CONSUMER_FAULTS + "a_release_does_not_leave_leased_what_rides_in_its_own_entry",),
+    ),
+    Mutant(
+        "a plain acknowledgement is in the way of what lies behind it",
+        "txnlog/client/view.py",
+        "                ranges.exclude(named, receipt.unnamed)\n",
+        "                pass\n",
+        "transactions are refused for messages that they do not name",
+        (CONSUMER_FAULTS + "a_transaction_goes_on_behind_a_plain_acknowledgement_of_other_messages",),
     ),
     Mutant(
         "an end drops its claims before it aborts them",

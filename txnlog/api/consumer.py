@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from txnlog.api.messages import Messages, checked
 from txnlog.client.delivery import Received, TopicDelivery
-from txnlog.client.ledger import Claim, Receipt, joined
+from txnlog.client.ledger import Receipt
 from txnlog.client.subscription_ownership import raise_epochs
 from txnlog.common import ranges
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER
 from txnlog.common.names import nearest
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, shown, whole_number
@@ -26,6 +26,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     TopicNotFound,
     TransactionConflict,
+    TxnLogError,
     unknown_outcome,
 )
 from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
@@ -108,6 +109,8 @@ class Consumer(ProcessBound):
         deadline = runtime.elapsed_ms() + wait_ms
         pause = _FIRST_PAUSE_MS
         entering = True
+        for item in self._subscribed:
+            item.moved = False
         while True:
             found: _Found | None = None
             try:
@@ -118,9 +121,11 @@ class Consumer(ProcessBound):
                         found.item.deliver(found.received)
                 if found is not None:
                     return found.messages  # nothing is called from here on: an interrupt comes before, or later
-            except BaseException:
+            except BaseException as error:
                 if found is not None:
                     found.item.withdraw(found.received)
+                if isinstance(error, TxnLogError) and any(item.moved for item in self._subscribed):
+                    error.durable = Durable.MAYBE  # its dead letters are
                 raise
             entering = False
             left = deadline - runtime.elapsed_ms()
@@ -312,11 +317,13 @@ def acknowledge_plain(
 
     ledgers = connection.ledgers_of(wanted, receipt)
 
+    deadline_ms = connection.runtime.now_ms() + DEFAULT_TIMEOUT_MS  # if nobody comes to the end of this
+
     def claim(rest: Sequence[Acknowledgement]) -> None:
-        claims = joined(rest)
-        for ledger in ledgers:
-            found = claims.get((ledger.subscription, ledger.epoch))
-            ledger.claim(number, None if found is None else Claim(found, None, plain=True))
+        for item in rest:
+            for ledger in ledgers:
+                if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
+                    ledger.claim(number, item, deadline_ms, plain=True)
 
     with connection.naming_dropped(), _no_transaction_to_abort():
         try:
@@ -324,7 +331,8 @@ def acknowledge_plain(
             connection.check_conflicts(number, wanted, receipt, claim, rest_of=left)
             connection.appender.call(effect(decide, txn_ids=(number,)))
         finally:
-            claim(())  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
+            for ledger in ledgers:  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
+                ledger.restore(number, None)
 
 
 @contextlib.contextmanager

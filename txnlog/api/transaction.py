@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from txnlog.api import transaction_admin
 from txnlog.api.messages import Messages, checked
 from txnlog.client.delivery import DeliveryReceipt
-from txnlog.client.ledger import Claim, Ledger, joined
+from txnlog.client.ledger import Ledger
 from txnlog.client.partition_assignment import place
 from txnlog.client.transaction_buffer import Work
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
@@ -122,8 +122,7 @@ class Transaction(ProcessBound):
         self._handles = [connection]
         self._claimed: list[Ledger] = []
         # Of Shared subscriptions: what the log was to show at once, and may not show.
-        self._unanswered: dict[tuple[Acknowledgement, ...], DeliveryReceipt] = {}
-        self._refused: list[tuple[Sequence[Acknowledgement], DeliveryReceipt]] = []
+        self._unanswered: set[tuple[Acknowledgement, ...]] = set()
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
         self._owner = connection.identity
@@ -226,17 +225,26 @@ class Transaction(ProcessBound):
                 self._log_work()  # the call is repeated: what it took must not conflict with itself
                 return
             receipt = messages._receipt(cumulative=cumulative)
-            with self._acknowledging():
+            self._claim_in(self._connection.ledgers_of(wanted, receipt))
+            with self._acknowledging(receipt.ledger, wanted):
                 self._claim(wanted, receipt)
                 if shared:
                     # Logged at once, so that no other consumer receives them and an abort counts as a redelivery.
-                    self._unanswered[tuple(wanted)] = receipt
+                    self._unanswered.add(tuple(wanted))
                     self._log_work()
 
     @contextlib.contextmanager
-    def _acknowledging(self) -> Iterator[None]:
-        """One acknowledgement: where it is refused and the transaction can go on, it was never made."""
-        work, deadline_ms, unanswered = self._work.mark(), self._opening.deadline_ms, dict(self._unanswered)
+    def _acknowledging(self, ledger: Ledger, wanted: list[Acknowledgement]) -> Iterator[None]:
+        """One acknowledgement: where it is refused and the transaction can go on, it was never made.
+
+        Where the transaction can only be aborted, that releases also what it was refused: nothing that was derived from
+        those messages will be visible, and a later cumulative acknowledgement would take them.
+        """
+        work, deadline_ms, unanswered = self._work.mark(), self._opening.deadline_ms, set(self._unanswered)
+        claims = {id(item): item.claims().get(self._number) for item in self._claimed}
+        self._note_effect()  # what it was refused is not withheld for ever where nobody aborts it
+        for item in wanted:
+            ledger.intend(self._number, item, self._opening.deadline_ms)
         try:
             yield
         except TxnLogError as error:
@@ -244,23 +252,25 @@ class Transaction(ProcessBound):
                 self._work.rollback(work)
                 self._opening.deadline_ms = deadline_ms
                 self._unanswered = unanswered
-                self._note_claims()
+                for known in self._claimed:
+                    known.restore(self._number, claims.get(id(known)))
             raise
 
     def _acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
         """Add acknowledgements by offsets instead of received messages (streams)."""
         with self._mine():
             self._check_open()
+            self._claim_in(self._connection.ledgers_of(wanted, None))
             self._claim(wanted)
 
+    def _claim_in(self, ledgers: list[Ledger]) -> None:
+        self._claimed += [item for item in ledgers if item not in self._claimed]
+
     def _claim(self, wanted: list[Acknowledgement], receipt: DeliveryReceipt | None = None) -> None:
-        self._claimed += [item for item in self._connection.ledgers_of(wanted, receipt) if item not in self._claimed]
         try:
             with self._connection.naming_dropped():
                 self._connection.check_conflicts(self._number, wanted, receipt, self._note_acknowledged)
         except (AbortableError, FencedError) as error:
-            if receipt is not None:
-                self._refused.append((wanted, receipt))
             self._note_failed(Request.WORK, error)
             raise
 
@@ -268,7 +278,10 @@ class Transaction(ProcessBound):
         self._note_subscriptions(wanted)
         self._note_effect()
         # In this order: what Ctrl-C leaves claimed and not in the work an abort releases; the reverse would be doubled.
-        self._note_claims(wanted)
+        for item in wanted:
+            for ledger in self._claimed:
+                if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
+                    ledger.claim(self._number, item, self._opening.deadline_ms)
         self._work.add_acknowledgements(wanted)
 
     def _note_subscriptions(self, wanted: Sequence[Acknowledgement]) -> None:
@@ -279,30 +292,15 @@ class Transaction(ProcessBound):
             assert topic is not None, "topics are never forgotten"
             self._subscriptions[record.id] = f"{topic.name}/{record.name}"
 
-    def _note_claims(self, more: Sequence[Acknowledgement] = ()) -> None:
-        """All that it acknowledges, so far, in the ledgers of this handle and of those whose consumers received it."""
-        claims = joined([*self._work.acknowledgements, *more])
-        for ledger in self._claimed:
-            found = claims.get((ledger.subscription, ledger.epoch))
-            ledger.claim(self._number, None if found is None else Claim(found, self._opening.deadline_ms))
-
     def _drop_claims(self) -> None:
         """End its claims of messages that are not to be delivered again: they were acknowledged, or may be."""
         for ledger in self._claimed:
-            ledger.claim(self._number, None)
+            ledger.restore(self._number, None)
 
     def _abort_claims(self) -> None:
-        """End its claims, and have what it claimed delivered again, as far as the log allows.
-
-        With it comes what it was refused: nothing that was derived from those messages will be visible either, and a
-        later cumulative acknowledgement would take them.
-        """
+        """End its claims, and have what it claimed delivered again, as far as the log allows."""
         for ledger in self._claimed:
             ledger.abort(self._number)
-        for wanted, receipt in [*self._refused, *self._unanswered.items()]:
-            for item in wanted:
-                receipt.delivery.release_acknowledged(receipt.ledger, Claim(item, None).offsets())
-        self._refused, self._unanswered = [], {}
 
     def _check_open_now(self) -> None:
         """Raise the conflict with more work: it ended, timed out or was fenced, or its end has an unknown outcome."""
@@ -369,8 +367,9 @@ class Transaction(ProcessBound):
             raise
         self._settle(before, Request.FLUSH, Fate.DONE)
         self._work.note_logged(left)
-        self._note_claims()  # with the deadline that the log knows by now
-        self._unanswered = {}  # where it is aborted the log releases them, and counts that
+        for ledger in self._claimed:  # the log knows the deadline by now
+            ledger.note_deadline(self._number, self._opening.deadline_ms)
+        self._unanswered = set()  # where it is aborted the log releases them, and counts that
 
     def _check_recorded(self, error: TxnLogError, *, again: bool) -> None:
         """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""

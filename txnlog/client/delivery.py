@@ -75,7 +75,7 @@ def attempt() -> Iterator[Callable[[], None]]:
 
     def release() -> None:
         for delivery, received in deliveries:
-            delivery.release_acknowledged(received.ledger, received.offsets)
+            delivery.redeliver_of_attempt(received)
         deliveries.clear()
 
     token = _ATTEMPT.set(deliveries)
@@ -94,7 +94,11 @@ class Stop(NamedTuple):
 
 
 class TopicDelivery:
-    """One topic of an Exclusive consumer. One thread at a time receives."""
+    """One topic of an Exclusive consumer. One thread at a time receives.
+
+    Attributes:
+        moved: whether the call of ``receive`` moved messages to the dead-letter topic: something of it is durable.
+    """
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
@@ -105,6 +109,7 @@ class TopicDelivery:
         self.subscription = subscription
         self._ledger = connection.ledger(subscription, epoch)
         self._turn = 0
+        self.moved = False
 
     @property
     def connection(self) -> Connection:
@@ -166,7 +171,7 @@ class TopicDelivery:
 
     def withdraw(self, received: Received) -> None:
         """The call was interrupted: nobody has received them."""
-        received.ledger.withdraw(self._consumer, received.offsets, leased=False)
+        received.ledger.withdraw(self._consumer, received.offsets)
 
     def _read_ready(
         self,
@@ -263,7 +268,7 @@ class TopicDelivery:
         """
         if not unnamed or self.subscription not in self._connection.follower.state.subscriptions:
             return  # dropped: that is what the acknowledgement will hear
-        unavailable = ledger.unavailable(self._consumer)
+        unavailable = ledger.unavailable(self._consumer, plain=False)
         for partition, found in unnamed.items():
             if missing := ranges.intersect(self._available(partition, unavailable), found):
                 raise self._not_delivered(partition, missing[0][0])
@@ -282,9 +287,9 @@ class TopicDelivery:
         """Messages are released by their user: they are delivered again."""
         self._ledger.redeliver(self._consumer, found)
 
-    def release_acknowledged(self, ledger: Ledger, found: Offsets) -> None:
-        """What was to acknowledge them failed, and the log does not know that it was to: they are redelivered."""
-        ledger.redeliver(self._consumer, found)
+    def redeliver_of_attempt(self, received: Received) -> None:
+        """The attempt that received them failed: they are delivered again."""
+        received.ledger.redeliver(self._consumer, received.offsets)
 
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again."""

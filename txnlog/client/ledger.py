@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from txnlog.common import ranges
@@ -39,20 +39,28 @@ class Claim:
     Attributes:
         deadline_ms: when it is over at the latest; None for one that is prepared, or that has no clock yet.
         plain: it is an acknowledgement outside of transactions, whose entry is under way.
+        releases: by partition what is delivered again where it is aborted: what it acknowledges, and what it was
+            refused, but for what was delivered again since.
     """
 
     acknowledgement: Acknowledgement
     deadline_ms: int | None
-    plain: bool = False
+    plain: bool
+    releases: Offsets
 
     def offsets(self) -> dict[int, Ranges]:
         """The offsets that it claims, by partition."""
-        found: dict[int, Ranges] = {}
-        for own in self.acknowledgement.ranges:
-            found[own.partition] = ranges.union(found.get(own.partition, EMPTY), own.ranges)
-        for partition, end in self.acknowledgement.cumulative:
-            found[partition] = ranges.union(found.get(partition, EMPTY), ((0, end),))
-        return found
+        return offsets_of(self.acknowledgement)
+
+
+def offsets_of(acknowledgement: Acknowledgement) -> dict[int, Ranges]:
+    """The offsets that an acknowledgement takes, by partition."""
+    found: dict[int, Ranges] = {}
+    for own in acknowledgement.ranges:
+        found[own.partition] = ranges.union(found.get(own.partition, EMPTY), own.ranges)
+    for partition, end in acknowledgement.cumulative:
+        found[partition] = ranges.union(found.get(partition, EMPTY), ((0, end),))
+    return found
 
 
 class _State(NamedTuple):
@@ -64,12 +72,19 @@ class _State(NamedTuple):
 
 
 class Ledger:
-    """The ledger of a subscription in an epoch. Thread-safe."""
+    """The ledger of a subscription in an epoch. Thread-safe.
+
+    Attributes:
+        leased: of a Shared subscription: what is delivered no more is PREFETCHED. As far as the log shows the lease
+            still, it is the same consumer's, which delivers it without another lease, and without counting.
+    """
 
     def __init__(self, subscription: int, epoch: int) -> None:
         self.subscription = subscription
         self.epoch = epoch
-        self._lock = threading.Lock()
+        self.leased = False
+        # A handler of a signal may come here again, in the thread that has it.
+        self._lock = threading.RLock()
         self._state = _State({}, {}, {})
 
     # --- what it says -----------------------------------------------------------------------------------------------
@@ -86,83 +101,142 @@ class Ledger:
         """The claims, by the numbers of their transactions."""
         return self._state.claims
 
-    def unavailable(self, consumer: str) -> dict[int, Ranges]:
-        """What a consumer is not to be delivered now, whatever the log says: delivered to it, or claimed."""
+    def unavailable(self, consumer: str, *, plain: bool = True) -> dict[int, Ranges]:
+        """What a consumer is not to be delivered now, whatever the log says: delivered to it, or claimed.
+
+        Without ``plain`` acknowledgements outside of transactions do not count: what only these claim is delivered
+        again where they fail, so that no other acknowledgement may pass over it.
+        """
         state = self._state
         found = dict(state.delivered.get(consumer, {}))
         for claim in state.claims.values():
-            ranges.include(found, claim.offsets())
+            if plain or not claim.plain:
+                ranges.include(found, claim.offsets())
         return found
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
+    def _change(self, transition: Callable[[_State], _State]) -> None:
+        """Replace the state. A handler of a signal that comes in between has its own change first."""
+        with self._lock:
+            while True:
+                before = self._state
+                after = transition(before)
+                if self._state is before:  # nothing can come between this and the assignment
+                    self._state = after
+                    return
+
     def prefetch(self, consumer: str, offsets: Offsets) -> None:
         """FREE to PREFETCHED: the log shows them leased to the consumer; of what it was delivered before, once more."""
-        with self._lock:
-            state = self._state
-            self._state = state._replace(
+        self._change(
+            lambda state: state._replace(
                 prefetched=_with(state.prefetched, consumer, offsets),
                 delivered=_without(state.delivered, consumer, offsets),
             )
+        )
+
+    def renew(self, consumer: str, offsets: Offsets) -> None:
+        """FREE to PREFETCHED: a lease of what was PREFETCHED is renewed. What was delivered since stays DELIVERED."""
+
+        def renewed(state: _State) -> _State:
+            delivered = state.delivered.get(consumer, {})
+            left = {p: ranges.subtract(found, delivered.get(p, EMPTY)) for p, found in offsets.items()}
+            return state._replace(prefetched=_with(state.prefetched, consumer, left))
+
+        self._change(renewed)
 
     def deliver(self, consumer: str, offsets: Offsets) -> None:
-        """FREE or PREFETCHED to DELIVERED."""
-        with self._lock:
-            state = self._state
-            self._state = state._replace(
+        """FREE or PREFETCHED to DELIVERED. An earlier claim of them no longer releases them."""
+        self._change(
+            lambda state: state._replace(
                 prefetched=_without(state.prefetched, consumer, offsets),
                 delivered=_with(state.delivered, consumer, offsets),
+                claims=_released_no_more(state.claims, offsets),
+            )
+        )
+
+    def withdraw(self, consumer: str, offsets: Offsets) -> None:
+        """DELIVERED to what it was before: the call was interrupted, and its caller has received nothing."""
+
+        def withdrawn(state: _State) -> _State:
+            delivered = state.delivered.get(consumer, {})
+            mine = {p: ranges.intersect(found, delivered.get(p, EMPTY)) for p, found in offsets.items()}
+            return state._replace(
+                prefetched=_with(state.prefetched, consumer, mine) if self.leased else state.prefetched,
+                delivered=_without(state.delivered, consumer, mine),
             )
 
-    def withdraw(self, consumer: str, offsets: Offsets, *, leased: bool) -> None:
-        """DELIVERED to what it was before: the call was interrupted, and its caller has received nothing."""
-        with self._lock:
-            state = self._state
-            self._state = state._replace(
-                prefetched=_with(state.prefetched, consumer, offsets) if leased else state.prefetched,
-                delivered=_without(state.delivered, consumer, offsets),
-            )
+        self._change(withdrawn)
 
     def redeliver(self, consumer: str, offsets: Offsets) -> None:
         """DELIVERED to FREE: released by the caller, or known to be acknowledged. A claim of them stays."""
-        with self._lock:
-            state = self._state
-            self._state = state._replace(delivered=_without(state.delivered, consumer, offsets))
+        self._change(lambda state: state._replace(delivered=_without(state.delivered, consumer, offsets)))
 
     def redeliver_all(self, consumer: str) -> None:
         """DELIVERED to FREE for all that was delivered to a consumer. A claim of it stays."""
-        with self._lock:
-            state = self._state
-            self._state = state._replace(delivered={k: v for k, v in state.delivered.items() if k != consumer})
+        self._change(
+            lambda state: state._replace(delivered={k: v for k, v in state.delivered.items() if k != consumer})
+        )
 
     def release(self, consumer: str, offsets: Offsets) -> None:
         """PREFETCHED to FREE."""
-        with self._lock:
-            state = self._state
-            self._state = state._replace(prefetched=_without(state.prefetched, consumer, offsets))
+        self._change(lambda state: state._replace(prefetched=_without(state.prefetched, consumer, offsets)))
 
-    def claim(self, txn: int, claim: Claim | None) -> None:
-        """All that a transaction claims from here on; None for nothing. What it claims no more stays DELIVERED.
+    def claim(
+        self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None, *, plain: bool = False
+    ) -> None:
+        """DELIVERED to CLAIMED: a transaction acknowledges them, and keeps what it claims already."""
+        more = offsets_of(acknowledgement)
+        self._change(lambda state: _claimed(state, txn, acknowledgement, more, deadline_ms, plain=plain))
+
+    def intend(self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None) -> None:
+        """The transaction is about to claim them: they stay DELIVERED, and are delivered again where it is aborted.
+
+        So it is, too, with what it is refused, and where the call is interrupted.
+        """
+        nothing = Acknowledgement(self.subscription, self.epoch)
+        more = offsets_of(acknowledgement)
+        self._change(lambda state: _claimed(state, txn, nothing, more, deadline_ms, plain=False))
+
+    def note_deadline(self, txn: int, deadline_ms: int | None) -> None:
+        """Note the deadline of a transaction, as the log knows it by now."""
+
+        def noted(state: _State) -> _State:
+            known = state.claims.get(txn)
+            if known is None:
+                return state
+            return state._replace(claims={**state.claims, txn: replace(known, deadline_ms=deadline_ms)})
+
+        self._change(noted)
+
+    def restore(self, txn: int, claim: Claim | None) -> None:
+        """Restore an earlier claim of a transaction; None for nothing. What it claims no more stays DELIVERED.
 
         So ends the claim of a transaction that was committed, and of an acknowledgement that was refused.
         """
-        with self._lock:
-            state = self._state
+
+        def restored(state: _State) -> _State:
             claims = {number: item for number, item in state.claims.items() if number != txn}
-            if claim is not None:
-                claims[txn] = claim
-            self._state = state._replace(claims=claims)
+            return state._replace(claims=claims if claim is None else {**claims, txn: claim})
+
+        self._change(restored)
 
     def abort(self, txn: int) -> None:
-        """CLAIMED to FREE: the transaction was aborted, or the log alone decides about its claim from here on."""
-        with self._lock:
-            state = self._state
-            if (claim := state.claims.get(txn)) is not None:
-                delivered = state.delivered
-                for consumer in delivered:
-                    delivered = _without(delivered, consumer, claim.offsets())
-                claims = {number: item for number, item in state.claims.items() if number != txn}
-                self._state = state._replace(delivered=delivered, claims=claims)
+        """CLAIMED to FREE or PREFETCHED: it was aborted, or the log alone decides about its claim from here on."""
+
+        def aborted(state: _State) -> _State:
+            claim = state.claims.get(txn)
+            if claim is None:
+                return state
+            prefetched, delivered = state.prefetched, state.delivered
+            for consumer, own in state.delivered.items():
+                mine = {p: ranges.intersect(own.get(p, EMPTY), found) for p, found in claim.releases.items()}
+                delivered = _without(delivered, consumer, mine)
+                prefetched = _with(prefetched, consumer, mine) if self.leased else prefetched
+            claims = {number: item for number, item in state.claims.items() if number != txn}
+            return _State(prefetched, delivered, claims)
+
+        self._change(aborted)
 
     def abort_those_over(self, ended: Callable[[int], bool], now_ms: int) -> None:
         """Abort the claims whose transaction is past its deadline, or was ended in the log, by whomever.
@@ -180,6 +254,10 @@ class Receipt(Protocol):
     @property
     def ledger(self) -> Ledger:
         """The ledger of the epoch in which they were delivered."""
+
+    @property
+    def unnamed(self) -> Offsets:
+        """What a cumulative acknowledgement takes in addition, because it lies before them."""
 
     @property
     def connection(self) -> Any:
@@ -247,10 +325,35 @@ def joined(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int],
     }
 
 
+def _claimed(
+    state: _State, txn: int, acknowledgement: Acknowledgement, more: Offsets, deadline_ms: int | None, *, plain: bool
+) -> _State:
+    known = state.claims.get(txn)
+    releases = {} if known is None else dict(known.releases)
+    ranges.include(releases, more)
+    whole = acknowledgement if known is None else _both(known.acknowledgement, acknowledgement)
+    return state._replace(claims={**state.claims, txn: Claim(whole, deadline_ms, plain, releases)})
+
+
+def _released_no_more(claims: Mapping[int, Claim], offsets: Offsets) -> Mapping[int, Claim]:
+    """The claims, of which none releases these messages any more."""
+    changed: dict[int, Claim] = {}
+    for txn, claim in claims.items():
+        left = {p: ranges.subtract(found, offsets.get(p, EMPTY)) for p, found in claim.releases.items()}
+        if left != claim.releases:
+            changed[txn] = replace(claim, releases={p: found for p, found in left.items() if found})
+    return {**claims, **changed} if changed else claims
+
+
+def _both(one: Acknowledgement, other: Acknowledgement) -> Acknowledgement:
+    (found,) = joined([one, other]).values()
+    return found
+
+
 def _with(state: Mapping[str, Offsets], consumer: str, more: Offsets) -> dict[str, Offsets]:
     mine = dict(state.get(consumer, {}))
     ranges.include(mine, more)
-    return {**state, consumer: mine}
+    return {**state, consumer: {partition: found for partition, found in mine.items() if found}}
 
 
 def _without(state: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapping[str, Offsets]:
@@ -263,4 +366,4 @@ def _without(state: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapp
     return {**state, consumer: {partition: found for partition, found in left.items() if found}}
 
 
-__all__ = ["Claim", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined"]
+__all__ = ["Claim", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined", "offsets_of"]

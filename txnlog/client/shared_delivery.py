@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
 from txnlog.client.delivery import Received, Stop, TopicDelivery, offsets_of
-from txnlog.client.ledger import Ledger, Offsets
+from txnlog.client.ledger import Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
-from txnlog.errors import CorruptionError, Durable, SchemaMismatch, TransactionConflict, TxnLogError
+from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.fold import leases
 from txnlog.fold.leases import Wanted, in_turn
 from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
 from txnlog.format.actions import AnyAction, Header
 from txnlog.log.appender import Ride
-from txnlog.log.commands import Answer, effect
+from txnlog.log.commands import Answer, Simple, effect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +32,9 @@ _logger = logging.getLogger("txnlog.consumer")
 _MAX_ROUNDS = 1_000
 """Grants that came to nothing, and entries of dead letters, in one call."""
 
+_MOST_DECISIONS = 16
+"""Of one command: the newest. Those of a command whose outcome is unknown are looked for in the log."""
+
 _AHEAD_AFTER = 3
 _AHEAD_LEAST = 100
 """After so many full batches in a row, of at least so many messages, the next grant rides in the entry of whatever this
@@ -38,18 +42,46 @@ client appends next: most often the acknowledgement. A batch then costs one entr
 
 
 class _Decided(NamedTuple):
-    """What a grant gives as it was decided at a time of the log, but for the leases that it renews.
+    """What a grant gives as it was decided at a time of the log: new leases, and those that it renews.
 
     What is renewed was prefetched before, and may have been delivered by the time when the log shows the grant.
     """
 
     time_ms: int
-    granted: Offsets
+    granted: dict[int, Ranges]
+    renewed: Offsets
 
     @staticmethod
     def of(at: Header, wanted: Wanted, granted: Offsets) -> _Decided:
-        new = {p: ranges.subtract(found, wanted.prefetched.get(p, EMPTY)) for p, found in granted.items()}
-        return _Decided(at.timestamp_ms, new)
+        known = wanted.prefetched
+        new = {p: ranges.subtract(found, known.get(p, EMPTY)) for p, found in granted.items()}
+        old = {p: ranges.intersect(found, known.get(p, EMPTY)) for p, found in granted.items()}
+        return _Decided(at.timestamp_ms, new, old)
+
+
+class _Asked:
+    """A command that has messages leased.
+
+    Attributes:
+        decided: what its decisions gave. Some were tried only; the reply says which one is in the log.
+    """
+
+    def __init__(self, wanted: Callable[[], Wanted | None]) -> None:
+        self._wanted = wanted
+        self.decided: deque[_Decided] = deque(maxlen=_MOST_DECISIONS)
+        self.command: Simple[_Decided] = Simple(self._decide, lambda _draft, _at: self.decided[-1])
+
+    def _decide(self, draft: Draft, at: Header) -> list[AnyAction] | Answer[_Decided]:
+        wanted = self._wanted()
+        actions: tuple[AnyAction, ...] = ()
+        found = _Decided(at.timestamp_ms, {}, {})
+        if wanted is not None:
+            # Asked for ahead, nobody waits: the next call of receive raises what a seek or a drop means for it.
+            with contextlib.suppress(*[TxnLogError] if wanted.ahead else []):
+                grant = leases.grant(draft, wanted, at.timestamp_ms)
+                found, actions = _Decided.of(at, wanted, grant.granted), grant.actions
+        self.decided.append(found)
+        return list(actions) or Answer(found, settled=True)
 
 
 class SharedTopicDelivery(TopicDelivery):
@@ -65,10 +97,11 @@ class SharedTopicDelivery(TopicDelivery):
         super().__init__(connection, leases.label_of(consumer, connection.runtime.unique()), topic, subscription, epoch)
         self._unknown: list[_Decided] = []
         self._full = 0
-        self._riding: tuple[Ride, list[_Decided]] | None = None
+        self._riding: tuple[Ride, _Asked] | None = None
         self._closed = False
         self._warned = False
         self._unreadable: CorruptionError | None = None
+        self._ledger.leased = True
         self._looked_at_first: dict[int, Range] = {}
 
     def receive(self, most: int) -> Received | None:
@@ -93,7 +126,7 @@ class SharedTopicDelivery(TopicDelivery):
         own = turn % self.topic.partitions
         stops = self._met_again()
         self._unreadable = None
-        fresh = moved = False
+        fresh = False
         for _ in range(_MAX_ROUNDS):
             with self._connection.follower.lock:
                 record = self.check()
@@ -117,7 +150,7 @@ class SharedTopicDelivery(TopicDelivery):
                         self._ask_ahead(len(received.table), most)
                     return received
             elif grant.dead and self._move_to_dead_letters(record, wanted, grant.dead):
-                moved = True
+                self.moved = True
             elif own in grant.granted if stopped else grant.granted:
                 self._take(wanted)
                 fresh = True
@@ -126,8 +159,6 @@ class SharedTopicDelivery(TopicDelivery):
         error = stops.get(own, next(iter(stops.values()))).error if stops else self._unreadable
         if error is None:
             return None
-        if moved:
-            error.durable = Durable.MAYBE  # its dead letters are
         raise error
 
     def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
@@ -217,74 +248,66 @@ class SharedTopicDelivery(TopicDelivery):
 
     def _take(self, wanted: Wanted) -> None:
         """Have messages leased to this consumer, unless others were faster."""
-        decided: list[_Decided] = []
-
-        def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
-            grant = leases.grant(draft, wanted, at.timestamp_ms)
-            decided[:] = [_Decided.of(at, wanted, grant.granted)]
-            return list(grant.actions) or Answer(None, settled=True)
-
+        asked = _Asked(lambda: wanted)
         try:
-            self._connection.appender.call(effect(decide))
-            self._add(decided)
+            self._add(self._connection.appender.call(asked.command))
         except BaseException:
-            self._unknown.extend(decided)
+            self._unknown.extend(asked.decided)
             raise
 
-    def _add(self, decided: list[_Decided]) -> None:
+    def _add(self, found: _Decided) -> None:
         """What was granted is prefetched. Grants of unknown outcome are in the log by now, or never will be."""
         self._settle()
         self._unknown.clear()
-        for item in decided:
-            self._ledger.prefetch(self._consumer, item.granted)
+        self._ledger.prefetch(self._consumer, found.granted)
+        self._ledger.renew(self._consumer, found.renewed)
 
     def _settle(self) -> None:
         """What a grant of unknown outcome gave is prefetched once the log shows it: a newer lease than those before."""
-        cursors = self._connection.follower.state.cursors
         for item in list(self._unknown):
-            for partition, more in item.granted.items():
-                cursor = cursors.get((self.subscription, partition))
-                if cursor is None:
-                    continue  # the subscription was dropped
-                shown = ranges.intersect(more, leases.leased(cursor, self._consumer, after_ms=item.time_ms))
-                if shown:
-                    self._ledger.prefetch(self._consumer, {partition: shown})
-                    if item in self._unknown:
-                        self._unknown.remove(item)
+            shown = [self._leased_since(item.time_ms, found) for found in (item.granted, item.renewed)]
+            if any(shown):
+                self._ledger.prefetch(self._consumer, shown[0])
+                self._ledger.renew(self._consumer, shown[1])
+                if item in self._unknown:
+                    self._unknown.remove(item)
+
+    def _leased_since(self, time_ms: int, found: Offsets) -> Offsets:
+        """Those of some messages that the log shows leased to this consumer beyond a time of the log."""
+        cursors = self._connection.follower.state.cursors
+        shown: dict[int, Ranges] = {}
+        for partition, more in found.items():
+            cursor = cursors.get((self.subscription, partition))  # None where the subscription was dropped
+            if cursor is not None and (
+                mine := ranges.intersect(more, leases.leased(cursor, self._consumer, after_ms=time_ms))
+            ):
+                shown[partition] = mine
+        return shown
 
     def _ask_ahead(self, count: int, most: int) -> None:
         """Have the next batch leased along with what this client appends next, where that pays."""
         self._full = self._full + 1 if count == most >= _AHEAD_LEAST else 0
         if self._full < _AHEAD_AFTER or self._riding is not None:
             return
-        decided: list[_Decided] = []
-
-        def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
-            actions: tuple[AnyAction, ...] = ()
-            decided.clear()
-            if not self._closed:
-                with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
-                    wanted = replace(self._wanted(most, self._turn, {}), ahead=True)
-                    grant = leases.grant(draft, wanted, at.timestamp_ms)
-                    decided.append(_Decided.of(at, wanted, grant.granted))
-                    actions = grant.actions
-            return list(actions) or Answer(None, settled=True)
-
-        self._riding = (self._connection.appender.ride(effect(decide)), decided)
+        asked = _Asked(lambda: None if self._closed else replace(self._wanted(most, self._turn, {}), ahead=True))
+        self._riding = (self._connection.appender.ride(asked.command), asked)
 
     def _adopt_ahead(self) -> None:
         """What was asked for ahead is prefetched once it was logged; if it was not yet, it still rides."""
         if self._riding is not None and (outcome := self._riding[0].outcome) is not None:
-            _, error = outcome
+            found, error = outcome
             if error is None:
-                self._add(self._riding[1])
+                assert isinstance(found, _Decided), "it is what its command gives"
+                self._add(found)
             else:
-                self._unknown.extend(self._riding[1])
+                self._unknown.extend(self._riding[1].decided)
             self._riding = None
 
-    def withdraw(self, received: Received) -> None:
-        """The call was interrupted: nobody has received them, and they are leased to this consumer."""
-        received.ledger.withdraw(self._consumer, received.offsets, leased=True)
+    def deliver(self, received: Received) -> None:
+        """The call returns these messages: they are delivered, by whichever grant they were leased."""
+        super().deliver(received)
+        for item in [*self._unknown, *(self._riding[1].decided if self._riding is not None else ())]:
+            ranges.exclude(item.granted, received.offsets)
 
     def _move_to_dead_letters(
         self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]
@@ -336,68 +359,100 @@ class SharedTopicDelivery(TopicDelivery):
         self._release(mine, {})
         super().negative_acknowledge(found)
 
-    def release_acknowledged(self, ledger: Ledger, found: Offsets) -> None:
-        """What was to acknowledge them failed, and the log does not know that it was to: they are released.
+    def redeliver_of_attempt(self, received: Received) -> None:
+        """The attempt that received them failed: the log counts that, and anybody may receive them at once.
 
         Best effort, as their lease ends by itself.
         """
+        mine = {
+            partition: ranges.intersect(received.offsets.get(partition, EMPTY), found)
+            for partition, found in received.ledger.delivered(self._consumer).items()
+        }
+        super().redeliver_of_attempt(received)
         try:
-            if ledger is self._ledger:  # else a seek began anew since
-                self._release(found, {})
+            if received.ledger is self._ledger:  # else a seek began anew since
+                self._release(mine, {})
         except TxnLogError:
             _logger.warning("messages of %r are redelivered when their lease ends", self.topic.name, exc_info=True)
-        super().release_acknowledged(ledger, found)
 
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again, to anybody."""
-        self._release(self._delivered, {})
+        prefetched = self._prefetched
+        self._release(self._delivered, prefetched)
+        self._ledger.release(self._consumer, prefetched)
         super().redeliver()
 
     def _release(self, delivered: Offsets, prefetched: Offsets) -> None:
+        self._release_by(lambda _draft: (delivered, prefetched))
+
+    def _release_by(self, chosen: Callable[[Draft], tuple[Offsets, Offsets]], *, look: bool = True) -> None:
+        """Release what was delivered, which counts, and what was not.
+
+        ``look``: no entry where the log, as far as it is known, shows none of it.
+        """
+
         def released(draft: Draft) -> list[AnyAction]:
             record = draft.subscriptions.get(self.subscription)
             if record is None or record.epoch != self.epoch:
                 return []  # dropped or sought meanwhile: leases are forgotten, or end by themselves
-            return [
-                *leases.returned(draft, self.subscription, self._consumer, delivered, redeliver=True),
-                *leases.returned(draft, self.subscription, self._consumer, prefetched, redeliver=False),
-            ]
+            return self._releases(draft, *chosen(draft))
 
         def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
             return released(draft) or Answer(None, settled=True)
 
         with self._connection.follower.lock:
-            actions = released(self._connection.follower.state.draft())
-        if actions:
+            actions = released(self._connection.follower.state.draft()) if look else []
+        if actions or not look:
             self._connection.appender.call(effect(decide))
+
+    def _releases(self, draft: Draft, delivered: Offsets, prefetched: Offsets) -> list[AnyAction]:
+        return [
+            *leases.returned(draft, self.subscription, self._consumer, delivered, redeliver=True),
+            *leases.returned(draft, self.subscription, self._consumer, prefetched, redeliver=False),
+        ]
+
+    def _all_leased(self, draft: Draft, but: Container[int] = ()) -> tuple[Offsets, Offsets]:
+        """All that the log shows leased to this consumer in the other partitions: delivered, and not.
+
+        Also what was granted in an entry that this client does not know yet: nobody else has leases of this label.
+        """
+        delivered: dict[int, Ranges] = {}
+        others: dict[int, Ranges] = {}
+        for partition in range(self.topic.partitions):
+            cursor = draft.cursors.get((self.subscription, partition))
+            if cursor is None or partition in but:
+                continue
+            mine = leases.leased(cursor, self._consumer)
+            known = self._delivered.get(partition, EMPTY)
+            delivered[partition], others[partition] = ranges.intersect(mine, known), ranges.subtract(mine, known)
+        return (
+            {partition: found for partition, found in delivered.items() if found},
+            {partition: found for partition, found in others.items() if found},
+        )
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
         """What moves the cursors; in other partitions, what was leased is released."""
         actions = super().seek_actions(draft, positions)
         if draft.subscriptions.get(self.subscription) is None:
             return actions
-        others = [
-            {p: found for p, found in kind.items() if p not in positions}
-            for kind in (self._delivered, self._prefetched)
-        ]
-        return [
-            *leases.returned(draft, self.subscription, self._consumer, others[0], redeliver=True),
-            *leases.returned(draft, self.subscription, self._consumer, others[1], redeliver=False),
-            *actions,
-        ]
+        return [*self._releases(draft, *self._all_leased(draft, positions)), *actions]
 
     def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew."""
         super().sought(epoch)
+        self._ledger.leased = True
         self._unknown.clear()
         self._riding = None
 
     def close(self) -> None:
         """Release what is leased. Best effort: a lease ends by itself."""
         self._closed = True
+        riding = self._riding is not None and self._riding[0].outcome is None
         try:
-            self._adopt_ahead()
-            self._release(self._delivered, self._prefetched)
+            if self._unknown or self._riding is not None:
+                self._connection.follower.refresh()
+            # Behind the entry in which the next batch is leased, if that is under way.
+            self._release_by(self._all_leased, look=not riding)
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
 

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from txnlog.client.block_keeper import BlockKeeper
 from txnlog.client.heartbeats import Heartbeats
-from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim
+from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim, offsets_of
 from txnlog.client.partition_numbers import check_partition
 from txnlog.client.session import Session
 from txnlog.client.unended import report
+from txnlog.common import ranges
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.common.lru import Recent
@@ -30,6 +31,7 @@ from txnlog.errors import (
     OutcomeUnknown,
     SubscriptionNotFound,
     TopicNotFound,
+    TransactionConflict,
     TxnLogError,
     refused_write,
 )
@@ -692,7 +694,9 @@ class Connection:
                 for handle in handles:  # a consumer passes over what is claimed in one of them, and must not lose it
                     draft = handle.follower.state.draft()
                     rest = wanted if rest_of is None else rest_of(draft)
-                    check_claim(draft, txn, rest, handle._claims_of_others(wanted, plain=rest_of is None))
+                    check_claim(draft, txn, rest, handle._claims_of(wanted))
+                if rest_of is None:
+                    self._check_plain(wanted, receipt)
                 if receipt is not None:
                     receipt.check_delivered()
             except TxnLogError as error:
@@ -700,17 +704,34 @@ class Connection:
             claim(rest)
             return None
 
-    def _claims_of_others(self, wanted: Iterable[Acknowledgement], *, plain: bool) -> Iterator[tuple[int, Claim]]:
-        """The claims of the same subscriptions; ``plain`` also those of acknowledgements outside of transactions.
-
-        Two of these may take the same messages: which the log shows first makes no difference.
-        """
+    def _claims_of(self, wanted: Iterable[Acknowledgement]) -> Iterator[tuple[int, Claim]]:
+        """What transactions of this client claim of the same subscriptions."""
         for item in wanted:
             ledger = self.ledger(item.subscription, item.epoch)
             self.end_claims(ledger)
             for number, claim in ledger.claims().items():
-                if plain or not claim.plain:
+                if not claim.plain:
                     yield number, claim
+
+    def _check_plain(self, wanted: Sequence[Acknowledgement], receipt: Receipt | None) -> None:
+        """Raise TransactionConflict for messages that an acknowledgement outside of transactions takes just now.
+
+        Only for those that are named: what lies before the end of a cumulative one may be acknowledged meanwhile. Two
+        acknowledgements outside of transactions have no conflict: which the log shows first makes no difference.
+        """
+        for item in wanted:
+            named = offsets_of(item)
+            if receipt is not None:
+                ranges.exclude(named, receipt.unnamed)
+            for ledger in self.ledgers_of([item], receipt):
+                for claim in ledger.claims().values():
+                    claimed = claim.offsets() if claim.plain else {}
+                    for partition, found in named.items():
+                        if ranges.overlaps(found, claimed.get(partition, ())):
+                            raise TransactionConflict(
+                                f"a message of partition {partition} is pending in an acknowledgement outside of "
+                                "transactions, which is under way"
+                            )
 
     def shared_subscription(self, subscription: int) -> SubscriptionRecord | None:
         """A subscription if several consumers take its messages, by leases."""

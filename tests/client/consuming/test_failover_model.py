@@ -312,6 +312,10 @@ class FailoverConsumers:
         assert ids(messages.table) == [self.rows[partition][offset] for partition, offset in expected]
         if expected:
             who.delivered |= set(expected)
+            for begun in self.begun:  # what it wanted of these is in the hands of their user again
+                for term, wanted in begun.wanted:
+                    if term == self.term:
+                        wanted -= set(expected)
             who.batches.append(Batch(messages, self.term))
 
     def chosen(self, name: str) -> Chosen | None:
@@ -406,7 +410,7 @@ class FailoverConsumers:
         assert type(error) in expected, error
         begun.failed |= isinstance(error, ConsumerFenced | TransactionConflict)
         if isinstance(error, NoneType | ConsumerFenced | TransactionConflict):
-            begun.wanted.append((found.term, found.wanted))  # an abort gives back also what was refused
+            begun.wanted.append((found.term, set(found.wanted)))  # an abort gives back also what was refused
         if error is None:
             new = found.wanted - self.taken if found.term == self.term else found.wanted
             begun.taken |= dict.fromkeys(new, found.term)

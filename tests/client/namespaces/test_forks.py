@@ -18,6 +18,7 @@ import txnlog
 from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, ids, one_received, raises, read, rows
 from tests.forks import in_child
 from txnlog.common.runtime import Runtime
+from txnlog.data import segment_reader
 from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, OutcomeUnknown, ReadOnly
 from txnlog.testing import ManualClock
 
@@ -136,8 +137,12 @@ def test_a_closed_handle_stays_closed_in_a_child(local: Place) -> None:
 
 @pytest.mark.real_runtime
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_scan_goes_on_in_a_child_and_in_the_parent(local: Place, closed: bool) -> None:
+def test_a_scan_goes_on_in_a_child_and_in_the_parent(
+    local: Place, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
     """Both fetch several segments at once. Threads of the parent, and who holds its locks, are not in the child."""
+    monkeypatch.setattr(segment_reader, "_STEP_BYTES", 1)  # else small ones are one step, read by one thread
+    monkeypatch.setattr(segment_reader, "_LOCAL_CALL_BYTES", 1)
     ns = local.open()
     ns.create_topic("orders", SCHEMA)
     for number in range(10):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.effort import tries
 from tests.interrupts import interrupted
 from tests.lines import before_line
 from txnlog.client import ledger as module
-from txnlog.client.ledger import Claim, Ledger, Ledgers
+from txnlog.client.ledger import Ledger, Ledgers
 from txnlog.common import ranges
 from txnlog.format.actions import Acknowledgement, PartitionRanges
 
@@ -40,24 +41,35 @@ def members(found: Any) -> set[Message]:
     return {(partition, n) for partition, own in found.items() for start, end in own for n in range(start, end)}
 
 
-def claim_of(named: set[Message], up_to: dict[int, int], deadline_ms: int | None) -> Claim:
+def acknowledgement(named: set[Message], up_to: dict[int, int] | None = None) -> Acknowledgement:
     named_ranges = tuple(PartitionRanges(partition, own) for partition, own in sorted(offsets(named).items()))
-    return Claim(Acknowledgement(7, 1, named_ranges, tuple(sorted(up_to.items()))), deadline_ms)
+    return Acknowledgement(7, 1, named_ranges, tuple(sorted((up_to or {}).items())))
 
 
 def claimed(named: set[Message], up_to: dict[int, int]) -> set[Message]:
     return named | {(partition, offset) for partition, end in up_to.items() for offset in range(end)}
 
 
+@dataclass
+class Claimed:
+    """A claim of the model: what it takes, and what its abort releases."""
+
+    messages: set[Message] = field(default_factory=set)
+    releases: set[Message] = field(default_factory=set)
+    deadline_ms: int | None = None
+    plain: bool = False
+
+
 class LedgerAndModel(RuleBasedStateMachine):
     """Everything that a ledger can be asked for, in any order."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(leased=st.booleans())
+    def begin(self, leased: bool) -> None:
         self.ledger = Ledger(7, 1)
+        self.ledger.leased = self.leased = leased
         self.prefetched: dict[str, set[Message]] = {"ada": set(), "bob": set()}
         self.delivered: dict[str, set[Message]] = {"ada": set(), "bob": set()}
-        self.claims: dict[int, tuple[set[Message], int | None]] = {}
+        self.claims: dict[int, Claimed] = {}
 
     @rule(consumer=consumers, found=messages)
     def prefetch(self, consumer: str, found: set[Message]) -> None:
@@ -66,17 +78,32 @@ class LedgerAndModel(RuleBasedStateMachine):
         self.delivered[consumer] -= found
 
     @rule(consumer=consumers, found=messages)
+    def renew(self, consumer: str, found: set[Message]) -> None:
+        self.ledger.renew(consumer, offsets(found))
+        self.prefetched[consumer] |= found - self.delivered[consumer]
+
+    @rule(consumer=consumers, found=messages)
     def deliver(self, consumer: str, found: set[Message]) -> None:
         self.ledger.deliver(consumer, offsets(found))
+        self._deliver(consumer, found)
+
+    def _deliver(self, consumer: str, found: set[Message]) -> None:
         self.delivered[consumer] |= found
         self.prefetched[consumer] -= found
+        for claim in self.claims.values():
+            claim.releases -= found
 
-    @rule(consumer=consumers, found=messages, leased=st.booleans())
-    def receive_that_is_interrupted(self, consumer: str, found: set[Message], leased: bool) -> None:
+    @rule(consumer=consumers, found=messages)
+    def receive_that_is_interrupted(self, consumer: str, found: set[Message]) -> None:
         self.ledger.deliver(consumer, offsets(found))
-        self.ledger.withdraw(consumer, offsets(found), leased=leased)
+        self.ledger.withdraw(consumer, offsets(found))
+        self._deliver(consumer, found)
+        self._undeliver(consumer, found)
+
+    def _undeliver(self, consumer: str, found: set[Message]) -> None:
+        if self.leased:
+            self.prefetched[consumer] |= found & self.delivered[consumer]
         self.delivered[consumer] -= found
-        self.prefetched[consumer] = self.prefetched[consumer] | found if leased else self.prefetched[consumer] - found
 
     @rule(consumer=consumers, found=messages)
     def redeliver(self, consumer: str, found: set[Message]) -> None:
@@ -98,16 +125,47 @@ class LedgerAndModel(RuleBasedStateMachine):
         named=messages,
         up_to=st.dictionaries(st.integers(0, PARTITIONS - 1), st.integers(1, OFFSETS), max_size=2),
         deadline_ms=st.none() | st.integers(1, 100),
+        plain=st.booleans(),
+        refused=st.booleans(),
     )
-    def claim(self, txn: int, named: set[Message], up_to: dict[int, int], deadline_ms: int | None) -> None:
-        self.ledger.claim(txn, claim_of(named, up_to, deadline_ms))
-        self.claims[txn] = (claimed(named, up_to), deadline_ms)
+    def claim(
+        self,
+        txn: int,
+        named: set[Message],
+        up_to: dict[int, int],
+        deadline_ms: int | None,
+        plain: bool,
+        refused: bool,
+    ) -> None:
+        known = self.claims.setdefault(txn, Claimed())
+        known.releases |= claimed(named, up_to)
+        known.deadline_ms = deadline_ms
+        if refused:
+            self.ledger.intend(txn, acknowledgement(named, up_to), deadline_ms)
+            known.plain = False
+        else:
+            self.ledger.claim(txn, acknowledgement(named, up_to), deadline_ms, plain=plain)
+            known.messages |= claimed(named, up_to)
+            known.plain = plain
+
+    @rule(txn=transactions, deadline_ms=st.none() | st.integers(1, 100))
+    def note_deadline(self, txn: int, deadline_ms: int | None) -> None:
+        self.ledger.note_deadline(txn, deadline_ms)
+        if txn in self.claims:
+            self.claims[txn].deadline_ms = deadline_ms
 
     @rule(txn=transactions)
     def commit(self, txn: int) -> None:
-        """Also a claim that is refused: nothing but the claim goes."""
-        self.ledger.claim(txn, None)
+        """Nothing but the claim goes."""
+        self.ledger.restore(txn, None)
         self.claims.pop(txn, None)
+
+    @rule(txn=transactions, named=messages)
+    def claim_that_was_never_made(self, txn: int, named: set[Message]) -> None:
+        before = self.ledger.claims().get(txn)
+        self.ledger.intend(txn, acknowledgement(named), 7)
+        self.ledger.claim(txn, acknowledgement(named), 7)
+        self.ledger.restore(txn, before)
 
     @rule(txn=transactions)
     def abort(self, txn: int) -> None:
@@ -117,23 +175,29 @@ class LedgerAndModel(RuleBasedStateMachine):
     @rule(now_ms=st.integers(1, 100), ended=st.sets(transactions))
     def abort_those_over(self, now_ms: int, ended: set[int]) -> None:
         self.ledger.abort_those_over(ended.__contains__, now_ms)
-        for txn, (_, deadline_ms) in list(self.claims.items()):
-            if txn in ended or (deadline_ms is not None and deadline_ms <= now_ms):
+        for txn, claim in list(self.claims.items()):
+            if txn in ended or (claim.deadline_ms is not None and claim.deadline_ms <= now_ms):
                 self._abort(txn)
 
     def _abort(self, txn: int) -> None:
-        found, _ = self.claims.pop(txn, (set(), None))
+        claim = self.claims.pop(txn, Claimed())
         for consumer in self.delivered:
-            self.delivered[consumer] -= found
+            self._undeliver(consumer, claim.releases)
 
     @invariant()
     def both_say_the_same(self) -> None:
-        everything: set[Message] = set().union(*(found for found, _ in self.claims.values()))
+        everything: set[Message] = set().union(*(claim.messages for claim in self.claims.values()))
+        no_plain: set[Message] = set().union(*(claim.messages for claim in self.claims.values() if not claim.plain))
         for consumer in ("ada", "bob"):
+            delivered = self.delivered[consumer]
             assert members(self.ledger.prefetched(consumer)) == self.prefetched[consumer]
-            assert members(self.ledger.delivered(consumer)) == self.delivered[consumer]
-            assert members(self.ledger.unavailable(consumer)) == self.delivered[consumer] | everything
-        claims = {txn: (members(claim.offsets()), claim.deadline_ms) for txn, claim in self.ledger.claims().items()}
+            assert members(self.ledger.delivered(consumer)) == delivered
+            assert members(self.ledger.unavailable(consumer)) == delivered | everything
+            assert members(self.ledger.unavailable(consumer, plain=False)) == delivered | no_plain
+        claims = {
+            txn: Claimed(members(claim.offsets()), members(claim.releases), claim.deadline_ms, claim.plain)
+            for txn, claim in self.ledger.claims().items()
+        }
         assert claims == self.claims
 
 
@@ -150,20 +214,23 @@ def begun() -> Ledger:
     found = Ledger(7, 1)
     found.prefetch("ada", {0: ((0, 6),), 1: ((0, 3),)})
     found.deliver("ada", {0: ((0, 4),)})
-    found.claim(1, claim_of({(0, 0), (0, 1)}, {}, 50))
-    found.claim(2, claim_of(set(), {0: 3}, None))
+    found.claim(1, acknowledgement({(0, 0), (0, 1)}), 50)
+    found.claim(2, acknowledgement(set(), {0: 3}), None)
     return found
 
 
 TRANSITIONS: dict[str, Callable[[Ledger], None]] = {
     "prefetch": lambda found: found.prefetch("ada", {0: ((3, 9),)}),
-    "deliver": lambda found: found.deliver("ada", {0: ((4, 6),), 1: ((0, 1),)}),
-    "withdraw": lambda found: found.withdraw("ada", {0: ((2, 4),)}, leased=True),
+    "renew": lambda found: found.renew("ada", {0: ((3, 9),)}),
+    "deliver": lambda found: found.deliver("ada", {0: ((0, 1), (4, 6)), 1: ((0, 1),)}),
+    "withdraw": lambda found: found.withdraw("ada", {0: ((2, 4),)}),
     "redeliver": lambda found: found.redeliver("ada", {0: ((0, 2),)}),
     "redeliver_all": lambda found: found.redeliver_all("ada"),
     "release": lambda found: found.release("ada", {1: ((0, 3),)}),
-    "claim": lambda found: found.claim(1, claim_of({(0, 2)}, {}, 50)),
-    "commit": lambda found: found.claim(1, None),
+    "claim": lambda found: found.claim(1, acknowledgement({(0, 2)}), 50),
+    "intend": lambda found: found.intend(1, acknowledgement({(0, 2)}), 50),
+    "note_deadline": lambda found: found.note_deadline(1, 60),
+    "commit": lambda found: found.restore(1, None),
     "abort": lambda found: found.abort(1),
     "abort_those_over": lambda found: found.abort_those_over(lambda _: False, 50),
 }
