@@ -21,7 +21,7 @@
     │   ├── InvalidTransactionState, TransactionNotFound
     │   ├── NamespaceNotFound, TopicNotFound, SubscriptionNotFound, TopicExists, SubscriptionExists
     │   └── VersionNotAvailable, OffsetOutOfRange
-    ├── StoreError                the store misbehaves or refuses: mend the surroundings
+    ├── StoreError                the store misbehaves or refuses: fix the surroundings
     │   └── AccessDenied, UnsafeStore, ClockSkew
     └── CorruptionError           stored bytes are damaged: restore data, nothing was guessed
 
@@ -138,7 +138,7 @@ class RetriableError(TxnLogError):
     _default_advice = "try the same call again"
 
     def _advise(self, what: str) -> None:
-        """Advise this in place of calling again. What has to be mended first (``...; then``) stays before it."""
+        """Advise this in place of calling again. What has to be fixed first (``...; then``) stays before it."""
         first, then, _ = self.advice.rpartition("; then ")
         self.advice = Words(first, then, what)
 
@@ -170,7 +170,7 @@ class OutcomeUnknown(RetriableError):
 
 
 @contextlib.contextmanager
-def in_doubt(advice: str) -> Iterator[None]:
+def unknown_outcome(advice: str) -> Iterator[None]:
     """Around a call that is not simply made again where the store does not say whether it was done: what to do then."""
     try:
         yield
@@ -217,10 +217,10 @@ class TransactionAborted(AbortableError):
 
 
 class TransactionConflict(AbortableError):
-    """Another transaction holds, or the subscription already took, an acknowledged message: the first wins.
+    """An acknowledged message is claimed by another transaction, or was acknowledged before: the first wins.
 
-    Or a cumulative acknowledgement would take what its consumer has still to be handed. Or a topic was dropped and made
-    again, and nobody knows which of the two the transaction's rows are for.
+    Or a cumulative acknowledgement would take what is still to be delivered to its consumer. Or a topic was dropped and
+    made again, and nobody knows which of the two the transaction's rows are for.
     """
 
 
@@ -295,7 +295,7 @@ class UnsupportedFeature(InvalidInputError):
 
 
 def no_delta(*, instead: str | None = None) -> UnsupportedFeature:
-    """A Spark session has no Delta. Here, since both ``catalog`` and ``spark_ext`` tell it.
+    """A Spark session has no Delta. Here, since both ``catalog`` and ``spark_ext`` raise it.
 
     Args:
         instead: a way that needs none.
@@ -343,7 +343,7 @@ class SubscriptionNotFound(InvalidInputError):
 
     _goes_without_saying = True
     _number: int | None = None
-    """Its id, where that is all the log's state has of it: the client knows more (``Connection.naming_dropped``)."""
+    """Its id, where that is all the log's state knows: the client knows more (``Connection.naming_dropped``)."""
 
 
 class SubscriptionExists(InvalidInputError):
@@ -364,7 +364,7 @@ class OffsetOutOfRange(InvalidInputError):
     _goes_without_saying = True
 
 
-# --- mend the surroundings ----------------------------------------------------------------------------------------
+# --- fix the surroundings -----------------------------------------------------------------------------------------
 
 
 class StoreError(TxnLogError):

@@ -216,13 +216,13 @@ class UnreadableTopic:
     table_must_show: int | None = None
 
     def __str__(self) -> str:
-        """In words, for people."""
+        """A summary in words, for people."""
         name = f"{self.topic} (dropped)" if self.dropped else self.topic
-        told = f"{name}: {self.segments:,} segments, {self.size_bytes:,} bytes"
+        counts = f"{name}: {self.segments:,} segments, {self.size_bytes:,} bytes"
         if self.table_must_show is None:
-            return told
+            return counts
         return (
-            f"{told}; its Delta table needs some of them, unless it was published since version "
+            f"{counts}; its Delta table needs some of them, unless it was published since version "
             f"{self.table_must_show}: publish it first, or it cannot be read until then"
         )
 
@@ -246,7 +246,7 @@ class Unreadable:
     topics: tuple[UnreadableTopic, ...]
 
     def __str__(self) -> str:
-        """In words, for people."""
+        """A summary in words, for people."""
         first, last = (
             time_of(time_ms).isoformat(timespec="seconds")
             for time_ms in (self.first_timestamp_ms, self.last_timestamp_ms)

@@ -38,7 +38,7 @@ class Words(str):
     parts: tuple[str | Argument | Call, ...]
 
     def __new__(cls, *parts: str | Argument | Call) -> Words:
-        """Of parts in their order; those of other Words are theirs."""
+        """Words of some parts, in their order; other Words bring their own parts."""
         flat = [item for part in parts for item in (part.parts if isinstance(part, Words) else (part,))]
         words = super().__new__(cls, "".join(map(str, flat)))
         words.parts = tuple(flat)

@@ -21,7 +21,7 @@ from txnlog.client.view import check_position
 from txnlog.common import ranges
 from txnlog.common.names import nearest
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
-from txnlog.fold.acknowledgements import taken_of
+from txnlog.fold.acknowledgements import acknowledged_of
 from txnlog.fold.leases import available
 from txnlog.format.actions import Acknowledgement, PartitionRanges
 
@@ -354,7 +354,7 @@ def was_committed(
         for p, (low, high) in offsets.items():
             if p not in cursors:
                 raise PartitionNotThereError(f"{txn} read {topic!r} {p}")
-            if ranges.subtract(((low, high),), taken_of(cursors[p])):
+            if ranges.subtract(((low, high),), acknowledged_of(cursors[p])):
                 return False
     return True
 
@@ -383,7 +383,7 @@ def given_up(
         except SubscriptionNotFound:
             continue  # dropped meanwhile: whoever commits is told
         offsets = read.get(item.topic, {})
-        taken = {p: ranges.intersect((of,), taken_of(cursors[p])) for p, of in offsets.items() if p in cursors}
+        taken = {p: ranges.intersect((of,), acknowledged_of(cursors[p])) for p, of in offsets.items() if p in cursors}
         taken = {p: of for p, of in taken.items() if of}
         if not taken or record.dead_letter_topic is None:
             continue

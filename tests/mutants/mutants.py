@@ -282,8 +282,8 @@ MUTANTS = (
     Mutant(
         "doubt forgotten",
         "txnlog/log/appender.py",
-        "        self._in_doubt = entry\n",
-        "        self._in_doubt = None\n",
+        "        self._unresolved = entry\n",
+        "        self._unresolved = None\n",
         "the next entry overtakes one that may still land",
         (DOUBT + "nothing_else_is_sent_while_an_entry_is_in_doubt",),
     ),
@@ -306,8 +306,8 @@ MUTANTS = (
     Mutant(
         "told of what fell out of the entry",
         "txnlog/log/group_commit.py",
-        "told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)",
-        "told = (reply, settled)",
+        "answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)",
+        "answer = (reply, settled)",
         "a batch is skipped for one that is never committed, and nobody brings it again",
         (
             ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",
@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "told before somebody in front",
         "txnlog/log/group_commit.py",
-        "if look.resting:",
+        "if look.dependent:",
         "if False:",
         "of two calls of one client the second is told what was true before the first",
         (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
@@ -344,8 +344,8 @@ MUTANTS = (
     Mutant(
         "refused by an entry that ends only some of what is overdue",
         "txnlog/log/group_commit.py",
-        "told_beside_ends = riders.ending and encoded is None",
-        "told_beside_ends = False",
+        "answered_with_ends = riders.ending and encoded is None",
+        "answered_with_ends = False",
         "a seek is refused for the hundred and first transaction that is over",
         (
             ENTRY_BUILDER + "an_answer_that_rests_on_a_rider_is_given_behind_the_entry",
@@ -355,7 +355,7 @@ MUTANTS = (
     Mutant(
         "refused beside others without another look",
         "txnlog/log/group_commit.py",
-        "(look.resting or any(not settled for _, settled in look.answers))",
+        "(look.dependent or any(not settled for _, settled in look.answers))",
         "any(not settled for _, settled in look.answers)",
         "a commit behind one that is skipped is refused for a transaction that is over",
         (BACKGROUND + "nobody_is_refused_for_what_is_overdue_in_whatever_company",),
@@ -363,8 +363,8 @@ MUTANTS = (
     Mutant(
         "what the log shows is not told where asking again fails",
         "txnlog/log/appender.py",
-        "        self._tell_settled(attempt)\n",
-        "        self._tell(attempt)\n",
+        "        self._answer_settled(attempt)\n",
+        "        self._complete_all(attempt)\n",
         "the owner of a committed transaction hears that nothing was written, and does it again",
         (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_told_so_whatever_fails",),
     ),
@@ -440,13 +440,13 @@ MUTANTS = (
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
         attempt.sent = made.sent
         try:
-            won = self._put_entry(_InDoubt(version, made.data, numbers))
+            won = self._put_entry(_Unresolved(version, made.data, numbers))
 """,
         """        version = made.header.version
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
         attempt.sent = made.sent
         try:
-            won = self._put_entry(_InDoubt(version, made.data, numbers))
+            won = self._put_entry(_Unresolved(version, made.data, numbers))
             self._put_wave(attempt)
 """,
         "a reader of the entry finds no file, and after a crash nobody ever does",
@@ -1267,8 +1267,8 @@ MUTANTS = (
     Mutant(
         "an abort gives nothing back",
         "txnlog/client/ledger.py",
-        "            return _Held(prefetched, delivered, claims)\n",
-        "            return held._replace(claims=claims)\n",
+        "            return _State(prefetched, delivered, claims)\n",
+        "            return state._replace(claims=claims)\n",
         "messages of an aborted transaction wait for the next restart",
         (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
     ),
@@ -1371,9 +1371,9 @@ MUTANTS = (
     Mutant(
         "a claim ends before its messages are released",
         "txnlog/client/ledger.py",
-        "            claim = held.claims.get(txn)\n            if claim is None:\n",
-        "            claim = held.claims.get(txn)\n"
-        "            self._held = held._replace(claims={})\n"
+        "            claim = state.claims.get(txn)\n            if claim is None:\n",
+        "            claim = state.claims.get(txn)\n"
+        "            self._state = state._replace(claims={})\n"
         "            if claim is None:\n",
         "in between, a cumulative acknowledgement takes what is about to be delivered again",
         (LEDGER + "an_interrupted_transition_happened_or_did_not",),
@@ -1470,7 +1470,7 @@ MUTANTS = (
     Mutant(
         "what is delivered again stays with who acknowledged it",
         "txnlog/client/ledger.py",
-        "                claims=_released_no_more(held.claims, offsets),\n",
+        "                claims=_released_no_more(state.claims, offsets),\n",
         "",
         "a late abort takes messages out of the hands of who received them since",
         (CONSUMER_FAULTS + "what_is_received_first_as_the_refusal_advises_is_not_delivered_twice",),

@@ -105,7 +105,7 @@ def _put_entry(on_doubt: Callable[[Appender, Any], bytes]) -> Callable[[Appender
     """A put of an entry that asks once, and decides by itself where the answer leaves a doubt."""
 
     def put(self: Appender, entry: Any) -> bytes:
-        self._in_doubt = None
+        self._unresolved = None
         try:
             if self._store.create(entry_key(entry.version), entry.data) is Created.CREATED:
                 return entry.data
@@ -186,7 +186,7 @@ def missing_slot_skipped(patch: pytest.MonkeyPatch) -> None:
                 self.state.head, version=version - 1, digest=entry.header.previous or self.state.head.digest
             )
             self.state.heads[HEAD] = before
-            self.fold(entry)
+            self.apply_entry(entry)
 
     patch.setattr(Follower, "refresh", refresh)
 
@@ -429,7 +429,7 @@ def taken_over_unheard(patch: pytest.MonkeyPatch) -> None:
 
 def given_back_is_taken(patch: pytest.MonkeyPatch) -> None:
     """A cumulative acknowledgement takes whatever lies before its messages, also what is to be handed out again."""
-    patch.setattr(delivery.Intake, "check_delivered", lambda _self, _ledger, _unnamed: None)
+    patch.setattr(delivery.TopicDelivery, "check_delivered", lambda _self, _ledger, _unnamed: None)
 
 
 def seek_keeps_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_a_delayed_create_finds_the_slot_taken_by_what_came_in_between():
     assert world.run(lambda: world.store.create(KEY, b"next")) is Created.CREATED
     world.settle()
     assert world.bytes_at(KEY) == b"next"
-    assert world.scheduler.labels["late entry found the slot taken by another"] == 1
+    assert world.scheduler.labels["late entry found the slot occupied by another"] == 1
 
 
 def test_a_delayed_request_arrives_after_its_sender_died():

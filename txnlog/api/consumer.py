@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from txnlog.api.messages import Messages, checked
-from txnlog.client.delivery import Intake, Received
+from txnlog.client.delivery import Received, TopicDelivery
 from txnlog.client.ledger import Receipt
 from txnlog.client.subscription_ownership import raise_epochs
 from txnlog.common import ranges
@@ -27,9 +27,9 @@ from txnlog.errors import (
     TopicNotFound,
     TransactionConflict,
     TxnLogError,
-    in_doubt,
+    unknown_outcome,
 )
-from txnlog.fold.acknowledgements import check_epoch, cursor_of, taken_of, unknown_subscription
+from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
 from txnlog.fold.state import Draft
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format import schema as schemas
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from txnlog.client.view import Connection, Position
 
 _SOUGHT = "open another consumer, and look where the subscription stands: this one may be fenced"
-"""After a seek in doubt, which a second one would undo what others did since."""
+"""After a seek whose outcome is unknown: a second one would undo what others did since."""
 
 _FIRST_PAUSE_MS = 5.0
 _LONGEST_PAUSE_MS = 250.0
@@ -49,7 +49,7 @@ _LONGEST_PAUSE_MS = 250.0
 
 
 class _Found(NamedTuple):
-    item: Intake
+    item: TopicDelivery
     messages: Messages
     received: Received
 
@@ -61,13 +61,13 @@ class Consumer(ProcessBound):
         name: the name that the subscription and the listings show for it.
     """
 
-    def __init__(self, connection: Connection, name: str, subscribed: Sequence[Intake]) -> None:
+    def __init__(self, connection: Connection, name: str, subscribed: Sequence[TopicDelivery]) -> None:
         self._connection = connection
         self.name = name
         self._subscribed = list(subscribed)
         self._turn = 0
         self._closed = False
-        # Threads that choose side by side would be handed the same messages. Waiting for messages keeps nobody out.
+        # Threads that choose side by side would receive the same messages. Waiting for messages keeps nobody out.
         self._one_at_a_time = threading.RLock()
         self._owner = connection.identity
 
@@ -90,9 +90,9 @@ class Consumer(ProcessBound):
 
         Topics and partitions have their turn; the messages of a partition come in the order of their offsets.
 
-        A call that is interrupted (Ctrl-C) has received nothing: its messages come again. Between its return and the
-        caller's assignment nobody can tell: after an interrupt, ``redeliver_unacknowledged()`` gives back what is lost,
-        unless another thread acknowledged it cumulatively.
+        A call that is interrupted (Ctrl-C) has received nothing: its messages come again. An interrupt between its
+        return and the caller's assignment loses them for the caller: ``redeliver_unacknowledged()`` brings them again,
+        unless another thread acknowledged them cumulatively.
 
         Args:
             max_messages: at most so many.
@@ -136,7 +136,7 @@ class Consumer(ProcessBound):
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
 
     def _look_for(self, most: int, *, entering: bool) -> _Found | None:
-        # Before anything is handed out: a consumer that was fenced must hear of it at its next call.
+        # Before anything is delivered: a consumer that was fenced must hear of it at its next call.
         self._look(entering=entering)
         self._connection.end_overdue([item.subscription for item in self._subscribed])
         for _ in range(len(self._subscribed)):
@@ -148,7 +148,7 @@ class Consumer(ProcessBound):
                 return _Found(item, messages, received)
         return None
 
-    def _schema(self, item: Intake) -> pa.Schema:
+    def _schema(self, item: TopicDelivery) -> pa.Schema:
         """The schema of received messages: user columns, then metadata."""
         schema = schemas.to_arrow(self._connection.topic_record_by_id(item.topic.id).schema)
         return pa.schema([*schema, *METADATA_FIELDS])
@@ -179,8 +179,8 @@ class Consumer(ProcessBound):
                 attempt that failed before it acknowledged, ``redeliver_unacknowledged()`` first: this would take it.
 
         Raises:
-            TransactionConflict: a message is pending in an open transaction, or one before a cumulative end was given
-                back or passed over and not received.
+            TransactionConflict: a message is pending in an open transaction, or one before a cumulative end was
+                released or passed over, and not received again.
             ConsumerFenced: a newer consumer took over.
         """
         self._check_usable()
@@ -191,7 +191,7 @@ class Consumer(ProcessBound):
             acknowledge_plain(self._connection, wanted, messages._receipt(cumulative=cumulative))
 
     def negative_acknowledge(self, messages: Messages) -> None:
-        """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
+        """Release messages: they are delivered again. One that is pending in a transaction is not affected.
 
         On a Shared subscription the log counts it, and anybody may receive them, at once: there is no delay.
 
@@ -207,7 +207,7 @@ class Consumer(ProcessBound):
                 item.negative_acknowledge(found._ranges())
 
     def redeliver_unacknowledged(self) -> None:
-        """Give back everything that was received and not acknowledged. Raises ConsumerFenced."""
+        """Release everything that was received and not acknowledged: it is delivered again. Raises ConsumerFenced."""
         self._check_usable()
         with self._one_at_a_time:
             self._look()
@@ -227,7 +227,7 @@ class Consumer(ProcessBound):
                 advice="pass them to the consumer that received them",
             )
 
-    def _owners(self, subscription: int, epoch: int) -> list[Intake]:
+    def _owners(self, subscription: int, epoch: int) -> list[TopicDelivery]:
         return [item for item in self._subscribed if (item.subscription, item.epoch) == (subscription, epoch)]
 
     def seek(self, position: Position, topic: str | None = None) -> None:
@@ -269,18 +269,18 @@ class Consumer(ProcessBound):
 
         moved = [item.subscription for item in chosen]
         with self._one_at_a_time:  # else what another thread chose before would count as delivered after it
-            with self._connection.naming_dropped(), in_doubt(_SOUGHT):
+            with self._connection.naming_dropped(), unknown_outcome(_SOUGHT):
                 epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
             for item in chosen:
                 item.sought(epoch)
 
     def close(self) -> None:
-        """Stop receiving. Pending acknowledgements of open transactions stay with those; leases are given back."""
+        """Stop receiving. Pending acknowledgements of open transactions stay with those; leases are released."""
         if self._closed:
             return
         self._closed = True
-        if self._owner is self._connection.identity:  # of another process otherwise: it is not ours to give back
-            with self._one_at_a_time:  # a call under way ends first: behind it nothing is leased, taken over or beaten
+        if self._owner is self._connection.identity:  # of another process otherwise: it is not ours to release
+            with self._one_at_a_time:  # a call under way ends first: behind it nothing is leased, claimed or beaten
                 for item in self._subscribed:
                     item.close()
 
@@ -288,7 +288,7 @@ class Consumer(ProcessBound):
 def acknowledge_plain(
     connection: Connection, wanted: Sequence[Acknowledgement], receipt: Receipt | None = None
 ) -> None:
-    """Take messages off subscriptions outside of any transaction; durable on return. What was taken before is fine.
+    """Take messages off subscriptions outside of any transaction; durable on return. A repetition is fine.
 
     Args:
         connection: the namespace.
@@ -296,7 +296,7 @@ def acknowledge_plain(
         receipt: how they were received, where a consumer received them.
 
     Raises:
-        TransactionConflict: a message is pending in an open transaction, or has still to be handed out.
+        TransactionConflict: a message is pending in an open transaction, or has still to be delivered.
         ConsumerFenced: a subscription has another epoch by now.
         SubscriptionNotFound: it was dropped.
         TransactionAborted: somebody aborted the acknowledgement itself while it was under way.
@@ -304,7 +304,7 @@ def acknowledge_plain(
     number = connection.appender.take_numbers(1)[0]
 
     def left(draft: Draft) -> list[Acknowledgement]:
-        return [rest for item in wanted if (rest := _not_yet_taken(draft, item)) is not None]
+        return [rest for item in wanted if (rest := _not_yet_acknowledged(draft, item)) is not None]
 
     def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
         outcome = draft.outcomes.get(number)
@@ -346,7 +346,7 @@ def _no_transaction_to_abort() -> Iterator[None]:
         raise
 
 
-def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
+def _not_yet_acknowledged(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
     """A plain acknowledgement without what was acknowledged before: that is no conflict outside a transaction."""
     record = draft.subscriptions.get(item.subscription)
     if record is None:
@@ -355,7 +355,7 @@ def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | Non
     left: list[PartitionRanges] = []
     for wanted in item.ranges:
         cursor = cursor_of(draft, item.subscription, wanted.partition)
-        rest = ranges.subtract(wanted.ranges, taken_of(cursor))
+        rest = ranges.subtract(wanted.ranges, acknowledged_of(cursor))
         if rest:
             left.append(PartitionRanges(wanted.partition, rest))
     cumulative = tuple(

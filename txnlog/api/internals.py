@@ -55,7 +55,7 @@ def leave(txn: Transaction, error: BaseException | None) -> None:
 
 def leave_outcome_open(txn: Transaction) -> None:
     """Go on without asking how a commit whose outcome is unknown ended: the log decides."""
-    txn._leave_in_doubt()
+    txn._leave_outcome_open()
 
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog.client.delivery import Intake, IntakeReceipt
+from txnlog.client.delivery import DeliveryReceipt, TopicDelivery
 from txnlog.client.ledger import Ledger
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
@@ -37,14 +37,14 @@ class Messages(ProcessBound):
     def __init__(
         self,
         check_usable: Callable[[Connection], None],
-        intake: Intake,
+        delivery: TopicDelivery,
         ledger: Ledger,
         table: pa.Table,
         redeliveries: Mapping[int, tuple[Redelivery, ...]],
     ) -> None:
         self._check_usable = check_usable
-        self.topic = intake.topic.name
-        self._intake = intake
+        self.topic = delivery.topic.name
+        self._delivery = delivery
         self._ledger = ledger
         self.table = table
         self._redeliveries = redeliveries
@@ -79,7 +79,7 @@ class Messages(ProcessBound):
             )
         else:
             table = self.table.take(pa.array(self._positions(chosen), pa.int64()))
-        return Messages(self._check_usable, self._intake, self._ledger, table, self._redeliveries)
+        return Messages(self._check_usable, self._delivery, self._ledger, table, self._redeliveries)
 
     def _positions(self, chosen: object) -> list[int]:
         wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
@@ -99,28 +99,28 @@ class Messages(ProcessBound):
     @property
     def _connection(self) -> Connection:
         """The connection to the namespace that they were received through."""
-        return self._intake.connection
+        return self._delivery.connection
 
     @property
     def positions(self) -> list[tuple[str, int, int]]:
-        """Of each message topic, partition and offset."""
+        """The topic, partition and offset of each message."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         return [(self.topic, int(p), int(o)) for p, o in zip(partitions, offsets, strict=True)]
 
     @property
     def end_offsets(self) -> dict[int, int]:
-        """By partition the offset behind the last of these messages."""
+        """The offset behind the last of these messages, by partition."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         return {int(p): int(offsets[partitions == p].max()) + 1 for p in np.unique(partitions)}
 
     @property
     def redelivery_counts(self) -> list[int]:
-        """Of each message how often it was delivered before, as of its receipt (Shared subscriptions count)."""
+        """How often each message was delivered before, as of its receipt (Shared subscriptions count)."""
         result: list[int] = redeliveries_of(self.table, self._redeliveries).tolist()
         return result
 
     def _ranges(self) -> dict[int, Ranges]:
-        """By partition the offsets as ranges."""
+        """The offsets as ranges, by partition."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         result: dict[int, Ranges] = {}
         for partition in np.unique(partitions):
@@ -156,12 +156,12 @@ class Messages(ProcessBound):
     def _epoch(self) -> int:
         return self._ledger.epoch
 
-    def _receipt(self, *, cumulative: bool) -> IntakeReceipt:
+    def _receipt(self, *, cumulative: bool) -> DeliveryReceipt:
         """How they were received, for their acknowledgement."""
         unnamed: dict[int, Ranges] = {}
         if cumulative:
             unnamed = {p: ranges.subtract(((0, mine[-1][1]),), mine) for p, mine in self._ranges().items()}
-        return IntakeReceipt(self._intake, self._ledger, unnamed)
+        return DeliveryReceipt(self._delivery, self._ledger, unnamed)
 
 
 def checked(messages: object) -> Messages:

@@ -51,8 +51,8 @@ from txnlog.errors import (
     TopicExists,
     TopicNotFound,
     VersionNotAvailable,
-    in_doubt,
     only_looking,
+    unknown_outcome,
 )
 from txnlog.fold.state import Draft, TopicRecord
 from txnlog.fold.topics import topic_named
@@ -178,8 +178,8 @@ class Namespace:
     """A handle of one namespace. Thread-safe; bound to its process: forked or unpickled, it is a writer of its own.
 
     Any call, also of what it makes, may raise InvalidTransactionState where the handle was closed, and StoreError,
-    RetriableError or CorruptionError where the log cannot be read; one that writes, ReadOnly with ``mode="r"``. What a
-    call has of its own it says.
+    RetriableError or CorruptionError where the log cannot be read; one that writes, ReadOnly with ``mode="r"``. Other
+    errors are listed with the calls that raise them.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -257,7 +257,7 @@ class Namespace:
                 in microseconds, and those with a zone in UTC, whatever the schema has.
             partitions: their number, from 1 to 10,000 (``LimitExceeded`` above). Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
-            if_not_exists: give back the topic that is there, if it has the same schema, partitions and key (and the
+            if_not_exists: return the topic that is there, if it has the same schema, partitions and key (and the
                 same ``delta``, if it is given).
             properties: labels of your own, texts under names that begin with ``user.``; others are refused.
             delta: whether the committed topic is a Delta table, too: ``"manual"`` (the default: brought up to date by
@@ -366,7 +366,7 @@ class Namespace:
         again = Words(
             "look whether it was done: ", Call("topics"), "; a topic of this name may be another one, made since"
         )
-        with in_doubt(again):
+        with unknown_outcome(again):
             self._connection.appender.call(effect(decide))
 
     def topics(self) -> tuple[str, ...]:
@@ -397,7 +397,7 @@ class Namespace:
             SchemaMismatch, TopicNotFound, OffsetOutOfRange: naming the column, the nearest topic, the partitions;
                 nothing was written.
             OutcomeUnknown: the rows may be visible, now or later; the same call again would bring them twice:
-                ``ns.abort(error.txn_ids[0])`` tells what became of this one.
+                ``ns.abort(error.txn_ids[0])`` makes the outcome of this one definite, and returns it.
         """
         return produce_plain(self._connection, None, None, topic, data, partition, None)
 
@@ -432,7 +432,7 @@ class Namespace:
 
         Raises:
             OutcomeUnknown: with the transaction's id; nothing was run again.
-            TxnLogError: what the last attempt met, or what another one cannot mend.
+            TxnLogError: what the last attempt met, or what another one cannot repair.
         """
         return transact(self._connection, partial(self.begin, **options), work, attempts)
 
@@ -511,7 +511,7 @@ class Namespace:
             max_redeliveries: Shared: a message that came back more often goes to the dead-letter topic.
             dead_letter_topic: where to; it is created where there is none. An Exclusive one may have it alone: its
                 consumer says what goes there (``spark_ext.process``).
-            if_not_exists: give back the subscription that is there, wherever its cursors are, if it has the same
+            if_not_exists: return the subscription that is there, wherever its cursors are, if it has the same
                 settings: type, lease, takeover rule and dead letters.
             allow_short_lease: a ``lease_ms`` below a second is meant. A lease that is in the log stays as it is.
 
@@ -562,7 +562,7 @@ class Namespace:
         return subscriptions.describe(self._connection, subscriptions.find(self._connection, topic, name))
 
     def lag(self, topic: str, subscription: str) -> Listing:
-        """By partition cursor, end, behind_messages and behind_ms of a subscription.
+        """The lag of a subscription by partition: cursor, end, behind_messages and behind_ms of a subscription.
 
         Raises:
             TopicNotFound, SubscriptionNotFound: with the nearest name.
@@ -592,7 +592,7 @@ class Namespace:
             takeover: also where the subscription belongs to a streaming query or to ``spark_ext.process``, which this
                 ends. The subscription's own takeover rule counts as well.
 
-        On an exclusive subscription it takes over: an older consumer is fenced, and the open transactions that hold its
+        On an exclusive subscription it takes over: an older consumer is fenced, and the open transactions with its
         acknowledgements are aborted. On a failover one it waits for the active one; on a shared one they go together.
 
         Raises:
@@ -634,7 +634,8 @@ class Namespace:
     ) -> TransactionInfo:
         """Make a transaction's outcome definite: aborted for ever, or what it truly was.
 
-        What recovery calls before it does work again whose commit was in doubt. A prepared transaction needs ``force``.
+        Recovery calls it before it repeats work whose commit has an unknown outcome. A prepared transaction needs
+        ``force``.
 
         Raises:
             InvalidTransactionState: it is PREPARED, and ``force`` is False.
@@ -713,8 +714,8 @@ class Namespace:
         Args:
             retain_ms: versions younger than this stay readable: milliseconds, or ``"7d"``, ``"36h"``. Older ones do as
                 long as no file of theirs is deleted. Less than an hour is refused without ``allow_short_retention``.
-            grace_ms: how long a writer may be silent, and what ended is left alone; an hour at least. The rest of a
-                silent writer's numbers is taken from it: work that it did not log is refused (``CoordinatorFenced``).
+            grace_ms: how long a writer may be silent, and what ended is left alone; an hour at least. The unused
+                numbers of a silent writer are withdrawn: work that it did not log is refused (``CoordinatorFenced``).
             allow_short_retention: a ``retain_ms`` below an hour is meant.
             dry_run: only count. Works with mode="r" too.
             before: called with what becomes unreadable, before anything is written or deleted, where anything does.
@@ -751,8 +752,8 @@ class Namespace:
     ) -> Optimized:
         """Merge small segments of a topic into big ones: fewer files, one partition each. No row changes in any way.
 
-        It runs beside writers and readers and holds up nobody; any number of them may run at once. Readers of older
-        versions go on with the old files, which vacuum deletes when their time has come.
+        It runs at the same time as writers and readers, and blocks none of them; any number of them may run at once.
+        Readers of older versions go on with the old files, which vacuum deletes when their time has come.
 
         Args:
             topic: the topic.
@@ -835,7 +836,7 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
 
 
 def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | None:
-    """In what a topic differs from one that is wanted; None where in nothing."""
+    """How a topic differs from one that is wanted; None if it does not."""
     if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
         return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
     if there.partitions != wanted.partitions:

@@ -118,7 +118,7 @@ class Producer(ProcessBound):
             LimitExceeded: the sequences of the rows would end above 2^63 - 2; nothing was written.
             SchemaMismatch, TopicNotFound, OffsetOutOfRange, ProducerFenced: nothing was written.
             OutcomeUnknown: with a ``sequence`` make the same call again; without, its rows would be there twice:
-                ``ns.abort(error.txn_ids[0])`` tells what became of the first call.
+                ``ns.abort(error.txn_ids[0])`` makes the outcome of the first call definite, and returns it.
         """
         self._check()
         return produce_plain(self._connection, self.name, self.epoch, topic, data, partition, sequence)
@@ -126,7 +126,7 @@ class Producer(ProcessBound):
     def last_sequence(self, topic: str, partition: int) -> int | None:
         """The last visible sequence of this name in a partition, of any epoch; None before the first.
 
-        It says nothing of a batch that is in doubt: settle that one before.
+        It says nothing of a batch whose outcome is unknown: settle that one before.
 
         Raises:
             InvalidInputError: the producer has no name.
@@ -146,7 +146,7 @@ class Producer(ProcessBound):
     def close(self) -> None:
         """Abort the open transactions of this handle; the name stays, for the next producer.
 
-        Commits that are under way, or in doubt, are left to their end.
+        Commits that are under way, or whose outcome is unknown, are left to their end.
         """
         if self._owner is not self._connection.identity:
             return  # in a forked child: they are the parent's, and so is the lock

@@ -51,7 +51,7 @@ class Snapshot:
         return tuple(sorted(record.name for record in records if record.exists_at(self.version)))
 
     def start_offsets(self, topic: str) -> dict[int, int]:
-        """By partition the earliest offset that can be read, now: what was removed is readable at no version.
+        """The earliest offset that can be read now, by partition: what was removed is readable at no version.
 
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.
@@ -59,7 +59,7 @@ class Snapshot:
         return self._connection.start_offsets(self._connection.topic_record(topic, self.version))
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """By partition the offset behind the last message that is visible at this version.
+        """The offset behind the last message that is visible at this version, by partition.
 
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.

@@ -11,9 +11,9 @@ import msgspec
 
 from txnlog.api.consumer import Consumer
 from txnlog.client import dead_letters
-from txnlog.client.delivery import Intake
-from txnlog.client.failover_delivery import WAITING, FailoverIntake, KeptIntake
-from txnlog.client.shared_delivery import SharedIntake
+from txnlog.client.delivery import TopicDelivery
+from txnlog.client.failover_delivery import WAITING, FailoverTopicDelivery, LeasedTopicDelivery
+from txnlog.client.shared_delivery import SharedTopicDelivery
 from txnlog.client.subscription_ownership import check_all_free, keeps_its_place, owned_since, try_to_take
 from txnlog.common import ranges
 from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
@@ -26,8 +26,8 @@ from txnlog.errors import (
     SubscriptionNotFound,
     TopicNotFound,
     TxnLogError,
-    in_doubt,
     refused_write,
+    unknown_outcome,
 )
 from txnlog.fold import leases
 from txnlog.fold.acknowledgements import cursor_of, live_subscription
@@ -202,7 +202,7 @@ def _check_dead_letters(name: str, kind: SubscriptionType, max_redeliveries: int
     """Raise InvalidInputError where a subscription of a kind cannot have these settings.
 
     A Shared one counts redeliveries, so it has both or none. The consumer of an Exclusive one decides by itself what it
-    gives up on: it has the topic alone.
+    sends there: it has the topic alone.
     """
     if kind != "shared" and max_redeliveries is not None:
         raise InvalidInputError(
@@ -222,7 +222,7 @@ def _check_dead_letters(name: str, kind: SubscriptionType, max_redeliveries: int
 
 
 def _clash(there: SubscriptionRecord, wanted: Subscription) -> str | None:
-    """In what a subscription differs from one that is wanted, wherever its cursors are; None where in nothing."""
+    """How a subscription differs from one that is wanted, wherever its cursors are; None if it does not."""
     for setting in ("type", "lease_ms", "takeover", "max_redeliveries", "dead_letter_topic"):
         has, asked = getattr(there, setting), getattr(wanted, setting)
         idle = setting == "takeover" and wanted.type == "shared"  # logs may have it, though nobody takes over there
@@ -250,7 +250,7 @@ def drop(connection: Connection, topic: str, name: str) -> None:
 
     def dropped() -> SubscriptionRecord:
         record = find(connection, topic, name).record
-        with in_doubt(_DROPPED):
+        with unknown_outcome(_DROPPED):
             connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
         return record
 
@@ -293,7 +293,7 @@ def describe(connection: Connection, found: Found) -> SubscriptionInfo:
 
 
 def _pending(cursor: Cursor) -> int:
-    """How many messages open transactions hold."""
+    """How many messages are pending in open transactions."""
     held = ranges.normalize(found for hold in cursor.holds for found in hold.ranges)
     if cursor.cumulative is not None:
         below = ranges.subtract(((cursor.position, cursor.cumulative.end),), cursor.acknowledged)
@@ -310,7 +310,7 @@ def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
 
 
 def lag(connection: Connection, topic: str, name: str) -> Listing:
-    """By partition how far a subscription is behind."""
+    """How far a subscription is behind, by partition."""
     rows: list[PartitionLag] = []
     with connection.follower.lock:
         found = find(connection, topic, name)
@@ -344,9 +344,9 @@ def open_consumer(
 ) -> Consumer:
     """Open a consumer on one or several topics; see ``Namespace.consumer``.
 
-    Whatever may be refused is looked at before anything is written, and all places that fence somebody are taken in one
-    entry: a call that is refused fences nobody, and creates nothing. Where the log changes meanwhile, subscriptions may
-    have been created; ``durable`` says so then.
+    Whatever may be refused is looked at before anything is written, and all epochs that fence somebody are raised in
+    one entry: a call that is refused fences nobody, and creates nothing. Where the log changes meanwhile,
+    subscriptions may have been created; ``durable`` says so then.
     """
     _ = connection.appender  # a reader is refused before it looks at anything
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
@@ -376,7 +376,7 @@ def _open(
     if len(known) < len(found):
         check_all_free(connection, [record for record in known if not _waits(record)], label, may_end_query=takeover)
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
-    opened: list[Intake] = []
+    opened: list[TopicDelivery] = []
     try:
         for topic, there in found:
             places.append((topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))
@@ -457,11 +457,11 @@ def _waits(record: SubscriptionRecord) -> bool:
     return record.type == "failover" and record.takeover != "same_name"
 
 
-def _kind(record: SubscriptionRecord) -> Callable[[Connection, str, TopicRecord, int, int], Intake]:
-    """What a consumer has of a topic, by the subscription's type and takeover rule."""
+def _kind(record: SubscriptionRecord) -> Callable[[Connection, str, TopicRecord, int, int], TopicDelivery]:
+    """The class of a consumer's topic delivery, by the subscription's type and takeover rule."""
     if record.type == "exclusive":
-        return KeptIntake if keeps_its_place(record) else Intake
-    return FailoverIntake if record.type == "failover" else SharedIntake
+        return LeasedTopicDelivery if keeps_its_place(record) else TopicDelivery
+    return FailoverTopicDelivery if record.type == "failover" else SharedTopicDelivery
 
 
 __all__ = ["Found", "create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]

@@ -52,7 +52,7 @@ class Alteration:
 
     @classmethod
     def parse(cls, topic: str, add_columns: Any, widen: Any, properties: Any, delta: Any) -> Alteration:
-        """Of the arguments of a call. Raises InvalidInputError, SchemaMismatch, NameNotAllowed."""
+        """What the arguments of a call ask for. Raises InvalidInputError, SchemaMismatch, NameNotAllowed."""
         changed = mapping("properties", properties)
         for name, value in changed.items():
             if not isinstance(name, str) or not isinstance(value, str | None):

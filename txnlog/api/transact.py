@@ -130,7 +130,7 @@ def _not_awaited(what: str) -> InvalidInputError:
 
 
 def _committed(txn: Transaction) -> bool:
-    """Commit. In doubt, ask again: the same commit is answered from the log, and an abort makes it definite."""
+    """Commit. If the outcome is unknown, ask again: the log answers the same commit, and an abort makes it definite."""
     try:
         txn.commit()
     except OutcomeUnknown as unknown:
@@ -147,7 +147,7 @@ def _committed(txn: Transaction) -> bool:
 
 
 def _aborted(txn: Transaction) -> bool:
-    """Abort by the transaction's own hand: where that is its end, its messages are given back.
+    """Abort by the transaction's own hand: where that is its end, its messages are redelivered.
 
     False where it was committed, or where the store does not say (its state is OPEN then).
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from txnlog.api import transaction_admin
 from txnlog.api.messages import Messages, checked
-from txnlog.client.delivery import IntakeReceipt
+from txnlog.client.delivery import DeliveryReceipt
 from txnlog.client.ledger import Ledger
 from txnlog.client.partition_assignment import place
 from txnlog.client.transaction_buffer import Work
@@ -72,10 +72,10 @@ def _as_after(life: Life, error: TxnLogError) -> TxnLogError:
     """
     if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:
         return error
-    told = copy.copy(error)
-    told.__cause__ = error.__cause__
-    told.durable = Durable.MAYBE
-    return told
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    copied.durable = Durable.MAYBE
+    return copied
 
 
 class Transaction(ProcessBound):
@@ -167,7 +167,7 @@ class Transaction(ProcessBound):
             try:
                 self.commit()
             except BaseException as refusal:
-                self._leave(refusal)  # nobody calls commit() again: what it took would be held for nothing
+                self._leave(refusal)  # nobody calls commit() again: what it acknowledged would stay claimed for nothing
                 raise
         elif self._life.stage is Stage.ABORTED and self._cause is not None:
             raise self._cause  # somebody else ended it, and the block went on: its end is no commit
@@ -208,7 +208,7 @@ class Transaction(ProcessBound):
             cumulative: all that their consumer received up to and including these messages, in each partition.
 
         Raises:
-            TransactionConflict: somebody else was first, or a message before a cumulative end was given back and not
+            TransactionConflict: somebody else was first, or a message before a cumulative end was released and not
                 received again; the transaction can only be aborted.
             ConsumerFenced: a newer consumer took over.
         """
@@ -266,7 +266,7 @@ class Transaction(ProcessBound):
     def _claim_in(self, ledgers: list[Ledger]) -> None:
         self._claimed += [item for item in ledgers if item not in self._claimed]
 
-    def _claim(self, wanted: list[Acknowledgement], receipt: IntakeReceipt | None = None) -> None:
+    def _claim(self, wanted: list[Acknowledgement], receipt: DeliveryReceipt | None = None) -> None:
         try:
             with self._connection.naming_dropped():
                 self._connection.check_conflicts(self._number, wanted, receipt, self._note_acknowledged)
@@ -293,17 +293,17 @@ class Transaction(ProcessBound):
             self._subscriptions[record.id] = f"{topic.name}/{record.name}"
 
     def _drop_claims(self) -> None:
-        """Its claims are over, and what it claimed is not to be delivered again: it was acknowledged, or may be."""
+        """End its claims of messages that are not to be delivered again: they were acknowledged, or may be."""
         for ledger in self._claimed:
             ledger.restore(self._number, None)
 
     def _abort_claims(self) -> None:
-        """Its claims are over, and what it claimed is delivered again, as far as the log allows."""
+        """End its claims, and have what it claimed delivered again, as far as the log allows."""
         for ledger in self._claimed:
             ledger.abort(self._number)
 
     def _check_open_now(self) -> None:
-        """Raise what stands against more work: it has ended or timed out, was fenced, or its end is in doubt."""
+        """Raise the conflict with more work: it ended, timed out or was fenced, or its end has an unknown outcome."""
         with self._mine():
             self._check_open()
 
@@ -334,10 +334,10 @@ class Transaction(ProcessBound):
             TransactionConflict, ConsumerFenced, OutOfOrderSequence: the log refused what is new; the transaction can
                 only be aborted.
             TransactionHasFailedOperation: an earlier operation was refused; likewise.
-            InvalidTransactionState: it was committed, is PREPARED, or its end is under way or in doubt.
+            InvalidTransactionState: it was committed, is PREPARED, or its end is under way or has an unknown outcome.
             LimitExceeded, StoreError: nothing was logged; the transaction stays as it was, and may flush() again.
-            OutcomeUnknown: the log may show it; flush() again, or commit(), brings what is lacking, and abort() gives
-                all of it up.
+            OutcomeUnknown: the log may show it; flush() again, or commit(), brings what is lacking, and abort() drops
+                all of it.
         """
         with self._mine():
             self._check_open()
@@ -397,10 +397,10 @@ class Transaction(ProcessBound):
         if isinstance(error, _Refused):
             self._note_failed(request, error)
         else:
-            self._give_up(error)
+            self._abandon(error)
 
     def _note_failed(self, request: Request, error: TxnLogError) -> None:
-        """It can only be aborted, and keeps what it claimed until then."""
+        """Note that it can only be aborted; it keeps what it claimed until then."""
         self._life, self._cause = self._life.after(request, Fate.REFUSED), error
 
     def prepare(self) -> str:
@@ -408,7 +408,8 @@ class Transaction(ProcessBound):
 
         Returns the token for ``ns.complete(token, commit=...)``, which works from any process: the TxnID as text. From
         here on the transaction has no deadline and is not fenced; what it acknowledged stays pending, its sequences and
-        its application version are held, and its commit cannot be refused any more. Repeated it gives the same token.
+        its application version are reserved, and its commit cannot be refused any more. Repeated it returns the same
+        token.
 
         Raises:
             TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it is not prepared.
@@ -417,7 +418,7 @@ class Transaction(ProcessBound):
             TopicNotFound, SubscriptionNotFound: dropped while the transaction had work for it.
             OutcomeUnknown: the store did not answer; prepare() again, or abort().
         """
-        with self._mine(), self._told_with_doubt():
+        with self._mine(), self._noting_earlier_end():
             if self._life.stage is Stage.PREPARED:
                 return str(self._id)
             if self._life.stage is Stage.PREPARE_UNKNOWN:
@@ -449,7 +450,7 @@ class Transaction(ProcessBound):
             return str(self._id)
 
     def _refuse_prepare(self) -> None:
-        """Its end is decided here: whoever runs it commits it."""
+        """Refuse ``prepare()`` from here on: whoever runs the transaction commits it."""
         self._may_prepare = False
 
     def _log_prepare(self, command: PrepareCommand) -> None:
@@ -483,7 +484,7 @@ class Transaction(ProcessBound):
             TransactionHasFailedOperation: an earlier operation failed; the transaction is aborted now.
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
         """
-        with self._mine(), self._told_with_doubt():
+        with self._mine(), self._noting_earlier_end():
             under_way = self._under_way
             if under_way is None:
                 return self._commit_now()
@@ -506,8 +507,8 @@ class Transaction(ProcessBound):
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
 
         The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
-        finished by ``ns.close()`` and when the process ends by itself; of failures whose Future nobody asked the log
-        (of Python) tells then.
+        finished by ``ns.close()`` and when the process ends by itself; failures whose Future nobody asked are reported
+        to Python's logging then.
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of the Future may call anything, but must not wait for another Future of this
@@ -544,7 +545,7 @@ class Transaction(ProcessBound):
         with self._lock:
             self._under_way = None
             self._settle(before, Request.COMMIT, Fate.UNKNOWN)
-            with self._told_with_doubt():
+            with self._noting_earlier_end():
                 return self._finish(command, before, result, error)
 
     def _finish(
@@ -586,7 +587,7 @@ class Transaction(ProcessBound):
         self._check_not_prepared()
         if stage is Stage.FAILED:
             failed = self._has_failed()
-            self._give_up(failed)
+            self._abandon(failed)
             raise failed
         if stage not in UNANSWERED:
             self._check_deadline()
@@ -626,7 +627,7 @@ class Transaction(ProcessBound):
         if isinstance(error, OutcomeUnknown):
             error._advise(Words("call commit() again, ", error._or_abort))
         elif isinstance(error, AbortableError | FencedError):
-            self._give_up(error)
+            self._abandon(error)
         else:
             self._settle(before, Request.COMMIT, Fate.NOTHING)
 
@@ -642,10 +643,10 @@ class Transaction(ProcessBound):
             InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
             OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
         """
-        with self._mine(), self._told_with_doubt():
+        with self._mine(), self._noting_earlier_end():
             stage = self._life.stage
             if stage is Stage.ABORTED:
-                if self._connection.was_given_up(self._number):
+                if self._connection.has_unlogged_abort(self._number):
                     self._end("user")  # an abort before this one did not reach the log
                 self._abort_claims()  # where Ctrl-C came before that
                 return
@@ -665,10 +666,10 @@ class Transaction(ProcessBound):
             self._release(None)
 
     def _discard(self) -> bool:
-        """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong.
+        """Abort, unless a commit is under way or its outcome is unknown; never raises. For blocks that go wrong.
 
-        Where the log cannot be told, this handle is through with it all the same: nobody else can commit it, and the
-        log hears of it from who waits here for what it holds, or ends it by its timeout.
+        Where the abort cannot be logged, this handle is through with it all the same: nobody else can commit it, and
+        the abort is logged by whoever waits here for what it claims; otherwise the transaction times out.
 
         Returns whether it was not committed, and will not be.
         """
@@ -689,7 +690,7 @@ class Transaction(ProcessBound):
     def _leave(self, error: BaseException | None) -> None:
         """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.
 
-        Unless that is about something else: a call in doubt that is not of this transaction.
+        Unless that is about something else: a call with an unknown outcome that is not of this transaction.
         """
         if not self._discard() or not isinstance(error, RetriableError):
             return
@@ -700,18 +701,18 @@ class Transaction(ProcessBound):
         if own:
             error._advise("begin the block again: its transaction was aborted")
 
-    def _leave_in_doubt(self) -> None:
-        """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
+    def _leave_outcome_open(self) -> None:
+        """Go on without asking for the unknown outcome of a commit: its claims end here, and the log decides."""
         self._drop_claims()
 
-    def _give_up(self, error: TxnLogError) -> None:
-        """It can commit no more: end it in the log as well where that may show it, and remember why."""
+    def _abandon(self, error: TxnLogError) -> None:
+        """End a transaction that can commit no more, also in the log where that may show it, and remember why."""
         if self._life.state == "OPEN":
             self._end_in_log("failed")
             self._release(error)
 
     def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
-        """End it in the log. None where a flush in doubt never came there, and the block was closed: it never will."""
+        """End it in the log. None where a flush of unknown outcome was not logged, and never will be (closed block)."""
         try:
             return transaction_admin.end(self._connection, AbortCommand(self._number, reason, force=force))
         except TransactionNotFound:
@@ -720,7 +721,7 @@ class Transaction(ProcessBound):
             return None
 
     def _end_in_log(self, reason: AbortReason) -> None:
-        """Best effort: what it holds in the log is given back now, and otherwise later."""
+        """Release what it claims in the log: now if the store answers, and otherwise later."""
         if not self._life.logged:
             return
         try:
@@ -729,9 +730,13 @@ class Transaction(ProcessBound):
             self._abort_later(reason, error)
 
     def _abort_later(self, reason: AbortReason, error: TxnLogError) -> None:
-        _logger.warning("abort of %s failed; it comes later, or ends by its timeout", self.id, exc_info=error)
+        _logger.warning(
+            "The abort of %s could not be written. It will be retried; otherwise the transaction times out.",
+            self.id,
+            exc_info=error,
+        )
         for connection in self._handles:  # also to other handles, whose consumers it would withhold messages from
-            connection.give_up(self._number, reason)
+            connection.note_unlogged_abort(self._number, reason)
 
     def _release(self, error: TxnLogError | None) -> None:
         self._cause, self._life = error, self._life.ended(Stage.ABORTED)
@@ -752,8 +757,8 @@ class Transaction(ProcessBound):
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def _told_with_doubt(self) -> Iterator[None]:
-        """Around each way to end it: what refuses one says whether an earlier one, in doubt, may be durable."""
+    def _noting_earlier_end(self) -> Iterator[None]:
+        """Around each way to end it: a refusal says whether an earlier end, of unknown outcome, may be durable."""
         try:
             yield
         except TxnLogError as error:
@@ -788,7 +793,8 @@ class Transaction(ProcessBound):
             raise InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
         if stage is Stage.COMMIT_UNKNOWN:
             raise InvalidTransactionState(
-                f"the commit of {self.id} is in doubt", advice="call commit() again, or abort() to make it definite"
+                f"the outcome of the commit of {self.id} is unknown",
+                advice="call commit() again, or abort() to make it definite",
             )
         if stage is Stage.FAILED:
             raise self._has_failed()
@@ -803,7 +809,8 @@ class Transaction(ProcessBound):
             self._ended_elsewhere(self._decided())
         if self._life.stage is Stage.PREPARE_UNKNOWN:
             raise InvalidTransactionState(
-                f"prepare() of {self.id} is in doubt", advice="call prepare() again, or abort() to make it definite"
+                f"the outcome of prepare() of {self.id} is unknown",
+                advice="call prepare() again, or abort() to make it definite",
             )
 
     def _decided(self) -> Outcome:

@@ -14,7 +14,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     TransactionNotFound,
     UnsupportedFeature,
-    in_doubt,
+    unknown_outcome,
 )
 from txnlog.fold import apply
 from txnlog.fold.state import Draft, Outcome, TransactionRecord, TransactionState
@@ -108,7 +108,7 @@ def transaction(connection: Connection, txn_id: TxnId | str | int) -> Transactio
 def abort(
     connection: Connection, txn_id: TxnId | str | int, by: str | None, why: str | None, *, force: bool
 ) -> TransactionInfo:
-    """End a transaction for ever, or tell its true outcome: afterwards the answer is definite."""
+    """End a transaction for ever, or return its true outcome: afterwards the answer is definite."""
     number = number_of(connection, txn_id)
     if by is not None:
         parse_label("name of the administrator", by)
@@ -145,7 +145,7 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
     number = number_of(connection, TxnId.parse(token))  # a number alone could mean a transaction of another namespace
     command = CompleteCommand(number, truth("commit", commit))
     try:
-        with in_doubt(Words("call ", Call("complete", "token", "commit"), " again, with the same decision")):
+        with unknown_outcome(Words("call ", Call("complete", "token", "commit"), " again, with the same decision")):
             outcome = connection.appender.call(command)
     except TransactionNotFound:
         known = connection.outcome(number)  # an end that only a checkpoint holds
@@ -174,7 +174,9 @@ def fence(connection: Connection, name: str, by: str) -> int:
         raise InvalidInputError(
             f"no producer {label!r} was started", advice=nearest(label, connection.follower.state.producers)
         )
-    with in_doubt("look for a newer producer with this name before you fence it again: that would stop it as well"):
+    with unknown_outcome(
+        "look for a newer producer with this name before you fence it again: that would stop it as well"
+    ):
         return start_producer(connection, label, parse_label("name of the administrator", by))
 
 
@@ -185,7 +187,9 @@ def forget_app(connection: Connection, app_id: str) -> None:
     def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
         return [ForgetApp(label)] if label in draft.apps else Answer(None)
 
-    with in_doubt("look whether it was done: ns.last_txn_version(txn_app_id); a version may have been committed since"):
+    with unknown_outcome(
+        "look whether it was done: ns.last_txn_version(txn_app_id); a version may have been committed since"
+    ):
         connection.appender.call(effect(decide))
 
 

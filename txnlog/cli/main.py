@@ -169,8 +169,8 @@ def topic_describe(target: Target, name: str, *, as_json: bool) -> None:
 
 def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
     columns = {field.name: str(field.type) for field in info.schema}
-    told = {"topic": info.name, "id": info.id, "key": info.key, "columns": columns, **more}
-    Printer(as_json).record({**told, "properties": dict(info.properties)})
+    record = {"topic": info.name, "id": info.id, "key": info.key, "columns": columns, **more}
+    Printer(as_json).record({**record, "properties": dict(info.properties)})
 
 
 @topic.command("create")
@@ -561,7 +561,7 @@ def _announce(unreadable: Unreadable, *, asks: bool) -> None:
 
 
 _DOING = {"optimize": "{:,} of {:,} segments merged", "vacuum": "{:,} files, {:,} deleted"}
-"""What a step of maintenance tells of itself."""
+"""What a step of maintenance reports of its progress."""
 
 _target_option = click.option(
     "--target-size-bytes", default=TARGET_SEGMENT_BYTES, show_default=True, help="About the size of a file at most."

@@ -52,7 +52,7 @@ class Printer:
         self._as_json = as_json
 
     def rows(self, rows: list[dict[str, Any]]) -> None:
-        """Rows of the same keys; people are told that there is none, programs read no line."""
+        """Rows of the same keys; people read that there is none, programs read no line."""
         if self._as_json:
             for row in rows:
                 click.echo(json.dumps(_plain(row)))

@@ -23,7 +23,7 @@ from txnlog.store.base import ObjectInfo, Store
 _logger = logging.getLogger("txnlog.publisher")
 
 GROUP: Final = "txnlog.publisher"
-"""The entry-point group. What is named there is called with the fold, the namespace's objects and the runtime."""
+"""The entry-point group. What is named there is called with the follower, the namespace's objects and the runtime."""
 
 _PAUSE_MS: Final = 5.0
 """Before a publication: its first steps would take the interpreter from the commit that asks for it. What is committed
@@ -154,7 +154,7 @@ class AutoPublisher:
         try:
             self._installed().publish(topic)
         except TxnLogError as error:
-            self._tell(topic, f"{error.message} ({error.advice})")
+            self._report(topic, f"{error.message} ({error.advice})")
         except Exception:
             if topic not in self._failed:
                 _logger.warning("a topic was not published: a bug, which harms no commit", exc_info=True)
@@ -162,7 +162,7 @@ class AutoPublisher:
         else:
             self._failed.discard(topic)
 
-    def _tell(self, topic: int, why: str) -> None:
+    def _report(self, topic: int, why: str) -> None:
         if topic not in self._failed:
             name = self._follower.state.topics[topic].name
             _logger.warning("the topic %r was not published; the next commit tries again: %s", name, why)

@@ -8,7 +8,7 @@ from functools import partial
 
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
 from txnlog.common.runtime import Background, Runtime
-from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, in_doubt
+from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, unknown_outcome
 from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.log import checkpoint_codec
@@ -26,14 +26,14 @@ _SPREAD_ENTRIES = int(CHECKPOINT_ENTRIES * _SPREAD)
 
 _LEAST_TAIL_BYTES = 256 << 10
 _TAIL_BYTES_PER_ROW = 16
-"""A tail is due before folding it takes as long as restoring the checkpoint below it, one row of which takes as long as
-20 to 40 bytes of entries: 1,000 entries may hold 64,000 small transactions. More often would cost writers."""
+"""A tail is due before applying it takes as long as restoring the checkpoint below it, one row of which takes as long
+as 20 to 40 bytes of entries: 1,000 entries may hold 64,000 small transactions. More often would cost writers."""
 
 _MANIFEST_ATTEMPTS = 4
 """The next checkpoint is as good, so this one does not wait for an outage to end."""
 
 
-class SlotTaken(CorruptionError):
+class SlotOccupied(CorruptionError):
     """The slot of this version's manifest holds something else. It is not overwritten: a later version has its own."""
 
     _default_advice = Words("call ", Call("checkpoint"), " again: it makes one at a later version")
@@ -78,14 +78,14 @@ class Checkpointer:
         base = self._follower.base
         rows = 0 if base is None else base.runs("hot")[0].rows
         wanted = max(_LEAST_TAIL_BYTES, rows * _TAIL_BYTES_PER_ROW) * (1 + self._delay * _SPREAD)
-        tail_bytes = self._follower.folded_bytes - self._counted_bytes
+        tail_bytes = self._follower.applied_bytes - self._counted_bytes
         return since >= 2 and tail_bytes >= min(wanted, CHECKPOINT_TAIL_BYTES)
 
     def _count_from(self, version: int) -> None:
         """Somebody else's checkpoint became known: the tail begins anew, or every client would make its own."""
         with self._follower.lock:
             if self._counted is not None and version > self._counted:
-                self._counted_bytes = self._follower.folded_bytes
+                self._counted_bytes = self._follower.applied_bytes
             self._counted = version
 
     def _quietly(self) -> None:
@@ -97,7 +97,7 @@ class Checkpointer:
             _logger.exception("no checkpoint was made: a bug, which harms no commit")
 
     def make(self) -> Manifest:
-        """Make a checkpoint of the newest version now, and return its manifest. Raises SlotTaken."""
+        """Make a checkpoint of the newest version now, and return its manifest. Raises SlotOccupied."""
         self._follower.adopt_checkpoint()
         return self._follower.over_checkpoints(self._make)
 
@@ -105,7 +105,7 @@ class Checkpointer:
         with self._follower.lock:
             base = self._follower.base
             state = self._follower.state.copy()
-            folded_bytes = self._follower.folded_bytes
+            applied_bytes = self._follower.applied_bytes
         if base is not None and base.version == state.head.version:
             return base
         objects: list[tuple[str, bytes]] = []
@@ -116,7 +116,7 @@ class Checkpointer:
         manifest = self._create(manifest)
         with self._follower.lock:
             self._follower.rebase(manifest)
-            self._counted, self._counted_bytes = manifest.version, folded_bytes
+            self._counted, self._counted_bytes = manifest.version, applied_bytes
         self._delay = self._runtime.jitter(1.0)
         return manifest
 
@@ -157,7 +157,7 @@ class Checkpointer:
         nothing about the entries that were appended to the copy.
         """
         data = checkpoint_codec.encode_manifest(manifest)
-        with in_doubt("make a checkpoint again, any time: no commit depends on it"):
+        with unknown_outcome("make a checkpoint again, any time: no commit depends on it"):
             found = occupy(
                 self._store, self._runtime, keys.manifest_key(manifest.version), data, attempts=_MANIFEST_ATTEMPTS
             )
@@ -169,7 +169,7 @@ class Checkpointer:
                 raise CorruptionError(f"the checkpoint {manifest.version} in the store is one of another log")
             self._follower.log.checkpoints.verify(part for part in other.parts if part not in manifest.parts)
         except (CorruptionError, UnsupportedFeature) as error:
-            raise SlotTaken(error.message) from None
+            raise SlotOccupied(error.message) from None
         return other
 
     def close(self) -> None:
@@ -192,4 +192,4 @@ def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[P
     return runs[:first], runs[first:]
 
 
-__all__ = ["Checkpointer", "SlotTaken"]
+__all__ = ["Checkpointer", "SlotOccupied"]

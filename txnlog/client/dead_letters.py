@@ -129,7 +129,9 @@ class _Move(CommitCommand):
         """See Command."""
         new = draft.outcomes.get(self.opening.txn) is None
         if new and not are_worn_out(draft, self.wanted, self.found, at.timestamp_ms):
-            raise TransactionConflict("messages that were to be dead letters were delivered, or taken, meanwhile")
+            raise TransactionConflict(
+                "messages that were to be dead letters were delivered, or acknowledged, meanwhile"
+            )
         return CommitCommand.decide(self, draft, at, shared)
 
 

@@ -39,30 +39,30 @@ class Received(NamedTuple):
     offsets: Offsets
 
 
-class IntakeReceipt(NamedTuple):
-    """How messages that are acknowledged were received: a Receipt, by the intake that delivered them.
+class DeliveryReceipt(NamedTuple):
+    """How messages that are acknowledged were received: a Receipt, by the consumer's topic delivery.
 
     Attributes:
-        intake: what delivered them.
+        delivery: what delivered them.
         ledger: of the epoch in which it did.
         unnamed: by partition what a cumulative acknowledgement takes besides them, because it lies before them.
     """
 
-    intake: Intake
+    delivery: TopicDelivery
     ledger: Ledger
     unnamed: Offsets
 
     @property
     def connection(self) -> Connection:
         """The handle of their consumer, maybe another one than that of the transaction."""
-        return self.intake.connection
+        return self.delivery.connection
 
     def check_delivered(self) -> None:
         """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered."""
-        self.intake.check_delivered(self.ledger, self.unnamed)
+        self.delivery.check_delivered(self.ledger, self.unnamed)
 
 
-_ATTEMPT: Final[ContextVar[list[tuple[Intake, Received]] | None]] = ContextVar("txnlog_attempt", default=None)
+_ATTEMPT: Final[ContextVar[list[tuple[TopicDelivery, Received]] | None]] = ContextVar("txnlog_attempt", default=None)
 
 
 @contextlib.contextmanager
@@ -71,11 +71,11 @@ def attempt() -> Iterator[Callable[[], None]]:
 
     What an attempt received and did not acknowledge would be passed over by the next one: it receives what comes later.
     """
-    deliveries: list[tuple[Intake, Received]] = []
+    deliveries: list[tuple[TopicDelivery, Received]] = []
 
     def release() -> None:
-        for intake, received in deliveries:
-            intake.redeliver_of_attempt(received)
+        for delivery, received in deliveries:
+            delivery.redeliver_of_attempt(received)
         deliveries.clear()
 
     token = _ATTEMPT.set(deliveries)
@@ -93,7 +93,7 @@ class Stop(NamedTuple):
     error: CorruptionError
 
 
-class Intake:
+class TopicDelivery:
     """One topic of an Exclusive consumer. One thread at a time receives.
 
     Attributes:
@@ -131,7 +131,7 @@ class Intake:
         return self._connection.subscription_record_by_id(self.subscription)
 
     def check(self) -> SubscriptionRecord:
-        """The same. Raises ConsumerFenced where another took over."""
+        """The subscription, checked: raises ConsumerFenced where another consumer took over."""
         record = self.record()
         check_epoch(record, self.epoch)
         return record
@@ -311,7 +311,7 @@ class Intake:
 
 
 def offsets_of(segment: SegmentRecord) -> dict[int, Range]:
-    """By partition the offsets of a visible segment."""
+    """The offsets of a visible segment, by partition."""
     return {
         item.partition: (item.offset, item.offset + item.rows) for item in segment.slices if item.offset is not None
     }
@@ -349,4 +349,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Intake", "IntakeReceipt", "Received", "Stop", "attempt", "first_of_all", "offsets_of"]
+__all__ = ["DeliveryReceipt", "Received", "Stop", "TopicDelivery", "attempt", "first_of_all", "offsets_of"]

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from txnlog.client import subscription_ownership
-from txnlog.client.delivery import Intake, Received
+from txnlog.client.delivery import Received, TopicDelivery
 from txnlog.errors import ConsumerBusy, InvalidTransactionState
 from txnlog.fold.state import Draft, SubscriptionRecord, TopicRecord
 from txnlog.format.actions import AnyAction
@@ -20,13 +20,13 @@ WAITING: Final = -1
 """The epoch of a consumer that is not active: no entry has it."""
 
 
-class KeptIntake(Intake):
-    """What a consumer of an Exclusive subscription with ``takeover="after_lease"`` has of one topic; base of Failover.
+class LeasedTopicDelivery(TopicDelivery):
+    """One topic of a consumer of an Exclusive subscription with ``takeover="after_lease"``; base of Failover.
 
     It shows signs of life at its calls, and nobody takes over as long as these go on.
     """
 
-    def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - as of Intake
+    def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - as of TopicDelivery
         """Raise where another took over; else show a sign of life."""
         record = self.check()
         self._connection.heartbeats.beat(self.subscription, self.epoch, self._consumer, record.lease_ms)
@@ -44,8 +44,8 @@ class KeptIntake(Intake):
                 self._connection.heartbeats.end(self.subscription, self.epoch, self._consumer)
 
 
-class FailoverIntake(KeptIntake):
-    """The same where others wait: as long as it is not active, a consumer is handed nothing."""
+class FailoverTopicDelivery(LeasedTopicDelivery):
+    """One topic of a Failover consumer: as long as it waits for the active one, it receives nothing."""
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
@@ -92,4 +92,4 @@ class FailoverIntake(KeptIntake):
         return super().seek_actions(draft, positions)
 
 
-__all__ = ["FailoverIntake", "KeptIntake"]
+__all__ = ["FailoverTopicDelivery", "LeasedTopicDelivery"]

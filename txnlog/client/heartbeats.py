@@ -1,4 +1,4 @@
-"""Signs of life of consumers whose place lasts for a lease: small objects beside the log that are overwritten.
+"""Signs of life of consumers whose place lasts for a lease: small objects outside of the log that are overwritten.
 
 They only say when it is worth trying: who takes over is decided by an entry. Nothing compares clocks: an observer keeps
 what it saw, and how long it saw no change by its own elapsed time. What the store fails to do here fails nobody.
@@ -49,7 +49,7 @@ class Heartbeats:
         self._lock = threading.Lock()
         self._beaten: dict[int, tuple[int, float, int]] = {}
         self._seen: dict[int, _Seen] = {}
-        self._doubted: dict[int, int] = {}
+        self._unknown_takeovers: dict[int, int] = {}
         self._abandoned: dict[int, int] = {}
 
     def beat(self, subscription: int, epoch: int, consumer: str, lease_ms: int) -> None:
@@ -73,7 +73,10 @@ class Heartbeats:
         try:
             self._store.delete(keys.hint_key(subscription, epoch))
         except TxnLogError:
-            _logger.debug("an old hint stays", exc_info=True)
+            _logger.debug(
+                "The heartbeat object of an older epoch could not be deleted. It does no harm, and is deleted later.",
+                exc_info=True,
+            )
 
     def forget_where(self, over: Callable[[keys.HintKey], bool]) -> None:
         """Delete the hints that are of no use to anybody; strangers' files stay."""
@@ -83,7 +86,9 @@ class Heartbeats:
                 if isinstance(key, keys.HintKey) and over(key):
                     self.forget(key.subscription, key.epoch)
         except TxnLogError:
-            _logger.warning("old hints stay", exc_info=True)
+            _logger.warning(
+                "Old heartbeat objects could not be deleted. They do no harm, and are deleted later.", exc_info=True
+            )
 
     def _put(self, subscription: int, epoch: int, hint: _Hint) -> None:
         try:
@@ -112,19 +117,19 @@ class Heartbeats:
                 return False
         return now_ms - seen.since_ms >= lease_ms
 
-    # --- takeovers in doubt -----------------------------------------------------------------------------------------
+    # --- takeovers whose outcome is unknown -------------------------------------------------------------------------
 
-    def doubt(self, subscription: int, epoch: int) -> None:
-        """A takeover or a seek of this client may have made this epoch, and whoever asked for it was not told."""
-        self._doubted[subscription] = epoch
+    def note_unknown_takeover(self, subscription: int, epoch: int) -> None:
+        """Note that a takeover or a seek of this client may have made this epoch: its outcome is unknown."""
+        self._unknown_takeovers[subscription] = epoch
 
-    def doubted(self, subscription: int) -> int | None:
+    def unknown_takeover(self, subscription: int) -> int | None:
         """The epoch of a takeover that was not settled yet."""
-        return self._doubted.get(subscription)
+        return self._unknown_takeovers.get(subscription)
 
     def settle(self, subscription: int, epoch: int, *, abandoned: bool) -> None:
-        """The log says what became of the doubt. An epoch that is ``abandoned`` has no consumer, so no lease lasts."""
-        self._doubted.pop(subscription, None)
+        """Note the outcome that the log shows. An epoch that is ``abandoned`` has no consumer, so no lease lasts."""
+        self._unknown_takeovers.pop(subscription, None)
         if abandoned:
             self._abandoned[subscription] = epoch
 

@@ -49,12 +49,12 @@ class Claim:
     releases: Offsets
 
     def offsets(self) -> dict[int, Ranges]:
-        """By partition what it claims."""
+        """The offsets that it claims, by partition."""
         return offsets_of(self.acknowledgement)
 
 
 def offsets_of(acknowledgement: Acknowledgement) -> dict[int, Ranges]:
-    """By partition what an acknowledgement takes."""
+    """The offsets that an acknowledgement takes, by partition."""
     found: dict[int, Ranges] = {}
     for own in acknowledgement.ranges:
         found[own.partition] = ranges.union(found.get(own.partition, EMPTY), own.ranges)
@@ -63,8 +63,8 @@ def offsets_of(acknowledgement: Acknowledgement) -> dict[int, Ranges]:
     return found
 
 
-class _Held(NamedTuple):
-    """By consumer what is prefetched and what was delivered, and the claims by the number of their transactions."""
+class _State(NamedTuple):
+    """What is prefetched and what was delivered, by consumer, and the claims, by the number of their transactions."""
 
     prefetched: Mapping[str, Offsets]
     delivered: Mapping[str, Offsets]
@@ -85,21 +85,21 @@ class Ledger:
         self.leased = False
         # A handler of a signal may come here again, in the thread that has it.
         self._lock = threading.RLock()
-        self._held = _Held({}, {}, {})
+        self._state = _State({}, {}, {})
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
     def prefetched(self, consumer: str) -> Offsets:
         """What is leased to a consumer and was not delivered."""
-        return self._held.prefetched.get(consumer, {})
+        return self._state.prefetched.get(consumer, {})
 
     def delivered(self, consumer: str) -> Offsets:
         """What was delivered to a consumer and is not known to be acknowledged."""
-        return self._held.delivered.get(consumer, {})
+        return self._state.delivered.get(consumer, {})
 
     def claims(self) -> Mapping[int, Claim]:
-        """By the number of its transaction each claim."""
-        return self._held.claims
+        """The claims, by the numbers of their transactions."""
+        return self._state.claims
 
     def unavailable(self, consumer: str, *, plain: bool = True) -> dict[int, Ranges]:
         """What a consumer is not to be delivered now, whatever the log says: delivered to it, or claimed.
@@ -107,85 +107,87 @@ class Ledger:
         Without ``plain`` acknowledgements outside of transactions do not count: what only these claim is delivered
         again where they fail, so that no other acknowledgement may pass over it.
         """
-        held = self._held
-        found = dict(held.delivered.get(consumer, {}))
-        for claim in held.claims.values():
+        state = self._state
+        found = dict(state.delivered.get(consumer, {}))
+        for claim in state.claims.values():
             if plain or not claim.plain:
                 ranges.include(found, claim.offsets())
         return found
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
-    def _change(self, transition: Callable[[_Held], _Held]) -> None:
-        """Replace what is held. A handler of a signal that comes in between has its own change first."""
+    def _change(self, transition: Callable[[_State], _State]) -> None:
+        """Replace the state. A handler of a signal that comes in between has its own change first."""
         with self._lock:
             while True:
-                before = self._held
-                behind = transition(before)
-                if self._held is before:  # nothing can come between this and the assignment
-                    self._held = behind
+                before = self._state
+                after = transition(before)
+                if self._state is before:  # nothing can come between this and the assignment
+                    self._state = after
                     return
 
     def prefetch(self, consumer: str, offsets: Offsets) -> None:
         """FREE to PREFETCHED: the log shows them leased to the consumer; of what it was delivered before, once more."""
         self._change(
-            lambda held: held._replace(
-                prefetched=_with(held.prefetched, consumer, offsets),
-                delivered=_without(held.delivered, consumer, offsets),
+            lambda state: state._replace(
+                prefetched=_with(state.prefetched, consumer, offsets),
+                delivered=_without(state.delivered, consumer, offsets),
             )
         )
 
     def renew(self, consumer: str, offsets: Offsets) -> None:
         """FREE to PREFETCHED: a lease of what was PREFETCHED is renewed. What was delivered since stays DELIVERED."""
 
-        def renewed(held: _Held) -> _Held:
-            delivered = held.delivered.get(consumer, {})
+        def renewed(state: _State) -> _State:
+            delivered = state.delivered.get(consumer, {})
             left = {p: ranges.subtract(found, delivered.get(p, EMPTY)) for p, found in offsets.items()}
-            return held._replace(prefetched=_with(held.prefetched, consumer, left))
+            return state._replace(prefetched=_with(state.prefetched, consumer, left))
 
         self._change(renewed)
 
     def deliver(self, consumer: str, offsets: Offsets) -> None:
-        """FREE or PREFETCHED to DELIVERED. Who acknowledged them before no longer has them to release."""
+        """FREE or PREFETCHED to DELIVERED. An earlier claim of them no longer releases them."""
         self._change(
-            lambda held: held._replace(
-                prefetched=_without(held.prefetched, consumer, offsets),
-                delivered=_with(held.delivered, consumer, offsets),
-                claims=_released_no_more(held.claims, offsets),
+            lambda state: state._replace(
+                prefetched=_without(state.prefetched, consumer, offsets),
+                delivered=_with(state.delivered, consumer, offsets),
+                claims=_released_no_more(state.claims, offsets),
             )
         )
 
     def withdraw(self, consumer: str, offsets: Offsets) -> None:
         """DELIVERED to what it was before: the call was interrupted, and its caller has received nothing."""
 
-        def withdrawn(held: _Held) -> _Held:
-            delivered = held.delivered.get(consumer, {})
+        def withdrawn(state: _State) -> _State:
+            delivered = state.delivered.get(consumer, {})
             mine = {p: ranges.intersect(found, delivered.get(p, EMPTY)) for p, found in offsets.items()}
-            return held._replace(
-                prefetched=_with(held.prefetched, consumer, mine) if self.leased else held.prefetched,
-                delivered=_without(held.delivered, consumer, mine),
+            return state._replace(
+                prefetched=_with(state.prefetched, consumer, mine) if self.leased else state.prefetched,
+                delivered=_without(state.delivered, consumer, mine),
             )
 
         self._change(withdrawn)
 
     def redeliver(self, consumer: str, offsets: Offsets) -> None:
         """DELIVERED to FREE: released by the caller, or known to be acknowledged. A claim of them stays."""
-        self._change(lambda held: held._replace(delivered=_without(held.delivered, consumer, offsets)))
+        self._change(lambda state: state._replace(delivered=_without(state.delivered, consumer, offsets)))
 
     def redeliver_all(self, consumer: str) -> None:
-        """The same for all that was delivered to a consumer."""
-        self._change(lambda held: held._replace(delivered={k: v for k, v in held.delivered.items() if k != consumer}))
+        """DELIVERED to FREE for all that was delivered to a consumer. A claim of it stays."""
+        self._change(
+            lambda state: state._replace(delivered={k: v for k, v in state.delivered.items() if k != consumer})
+        )
 
     def release(self, consumer: str, offsets: Offsets) -> None:
         """PREFETCHED to FREE."""
-        self._change(lambda held: held._replace(prefetched=_without(held.prefetched, consumer, offsets)))
+        self._change(lambda state: state._replace(prefetched=_without(state.prefetched, consumer, offsets)))
 
     def claim(
         self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None, *, plain: bool = False
     ) -> None:
-        """DELIVERED to CLAIMED: a transaction acknowledges them, besides what it claims already."""
+        """DELIVERED to CLAIMED: a transaction acknowledges them, and keeps what it claims already."""
         more = offsets_of(acknowledgement)
-        self._change(lambda held: _claimed(held, txn, acknowledgement, more, deadline_ms, plain=plain))
+        self._change(lambda state: _claimed(state, txn, acknowledgement, more, deadline_ms, plain=plain))
 
     def intend(self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None) -> None:
         """The transaction is about to claim them: they stay DELIVERED, and are delivered again where it is aborted.
@@ -194,45 +196,45 @@ class Ledger:
         """
         nothing = Acknowledgement(self.subscription, self.epoch)
         more = offsets_of(acknowledgement)
-        self._change(lambda held: _claimed(held, txn, nothing, more, deadline_ms, plain=False))
+        self._change(lambda state: _claimed(state, txn, nothing, more, deadline_ms, plain=False))
 
     def note_deadline(self, txn: int, deadline_ms: int | None) -> None:
-        """The deadline of a transaction, as the log knows it by now."""
+        """Note the deadline of a transaction, as the log knows it by now."""
 
-        def noted(held: _Held) -> _Held:
-            known = held.claims.get(txn)
+        def noted(state: _State) -> _State:
+            known = state.claims.get(txn)
             if known is None:
-                return held
-            return held._replace(claims={**held.claims, txn: replace(known, deadline_ms=deadline_ms)})
+                return state
+            return state._replace(claims={**state.claims, txn: replace(known, deadline_ms=deadline_ms)})
 
         self._change(noted)
 
     def restore(self, txn: int, claim: Claim | None) -> None:
-        """What a transaction claimed before; None for nothing. What it claims no more stays DELIVERED.
+        """Restore an earlier claim of a transaction; None for nothing. What it claims no more stays DELIVERED.
 
         So ends the claim of a transaction that was committed, and of an acknowledgement that was refused.
         """
 
-        def restored(held: _Held) -> _Held:
-            claims = {number: item for number, item in held.claims.items() if number != txn}
-            return held._replace(claims=claims if claim is None else {**claims, txn: claim})
+        def restored(state: _State) -> _State:
+            claims = {number: item for number, item in state.claims.items() if number != txn}
+            return state._replace(claims=claims if claim is None else {**claims, txn: claim})
 
         self._change(restored)
 
     def abort(self, txn: int) -> None:
         """CLAIMED to FREE or PREFETCHED: it was aborted, or the log alone decides about its claim from here on."""
 
-        def aborted(held: _Held) -> _Held:
-            claim = held.claims.get(txn)
+        def aborted(state: _State) -> _State:
+            claim = state.claims.get(txn)
             if claim is None:
-                return held
-            prefetched, delivered = held.prefetched, held.delivered
-            for consumer, own in held.delivered.items():
+                return state
+            prefetched, delivered = state.prefetched, state.delivered
+            for consumer, own in state.delivered.items():
                 mine = {p: ranges.intersect(own.get(p, EMPTY), found) for p, found in claim.releases.items()}
                 delivered = _without(delivered, consumer, mine)
                 prefetched = _with(prefetched, consumer, mine) if self.leased else prefetched
-            claims = {number: item for number, item in held.claims.items() if number != txn}
-            return _Held(prefetched, delivered, claims)
+            claims = {number: item for number, item in state.claims.items() if number != txn}
+            return _State(prefetched, delivered, claims)
 
         self._change(aborted)
 
@@ -241,7 +243,7 @@ class Ledger:
 
         So a transaction that its owner forgot claims nothing for ever. ``ended`` may wait for the log's lock.
         """
-        for txn, claim in self._held.claims.items():
+        for txn, claim in self._state.claims.items():
             if ended(txn) or (claim.deadline_ms is not None and claim.deadline_ms <= now_ms):
                 self.abort(txn)
 
@@ -255,7 +257,7 @@ class Receipt(Protocol):
 
     @property
     def unnamed(self) -> Offsets:
-        """What a cumulative acknowledgement takes besides them, because it lies before them."""
+        """What a cumulative acknowledgement takes in addition, because it lies before them."""
 
     @property
     def connection(self) -> Any:
@@ -302,7 +304,7 @@ def check_claim(draft: Draft, txn: int, wanted: Sequence[Acknowledgement], claim
 
 
 def joined(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:
-    """The same acknowledgements, one for each subscription and epoch: many small ones cost as much as one."""
+    """Acknowledgements joined to one for each subscription and epoch: many small ones cost as much as one."""
     individual: dict[tuple[int, int], dict[int, Ranges]] = {}
     cumulative: dict[tuple[int, int], dict[int, int]] = {}
     for item in acknowledgements:
@@ -324,13 +326,13 @@ def joined(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int],
 
 
 def _claimed(
-    held: _Held, txn: int, acknowledgement: Acknowledgement, more: Offsets, deadline_ms: int | None, *, plain: bool
-) -> _Held:
-    known = held.claims.get(txn)
+    state: _State, txn: int, acknowledgement: Acknowledgement, more: Offsets, deadline_ms: int | None, *, plain: bool
+) -> _State:
+    known = state.claims.get(txn)
     releases = {} if known is None else dict(known.releases)
     ranges.include(releases, more)
     whole = acknowledgement if known is None else _both(known.acknowledgement, acknowledgement)
-    return held._replace(claims={**held.claims, txn: Claim(whole, deadline_ms, plain, releases)})
+    return state._replace(claims={**state.claims, txn: Claim(whole, deadline_ms, plain, releases)})
 
 
 def _released_no_more(claims: Mapping[int, Claim], offsets: Offsets) -> Mapping[int, Claim]:
@@ -348,20 +350,20 @@ def _both(one: Acknowledgement, other: Acknowledgement) -> Acknowledgement:
     return found
 
 
-def _with(held: Mapping[str, Offsets], consumer: str, more: Offsets) -> dict[str, Offsets]:
-    mine = dict(held.get(consumer, {}))
+def _with(state: Mapping[str, Offsets], consumer: str, more: Offsets) -> dict[str, Offsets]:
+    mine = dict(state.get(consumer, {}))
     ranges.include(mine, more)
-    return {**held, consumer: {partition: found for partition, found in mine.items() if found}}
+    return {**state, consumer: {partition: found for partition, found in mine.items() if found}}
 
 
-def _without(held: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapping[str, Offsets]:
-    mine = held.get(consumer)
+def _without(state: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapping[str, Offsets]:
+    mine = state.get(consumer)
     if not mine:
-        return held
+        return state
     left = dict(mine)
     for partition in left.keys() & less.keys():
         left[partition] = ranges.subtract(left[partition], less[partition])
-    return {**held, consumer: {partition: found for partition, found in left.items() if found}}
+    return {**state, consumer: {partition: found for partition, found in left.items() if found}}
 
 
 __all__ = ["Claim", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined", "offsets_of"]

@@ -1,4 +1,4 @@
-"""What a handle has in one process: store, fold, writer. A forked child makes its own."""
+"""The state of a handle in one process: store, follower, writer. A forked child makes its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from txnlog.client.auto_publisher import AutoPublisher
-from txnlog.client.checkpointer import Checkpointer, SlotTaken
+from txnlog.client.checkpointer import Checkpointer, SlotOccupied
 from txnlog.client.heartbeats import Heartbeats
 from txnlog.client.ledger import Ledgers
 from txnlog.client.unended import Unended
@@ -54,16 +54,16 @@ _IDLE_MS: Final = 60_000
 """Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
 
 _MOST_SLOTS: Final = 3
-"""Slots of manifests that are found taken, before a call that makes a checkpoint fails."""
+"""Slots of manifests that are found occupied, before a call that makes a checkpoint fails."""
 
 
 class Session:
-    """What one process has of one namespace; a handle without one (forked, unpickled) makes another.
+    """The state of one namespace in one process; a handle without one (forked, unpickled) makes another.
 
     Attributes:
         requests: counts what is sent to the store.
-        given_up: transactions of this process whose abort, for this reason, did not reach the log, and which hold
-            messages of this client, or are its own.
+        unlogged_aborts: transactions of this process whose abort, for this reason, did not reach the log, and which
+            claim messages of this client, or are its own.
         unended: transactions of this process that have work, and whose end nobody has asked for.
     """
 
@@ -103,7 +103,7 @@ class Session:
         self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.ledgers = Ledgers()
-        self.given_up: dict[int, AbortReason] = {}
+        self.unlogged_aborts: dict[int, AbortReason] = {}
         self.unended = Unended()
         self.heartbeats = Heartbeats(self.store, runtime)
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
@@ -142,7 +142,7 @@ class Session:
 
     @property
     def identity(self) -> LogIdentity:
-        """What tells this log from all others."""
+        """What distinguishes this log from all others."""
         return LogIdentity.of(self.follower.state.head, self.beginning)
 
     def check_identity(self) -> None:
@@ -207,16 +207,16 @@ class Session:
                     before_put=self._check_log if identity_of(self.store).store_kind == "local" else lambda: None,
                     after_append=self._after_append,
                     riders=self._verdict_wanted,
-                    given_up=self.given_up,
+                    unlogged_aborts=self.unlogged_aborts,
                 )
             return self._appender
 
     def checkpoint(self) -> int:
         """Make a checkpoint of the newest version that names nothing unusable, and return its version.
 
-        No object is overwritten: where the slot of its manifest is taken, an entry without actions is appended, since
-        the version of that has a free one. Where headers name an unusable checkpoint, one more such entry names the
-        new one, so that whoever opens the log from then on finds it.
+        No object is overwritten: where the slot of its manifest is occupied, an entry without actions is appended,
+        since the version of that has a free one. Where headers name an unusable checkpoint, one more such entry names
+        the new one, so that whoever opens the log from then on finds it.
         """
         appender = self.appender
         self.follower.refresh()
@@ -232,7 +232,7 @@ class Session:
         for _ in range(_MOST_SLOTS):
             try:
                 return self.checkpointer.make().version
-            except SlotTaken:
+            except SlotOccupied:
                 self._check_log()
                 appender.call(effect(lambda _draft, _at: ()))
         return self.checkpointer.make().version

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
-from txnlog.client.delivery import Intake, Received, Stop, offsets_of
+from txnlog.client.delivery import Received, Stop, TopicDelivery, offsets_of
 from txnlog.client.ledger import Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
@@ -76,7 +76,7 @@ class _Asked:
         actions: tuple[AnyAction, ...] = ()
         found = _Decided(at.timestamp_ms, {}, {})
         if wanted is not None:
-            # Asked for ahead, nobody waits: of a seek or a drop the next call of receive hears.
+            # Asked for ahead, nobody waits: the next call of receive raises what a seek or a drop means for it.
             with contextlib.suppress(*[TxnLogError] if wanted.ahead else []):
                 grant = leases.grant(draft, wanted, at.timestamp_ms)
                 found, actions = _Decided.of(at, wanted, grant.granted), grant.actions
@@ -84,7 +84,7 @@ class _Asked:
         return list(actions) or Answer(found, settled=True)
 
 
-class SharedIntake(Intake):
+class SharedTopicDelivery(TopicDelivery):
     """One topic of a Shared consumer.
 
     The log says what is leased to whom. The ledger says which of its own leases a consumer delivered; the others are
@@ -273,7 +273,7 @@ class SharedIntake(Intake):
                     self._unknown.remove(item)
 
     def _leased_since(self, time_ms: int, found: Offsets) -> Offsets:
-        """What of some messages the log shows leased to this consumer for longer than until a time of the log."""
+        """Those of some messages that the log shows leased to this consumer beyond a time of the log."""
         cursors = self._connection.follower.state.cursors
         shown: dict[int, Ranges] = {}
         for partition, more in found.items():
@@ -414,7 +414,7 @@ class SharedIntake(Intake):
     def _all_leased(self, draft: Draft, but: Container[int] = ()) -> tuple[Offsets, Offsets]:
         """All that the log shows leased to this consumer in the other partitions: delivered, and not.
 
-        Also what was granted in an entry that this client has not heard of: nobody else has leases of this label.
+        Also what was granted in an entry that this client does not know yet: nobody else has leases of this label.
         """
         delivered: dict[int, Ranges] = {}
         others: dict[int, Ranges] = {}
@@ -483,4 +483,4 @@ def _counts(cursor: Cursor, found: Ranges) -> tuple[Redelivery, ...]:
     )
 
 
-__all__ = ["SharedIntake"]
+__all__ = ["SharedTopicDelivery"]

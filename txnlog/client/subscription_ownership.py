@@ -45,7 +45,7 @@ def take_epochs(
     subscription's ``takeover`` is asked by every one of them. The name that counts there is the consumer's, but for a
     streaming query it is ``stream``, the query's identity (``txnAppId``, else the query's id): ``consumer`` is then a
     label of one run of it, and a restart of the same query is the same name. ``spark_ext.process`` is such a query as
-    well. ``wanted`` has of each subscription the epoch whose lease was seen to be over, where its consumer keeps its
+    well. ``wanted`` gives for each subscription the epoch whose lease was seen to be over, where its consumer keeps its
     place for one. ``takeover`` says that a plain consumer, which has no ``stream``, is meant to end a query. Returns
     their epochs.
 
@@ -93,7 +93,7 @@ def raise_epochs(
         return connection.appender.call(Simple(noted, result, ONE_EPOCH))
     except OutcomeUnknown:
         for subscription in subscriptions:
-            connection.heartbeats.doubt(subscription, decided[0])
+            connection.heartbeats.note_unknown_takeover(subscription, decided[0])
         raise
 
 
@@ -213,7 +213,7 @@ def check_free(
 def check_all_free(
     connection: Connection, records: Iterable[SubscriptionRecord], consumer: str, *, may_end_query: bool = False
 ) -> dict[int, int | None]:
-    """The same of several. All are looked at before one is refused: their leases run out side by side."""
+    """``check_free`` for several: all are checked before one is refused, so that their leases run out together."""
     seen: dict[int, int | None] = {}
     busy: ConsumerBusy | None = None
     for record in records:
@@ -227,8 +227,8 @@ def check_all_free(
 
 
 def _settle(connection: Connection, subscription: int) -> None:
-    """Find out whether a takeover or seek of this client that was in doubt is in the log: its epoch has no consumer."""
-    epoch = connection.heartbeats.doubted(subscription)
+    """Find out whether a takeover or seek whose outcome was unknown is in the log: its epoch has no consumer."""
+    epoch = connection.heartbeats.unknown_takeover(subscription)
     if epoch is None:
         return
     connection.appender.call(effect(lambda _draft, _at: Answer(None, settled=True)))  # the appender settles it first

@@ -75,14 +75,14 @@ class Work:
                 report("The last reference was deleted before these", lost, source=self)
 
     def _note(self, topics: Collection[int]) -> None:
-        """It has work for these topics: somebody must ask for its end."""
+        """Note that it has work for these topics: somebody must ask for its end."""
         if self._unended is not None:
             self._unended.note(self._number, self._topics)
         self._topics.update(topics)
 
     @property
     def digest(self) -> str:
-        """What tells this work from another's: the same after any number of retries, flushes and re-writes."""
+        """What distinguishes this work from another's: the same after any number of retries, flushes and re-writes."""
         return self._digest.hexdigest()
 
     @property
@@ -100,38 +100,38 @@ class Work:
         if self._buffered_bytes >= BUFFER_BYTES:
             self.stage(everything=True)
         size = sum(piece.size_bytes for piece in pieces)
-        told = "".join(f"p{piece.told()};" for piece in pieces).encode()
+        text = "".join(f"p{piece.digest_text()};" for piece in pieces).encode()
         self._note({piece.topic for piece in pieces})
         self.pieces += pieces
         self._buffered_bytes += size
-        self._digest.update(told)
+        self._digest.update(text)
 
     def add_segments(self, segments: Iterable[Segment]) -> None:
-        """Take segments that were written elsewhere, but for those that were taken by an earlier call.
+        """Take segments that were written elsewhere, but for those that an earlier call added.
 
-        Another one under a number of these is taken, too: the log refuses it.
+        Another one under a number of these is added, too: the log refuses it.
         """
         added = [item for item in segments if (item.segment, item.checksum) not in self._adopted]
         adopted = {(item.segment, item.checksum) for item in added}
         owned = {item.topic for item in added}
-        told = "".join(f"s{item.topic},{item.segment},{item.checksum};" for item in added).encode()
+        text = "".join(f"s{item.topic},{item.segment},{item.checksum};" for item in added).encode()
         self._note(owned)
         self.staged += added
         self._adopted |= adopted
         self._owned_topics |= owned
-        self._digest.update(told)
+        self._digest.update(text)
 
     def add_acknowledgements(self, wanted: Iterable[Acknowledgement]) -> None:
         """Take acknowledgements. Many small ones become one, but for what a flush may have brought into the log."""
         added = list(wanted)
-        told = "".join(repr(item) for item in added).encode()
+        text = "".join(repr(item) for item in added).encode()
         fresh = self.acknowledged[self._sealed :] + added
         if not any(item.expected for item in fresh):
             fresh = list(joined(fresh).values())
         known = self._connection.follower.state.subscriptions
         self._note({record.topic for item in added if (record := known.get(item.subscription)) is not None})
         self.acknowledged[self._sealed :] = fresh
-        self._digest.update(told)
+        self._digest.update(text)
 
     def mark(self) -> Mark:
         """This moment, to which ``rollback`` leads back."""

@@ -2,7 +2,7 @@
 
 The stages are those that the owner of a transaction knows. The log's own states are in ``txnlog.fold.state``. A call
 that a stage has no cell for is refused before anything is sent. Whoever sends something takes the outcome ``unknown``
-first, and the real one when it is there: so nothing that comes in between, as Ctrl-C does, can be taken for a failure.
+first, and the real one when it is there: so nothing that comes in between, as Ctrl-C does, can pass for a failure.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Life(NamedTuple):
         return Life(TABLE[self.stage][request][fate], self.logged or sent)
 
     def ended(self, stage: Stage) -> Life:
-        """It has ended, by whomever."""
+        """The life of a transaction that has ended, by whomever."""
         return self._replace(stage=stage)
 
 

@@ -79,7 +79,7 @@ class TopicHandle:
 
 
 class Connection:
-    """A client's connection to one namespace: its store, its fold, its one writer. Bound to its process."""
+    """A client's connection to one namespace: its store, its follower, its one writer. Bound to its process."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Connection:
         report(what, self.described_work(session.unended.settle_all()))
 
     def described_work(self, unended: Mapping[int, Collection[int]]) -> dict[str, list[str]]:
-        """By TxnID the names of the topics that a transaction has work for, without those whose end is known here.
+        """The names of the topics that transactions have work for, by TxnID, without those whose end is known here.
 
         For the garbage collector as well: it takes no lock, and makes no request.
         """
@@ -210,7 +210,7 @@ class Connection:
 
     @property
     def session(self) -> Session:
-        """The store, fold and writer of this process. Raises InvalidTransactionState for a closed connection."""
+        """The store, follower and writer of this process. Raises InvalidTransactionState for a closed connection."""
         if self._closed:
             raise self._closed_error()
         session = self._current
@@ -223,7 +223,7 @@ class Connection:
 
     @property
     def _session_even_closed(self) -> Session:
-        """The same, also after ``close``: a commit under way ends after it, and must not look as if it had failed."""
+        """The session, also after ``close``: a commit under way ends after it, and must not seem to have failed."""
         return self._current or self.session
 
     @property
@@ -238,7 +238,7 @@ class Connection:
 
     @property
     def follower(self) -> Follower:
-        """The fold of the namespace's log."""
+        """The follower of the namespace's log, with the materialized state."""
         return self.session.follower
 
     @property
@@ -285,7 +285,7 @@ class Connection:
             )
 
     def same_namespace(self, other: Connection) -> bool:
-        """Whether another connection leads to the same namespace, as far as that can be told."""
+        """Whether another connection leads to the same namespace, as far as that can be known."""
         return self is other or (
             (self.root, self.name, self._given_store) == (other.root, other.name, other._given_store)
             and self.session.beginning == other.session.beginning  # else one was dropped, and the name was used again
@@ -417,7 +417,7 @@ class Connection:
         record: TopicRecord | None = None
         with contextlib.suppress(TopicNotFound):
             record = self.topic_record(name)
-        if record is None:  # and nobody is told twice: the first look's error is none of the second one's
+        if record is None:  # the first look's error is no cause of the second one's
             self.follower.refresh()
             with refused_write():
                 record = self.topic_record(name)
@@ -440,7 +440,7 @@ class Connection:
         return record
 
     def cursors_of(self, subscription: int) -> dict[int, Cursor]:
-        """By partition how far a subscription has come. Raises SubscriptionNotFound where it was dropped."""
+        """How far a subscription has come, by partition. Raises SubscriptionNotFound where it was dropped."""
         with self.follower.lock:
             state = self.follower.state
             record = state.subscriptions.get(subscription)
@@ -484,7 +484,7 @@ class Connection:
     def _gone(self, session: Session, number: int) -> str:
         """The text of a subscription that was dropped: the entry that created it has its name.
 
-        Its number where that entry cannot be read: the commit that is told stands. What was told once stays.
+        Its number where that entry cannot be read: the commit that is reported stands. What was reported once stays.
         """
         text = self._gone_texts.get(number)
         if text is None:
@@ -517,7 +517,7 @@ class Connection:
 
     @contextmanager
     def naming_dropped(self) -> Iterator[None]:
-        """Tell of a subscription that the state does not hold by name."""
+        """Name a subscription that the state does not have in errors about it."""
         try:
             yield
         except SubscriptionNotFound as error:
@@ -547,13 +547,13 @@ class Connection:
         return self.follower.state.streams.get(identity)
 
     def start_offsets(self, topic: TopicRecord) -> dict[int, int]:
-        """By partition the earliest offset that can be read."""
+        """The earliest offset that can be read, by partition."""
         with self.follower.lock:
             state = self.follower.state
             return {p: state.start_of(topic.id, p) for p in range(topic.partitions)}
 
     def end_offsets(self, topic: TopicRecord, version: int) -> dict[int, int]:
-        """By partition of a topic, also a dropped one, the offset behind the last message visible at a version."""
+        """The offset behind the last message visible at a version, by partition of a topic, also a dropped one."""
         with self.follower.lock:
             state = self.follower.state
             if state.head.version == version:
@@ -591,7 +591,7 @@ class Connection:
         found = self.end_offsets(topic, version)
         return {p: max(starts[p], found[p]) for p in found}
 
-    # --- what stands against a call, by what this client knows --------------------------------------------------------
+    # --- conflicts of a call, by what this client knows ---------------------------------------------------------------
 
     def producer_epoch(self, producer: str | None) -> int | None:
         """The newest epoch of a producer's name."""
@@ -625,7 +625,7 @@ class Connection:
         return self._session_even_closed.ledgers.of(subscription, epoch)
 
     def ledgers_of(self, wanted: Iterable[Acknowledgement], receipt: Receipt | None) -> list[Ledger]:
-        """Those in which acknowledgements are claimed: this handle's, and that of the consumer that received them."""
+        """The ledgers for claims of acknowledgements: this handle's, and that of the consumer that received them."""
         found = [self.ledger(item.subscription, item.epoch) for item in wanted]
         return found if receipt is None or receipt.ledger in found else [*found, receipt.ledger]
 
@@ -669,7 +669,7 @@ class Connection:
             with contextlib.suppress(OutcomeUnknown):  # of its end: the refusal stands then
                 handle.end_overdue([item.subscription for item in wanted])
         if len(handles) > 1:
-            self.follower.refresh()  # of what the other one ended, which alone may know what it gave up
+            self.follower.refresh()  # of what the other one ended, which alone may know of its unlogged aborts
         if known != [handle.follower.version for handle in handles]:
             refusal = self._refusal(handles, txn, wanted, receipt, claim, rest_of)
         if refusal is not None:
@@ -725,9 +725,9 @@ class Connection:
                 ranges.exclude(named, receipt.unnamed)
             for ledger in self.ledgers_of([item], receipt):
                 for claim in ledger.claims().values():
-                    taken = claim.offsets() if claim.plain else {}
+                    claimed = claim.offsets() if claim.plain else {}
                     for partition, found in named.items():
-                        if ranges.overlaps(found, taken.get(partition, ())):
+                        if ranges.overlaps(found, claimed.get(partition, ())):
                             raise TransactionConflict(
                                 f"a message of partition {partition} is pending in an acknowledgement outside of "
                                 "transactions, which is under way"
@@ -738,28 +738,28 @@ class Connection:
         record = self.follower.state.subscriptions.get(subscription)
         return record if record is not None and record.type == "shared" else None
 
-    def give_up(self, txn: int, reason: AbortReason) -> None:
+    def note_unlogged_abort(self, txn: int, reason: AbortReason) -> None:
         """The abort of a transaction did not reach the log: it comes there as soon as somebody here waits for it.
 
         Of this handle's, or of another one's that acknowledged what consumers of this one received.
         """
         session = self._current
         if session is not None:
-            session.given_up[txn] = reason
+            session.unlogged_aborts[txn] = reason
 
-    def was_given_up(self, txn: int) -> bool:
+    def has_unlogged_abort(self, txn: int) -> bool:
         """Whether the log may still show a transaction as open whose abort did not reach it."""
         session = self._current
-        return session is not None and txn in session.given_up
+        return session is not None and txn in session.unlogged_aborts
 
     def end_overdue(self, subscriptions: Sequence[int]) -> None:
-        """End transactions that are overdue, or were given up, and hold messages of these subscriptions.
+        """End transactions that claim messages of subscriptions and are overdue, or whose abort is not logged yet.
 
         Somebody waits for them.
         """
         if self.mode != "rw":
             return
-        given_up = self.session.given_up
+        unlogged_aborts = self.session.unlogged_aborts
 
         def is_due() -> bool:
             now_ms = self.runtime.now_ms()
@@ -770,17 +770,18 @@ class Connection:
                     for (subscription, _), cursor in state.cursors.items()
                     if subscription in subscriptions
                 )
-                return held and bool(overdue(state.draft(), now_ms, given_up))
+                return held and bool(overdue(state.draft(), now_ms, unlogged_aborts))
 
         ending = Simple(
-            lambda draft, at: overdue(draft, at.timestamp_ms, given_up) or Answer(False), lambda _draft, _at: True
+            lambda draft, at: overdue(draft, at.timestamp_ms, unlogged_aborts) or Answer(False),
+            lambda _draft, _at: True,
         )
         # An entry ends a part of them, and who holds these messages may come last. Where it ends none, the clock was
         # ahead a moment ago: by the time of the log none is overdue.
         while is_due() and self.appender.call(ending):
             pass
-        for txn in [txn for txn in list(given_up) if self.follower.state.outcomes.get(txn) is not None]:
-            given_up.pop(txn, None)
+        for txn in [txn for txn in list(unlogged_aborts) if self.follower.state.outcomes.get(txn) is not None]:
+            unlogged_aborts.pop(txn, None)
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:
@@ -831,7 +832,7 @@ def check_position(topic: TopicRecord, position: object, now_ms: int) -> None:
 def _time_of(position: object, now_ms: int) -> int:
     """Milliseconds since the epoch. Raises InvalidInputError for what is no time either, or one that is to come."""
     timestamp_ms = None
-    if isinstance(position, datetime.datetime | str):  # no number: an offset would be taken for a time of long ago
+    if isinstance(position, datetime.datetime | str):  # no number: an offset would pass for a time of long ago
         with contextlib.suppress(InvalidInputError):
             timestamp_ms = epoch_ms(position)
     if timestamp_ms is not None and is_to_come(timestamp_ms, now_ms):

@@ -26,7 +26,7 @@ TARGET_ENTRY_BYTES: Final = 1 << 20
 """Group commit stops adding commands here: above it, latency grows without fewer requests."""
 
 MAX_NUMBER: Final = (1 << 63) - 1
-"""Numbers have 112 bits in a TxnID; this format version hands out 63, so that Parquet and Spark hold them as long."""
+"""Numbers have 112 bits in a TxnID; this format version gives out 63, so that Parquet and Spark hold them as long."""
 
 MAX_TIME_MS: Final = 253_402_300_799_999
 """Log time, in epoch milliseconds: to the end of the year 9999, the last that dates of Python and SQL can show."""
@@ -52,7 +52,7 @@ MAX_COORDINATORS: Final = 1 << 16
 
 MAX_TOPICS: Final = 10_000
 MAX_SUBSCRIPTIONS: Final = 100_000
-"""Each is held in the memory of every client, with a cursor for each of its partitions, and read at each opening."""
+"""Each is kept in the memory of every client, with a cursor for each of its partitions, and read at each opening."""
 
 MAX_PARTITIONS: Final = 10_000
 """Of a topic: a commit has a slice for each partition that it touches, and all of them must fit into one entry."""
@@ -62,7 +62,7 @@ MAX_SCHEMA_DEPTH: Final = 32
 """The schema stands in the entry that creates the topic, and Parquet readers descend into it by recursion."""
 
 MAX_OPEN_TRANSACTIONS: Final = 10_000
-"""Transactions that the log shows OPEN or PREPARED: each is held in the memory of every client."""
+"""Transactions that the log shows OPEN or PREPARED: each is kept in the memory of every client."""
 
 MAX_PRODUCERS: Final = 100_000
 MAX_APPS: Final = 100_000
@@ -88,7 +88,7 @@ RECENT_BATCHES: Final = 5
 # --- time -----------------------------------------------------------------------------------------------------------
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
-"""Of a transaction (Kafka's transaction.timeout.ms): what a dead process holds is free again after a minute."""
+"""Of a transaction (Kafka's transaction.timeout.ms): what a dead process claims is free again after a minute."""
 
 MAX_TIMEOUT_MS: Final = 15 * 60_000
 """Cap of a namespace that sets none (Kafka's transaction.max.timeout.ms)."""
@@ -118,7 +118,7 @@ MIN_RETAIN_MS: Final = 3_600_000
 """A vacuum that leaves versions readable for less is refused unless it says that it is meant: 0 and 60 are slips."""
 
 DEFAULT_RETAIN_MS: Final = 7 * 24 * 3_600_000
-"""How long a vacuum leaves versions readable, unless told otherwise (Delta's number)."""
+"""How long a vacuum leaves versions readable by default (Delta's number)."""
 
 RENEW_AFTER_MS: Final = MIN_GRACE_MS // 3
 """A writer that was silent for so long renews its blocks: a third of the grace leaves room for two failed tries."""
@@ -135,7 +135,7 @@ MAX_SEGMENT_BYTES: Final = 1 << 30
 """The largest target of an optimize: a reader has a whole file in memory."""
 
 MAINTAIN_BYTES: Final = 16 << 30
-"""What one call of maintenance reads to merge it, unless told otherwise: minutes, and an entry for each 128 MiB."""
+"""What one call of maintenance reads to merge it by default: minutes, and an entry for each 128 MiB."""
 
 BUFFER_BYTES: Final = 64 << 20
 """A transaction's buffered rows above this are written as segments, which no entry names yet: memory stays bounded."""
@@ -145,7 +145,7 @@ MAX_FOOTER_BYTES: Final = 64 << 20
 
 CHECKPOINT_ENTRIES: Final = 1_000
 CHECKPOINT_TAIL_BYTES: Final = 16 << 20
-"""A checkpoint is due after about either, and mostly earlier, by what folding the tail costs. It is made beside the
+"""A checkpoint is due after about either, and mostly earlier, by what applying the tail costs. It is made next to the
 commits, so that an opening may find somewhat more."""
 
 MAX_CHECKPOINT_RUNS: Final = 8

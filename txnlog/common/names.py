@@ -1,6 +1,6 @@
 """Names that people choose, valid by construction.
 
-A *name* (namespace, topic, subscription) becomes part of an object key or stands beside one: it is allow-listed, so
+A *name* (namespace, topic, subscription) becomes part of an object key or follows one: it is allow-listed, so
 that it can neither leave its folder nor mean something to a shell, a URL or Spark. A *label* (producer, application,
 consumer) is only ever data.
 """
@@ -99,7 +99,7 @@ def parse_producer_name(text: object) -> ProducerName:
 
 
 def folded(name: str) -> str:
-    """The form under which two names clash: stores and file systems may not tell case apart."""
+    """The form under which two names clash: stores and file systems may not distinguish case."""
     return name.casefold()
 
 

@@ -48,7 +48,7 @@ SYSTEM_CLOCK: Final = SystemClock()
 
 
 class Background(Protocol):
-    """Work that was started beside its caller: a thread, outside of simulations."""
+    """Work that runs at the same time as its caller: a thread, outside of simulations."""
 
     def is_alive(self) -> bool:
         """Whether it still runs."""
@@ -142,7 +142,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class Promise(Future[T]):
     """The Future of work in a background thread, which would end with the process: its end waits, a minute at most.
 
-    Of failures that nobody asked for the log (of Python) tells then.
+    Failures that nobody asked for are reported to Python's logging then.
 
     Attributes:
         worker: who does the work; nobody waits for one that has ended.
@@ -214,7 +214,7 @@ def _forget(number: int, _gone: object = None) -> None:
 
 @contextlib.contextmanager
 def forgetting_failures() -> Iterator[None]:
-    """What fails meanwhile in the background, and nobody asks for, is not told of at the end: simulated clients."""
+    """Do not report at the end what fails meanwhile in the background and nobody asks for: for simulated clients."""
     before = set(_failures)
     try:
         yield
@@ -243,8 +243,8 @@ class _End:
                 return True
         return False
 
-    def tell(self) -> None:
-        """Wait again, and tell of failures: nobody is left who could ask."""
+    def report(self) -> None:
+        """Wait again, and report failures: nobody is left who could ask."""
         self.wait()
         if self._is_open():
             _logger.error("calls in the background were not finished within %d s", _EXIT_S)
@@ -257,7 +257,7 @@ class _End:
 # for what other threads began since: the interpreter has waited for them by then.
 _end: Final = _End()
 getattr(threading, "_register_atexit", atexit.register)(_end.wait)
-atexit.register(_end.tell)
+atexit.register(_end.report)
 
 
 class Runtime:
@@ -321,7 +321,7 @@ class Runtime:
         return [future.result() for future in futures]
 
     def start(self, work: Callable[[], None], name: str) -> Background:
-        """Run ``work`` beside the caller, in a thread that ends with the process."""
+        """Run ``work`` at the same time as the caller, in a thread that ends with the process."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread

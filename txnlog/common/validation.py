@@ -38,7 +38,7 @@ def shown(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """A path or a URL for a message: escaped, and its end, which tells most, where it is longer than 120."""
+    """A path or a URL for a message: escaped, and its end, which says most, where it is longer than 120."""
     return ascii(text if len(text) <= 120 else f"...{text[-117:]}")
 
 

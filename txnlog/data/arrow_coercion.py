@@ -38,12 +38,12 @@ class Unfit(Exception):
         self.path: list[str] = []
 
     def within(self, name: str) -> Unfit:
-        """The same, one level further out."""
+        """This error, one level further out."""
         self.path.append(name)
         return self
 
     def within_key(self) -> Unfit:
-        """The same, out of a key of a map: that is never null, and no altered topic allows it."""
+        """This error, out of a key of a map: that is never null, and no altered topic allows it."""
         if self.reason == NULL_REFUSED and not self.path:
             self.reason, self.advice = KEY_REFUSED, "give a key"
         return self.within("key")
@@ -359,7 +359,7 @@ def _unrolled(array: pa.Array) -> tuple[pa.Array, pa.Buffer]:
     try:
         return array.flatten(), _values(ends.cast(pa.int32()))
     except pa.ArrowInvalid:
-        raise Unfit("more than 2**31 elements in one batch", "hand over smaller batches") from None
+        raise Unfit("more than 2**31 elements in one batch", "pass smaller batches") from None
 
 
 def _validity(array: pa.Array) -> pa.Buffer | None:

@@ -2,7 +2,7 @@
 
 ``converter(type)`` compiles a type into one function. It tries the exact Python type first, which is the hot path of a
 produce; then what Python and Arrow see differently; and leaves the rest to Arrow, by the rules for Arrow data. What it
-returns is immutable or a copy, so that callers may go on changing what they handed over.
+returns is immutable or a copy, so that callers may go on changing what they passed.
 """
 
 from __future__ import annotations

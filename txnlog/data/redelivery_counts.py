@@ -12,7 +12,7 @@ from txnlog.fold.state import Redelivery
 
 
 def redeliveries_of(messages: pa.Table, found: Mapping[int, Sequence[Redelivery]]) -> npt.NDArray[np.int32]:
-    """Of each of some messages how often it was delivered before, from what its partition's cursor counts."""
+    """How often each of some messages was delivered before, from what its partition's cursor counts."""
     partitions, offsets = np.asarray(messages.column("_partition")), np.asarray(messages.column("_offset"))
     counts = np.zeros(len(messages), np.int32)
     for partition, items in found.items():

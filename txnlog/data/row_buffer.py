@@ -106,7 +106,7 @@ def _plan_of(schema: pa.Schema) -> _Plan:
 
 
 class RowBuffer:
-    """Rows of one topic, taken one call at a time and checked at once; Arrow is made of many calls together.
+    """Rows of one topic, added one call at a time and checked at once; Arrow is made of many calls together.
 
     ``rows`` counts them, ``size_bytes`` is about what they take as Arrow. What was appended is the buffer's own: later
     changes to the caller's dicts, lists and data frames do not reach it.
@@ -129,7 +129,7 @@ class RowBuffer:
         return self._plan.schema
 
     def append(self, data: Any) -> int:
-        """Take rows and return how many; SchemaMismatch says what does not fit, and then nothing was taken.
+        """Take rows and return how many; SchemaMismatch says what does not fit, and then nothing was added.
 
         ``data`` is whatever ``conform`` takes.
         """
@@ -347,7 +347,7 @@ def _imported(data: Any, topic: str) -> pa.Table | None:
 
 
 def _as_arrow(topic: str, data: object) -> str:
-    """How data becomes something that is taken."""
+    """How data becomes something that can be added."""
     if type(data).__module__.startswith("pyspark.sql."):
         return (
             "pass df.toArrow(), which is all in memory, or let Spark write it: spark_ext.transaction(...) and "
@@ -357,7 +357,7 @@ def _as_arrow(topic: str, data: object) -> str:
 
 
 def _copied(table: pa.Table) -> pa.Table:
-    """The same rows in memory of their own: pandas may hand over the very array that its user goes on changing."""
+    """The same rows in memory of their own: pandas may pass the very array that its user goes on changing."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,4 +1,4 @@
-"""Segments as bytes: Parquet written with checksums, and read so that damage is never taken for data.
+"""Segments as bytes: Parquet written with checksums, and read so that damage never passes for data.
 
 Two ways to be sure of a file, by the checksum that the log holds:
 
@@ -97,7 +97,7 @@ def _with_dictionary(table: pa.Table, *, numbers: bool) -> list[str]:
     """The Parquet columns of a file that get a dictionary, judged by its first rows; ``numbers`` may, too.
 
     Text without one takes Spark three times as long to read. Values that hardly ever come again only fill it until
-    Parquet gives it up: half of the time that writing takes, for a bigger file.
+    Parquet abandons it: half of the time that writing takes, for a bigger file.
     """
     if table.num_rows < DICTIONARY_ROWS:
         return []
@@ -116,7 +116,7 @@ def _with_dictionary(table: pa.Table, *, numbers: bool) -> list[str]:
 def _with_statistics(schema: pa.Schema, fields: Sequence[pa.Field]) -> list[str]:
     """The columns of which the footer holds bounds.
 
-    Parquet's writer tells columns apart by their paths as text: to it the column ``a.b`` and the field ``b`` of the
+    Parquet's writer distinguishes columns by their paths as text: to it the column ``a.b`` and the field ``b`` of the
     struct ``a`` are one. There may be a NaN in the field, so neither gets any.
     """
     names = [field.name for field in fields]

@@ -10,7 +10,7 @@ from txnlog.fold.state import SegmentRecord
 
 
 class SegmentIndex:
-    """Of one topic: kept up to date by whoever folds its log."""
+    """The visible segments of one topic, kept up to date by whoever applies its log."""
 
     def __init__(self, visible: Iterable[SegmentRecord] = ()) -> None:
         self._records: dict[int, SegmentRecord] = {}

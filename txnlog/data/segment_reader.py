@@ -43,7 +43,7 @@ _MOST_SEGMENTS = 256
 make a big one. What a step costs is shared by its segments."""
 
 _LOCAL_CALL_BYTES = 1 << 20
-"""Of a store in this machine a thread fetches so much: to hand over a small segment takes longer than to read it."""
+"""Of a store in this machine a thread fetches so much: to pass a small segment to one takes longer than to read it."""
 
 
 def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_metadata: bool) -> pa.Schema:

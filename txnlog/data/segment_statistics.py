@@ -53,7 +53,7 @@ def bounded(kind: pa.DataType) -> bool:
 
 
 def from_footer(metadata: Any, columns: Sequence[tuple[int, pa.Field]], reals: Mapping[str, Reals]) -> Statistics:
-    """Statistics of a written file; those of floats are not taken from its footer, but given."""
+    """Statistics of a written file; those of floats are arguments, and not read from its footer."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)] if metadata.num_rows else []
     result: Statistics = {}
     for index, field in columns:
@@ -93,7 +93,7 @@ class Reals:
     has_nan: bool = False
 
     def joined(self, other: Reals) -> Reals:
-        """Of the rows of both."""
+        """What is known of the rows of both together."""
         return Reals(
             min(self.low, other.low),
             max(self.high, other.high),
@@ -102,16 +102,16 @@ class Reals:
         )
 
     def statistics(self) -> tuple[Bound, Bound, int]:
-        """As the log records them: no bounds where there is a NaN, for no order holds, and none without an end."""
+        """The statistics for the log: no bounds where there is a NaN, for no order holds, and none without an end."""
         if self.has_nan or self.low > self.high:
             return None, None, self.nulls
-        # Zeros have two signs, which some readers tell apart.
+        # Zeros have two signs, which some readers distinguish.
         low, high = (-0.0 if self.low == 0 else self.low), (0.0 if self.high == 0 else self.high)
         return low if math.isfinite(low) else None, high if math.isfinite(high) else None, self.nulls
 
 
 def reals_of(table: pa.Table | pa.RecordBatch, columns: Sequence[tuple[int, pa.Field]]) -> dict[str, Reals]:
-    """Of the measured columns of floats by name."""
+    """What is known of the measured columns of floats, by name."""
     return {field.name: _reals(table.column(field.name)) for _, field in columns if pa.types.is_floating(field.type)}
 
 

@@ -59,14 +59,14 @@ def cursor_of(draft: Draft, subscription: int, partition: int) -> Cursor:
     return cursor
 
 
-def taken_of(cursor: Cursor) -> Ranges:
+def acknowledged_of(cursor: Cursor) -> Ranges:
     """What was acknowledged of a partition."""
     return ranges.union(((0, cursor.position),) if cursor.position else (), cursor.acknowledged)
 
 
-def taken_or_held(cursor: Cursor) -> Ranges:
+def acknowledged_or_pending(cursor: Cursor) -> Ranges:
     """What was acknowledged of a partition, or is pending message by message."""
-    taken = taken_of(cursor)
+    taken = acknowledged_of(cursor)
     for item in cursor.holds:
         taken = ranges.union(taken, item.ranges)
     return taken
@@ -279,7 +279,7 @@ def settle(draft: Draft, txn: int, held: Iterable[tuple[int, int]], *, committed
         if committed:
             cursor = _advance(cursor, mine, end)
         else:
-            cursor = _give_back(draft, key[0], cursor, mine)
+            cursor = _redeliver(draft, key[0], cursor, mine)
         draft.cursors.put(key, cursor)
 
 
@@ -307,7 +307,7 @@ def _advance(cursor: Cursor, individually: Ranges, end: int) -> Cursor:
     )
 
 
-def _give_back(draft: Draft, subscription: int, cursor: Cursor, mine: Ranges) -> Cursor:
+def _redeliver(draft: Draft, subscription: int, cursor: Cursor, mine: Ranges) -> Cursor:
     record = draft.subscriptions.get(subscription)
     if record is None:
         raise CorruptionError(f"the subscription {subscription} has a cursor but no record")
@@ -322,8 +322,8 @@ def _give_back(draft: Draft, subscription: int, cursor: Cursor, mine: Ranges) ->
 
 
 def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
-    """Add one to the count of every range that is neither acknowledged nor held."""
-    again = ranges.subtract(again, taken_or_held(cursor))
+    """Add one to the count of every range that is neither acknowledged nor pending."""
+    again = ranges.subtract(again, acknowledged_or_pending(cursor))
     result: list[Redelivery] = []
     for old in cursor.redeliveries:
         span: Ranges = ((old.start, old.end),)
@@ -335,6 +335,8 @@ def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
 
 
 __all__ = [
+    "acknowledged_of",
+    "acknowledged_or_pending",
     "check_epoch",
     "check_offset",
     "check_ranges",
@@ -347,7 +349,5 @@ __all__ = [
     "live_subscription",
     "not_held",
     "settle",
-    "taken_of",
-    "taken_or_held",
     "unknown_subscription",
 ]

@@ -1,4 +1,4 @@
-"""The one fold: ``apply_entry(state, entry)``.
+"""How an entry changes the materialized state, in one place: ``apply_entry(state, entry)``.
 
 Validation and replay are the same code. A writer applies its own actions to a draft and takes a typed refusal as its
 answer; a reader applies what the log holds, and there a refusal can only mean damage: :class:`CorruptionError` naming
@@ -111,7 +111,7 @@ def finish_entry(draft: Draft, digest: str) -> None:
 
 
 def apply_entry(state: State, entry: Entry) -> None:
-    """Fold one entry into a state: all of it, or nothing and CorruptionError or UnsupportedFeature."""
+    """Apply one entry to a state: all of it, or nothing and CorruptionError or UnsupportedFeature."""
     applied(state, entry).merge()
 
 
@@ -155,7 +155,7 @@ def _protocol(draft: Draft, action: Protocol, at: Header) -> None:
         *action.writer_features
     }
     if taken_back:
-        raise InvalidInputError("a feature of the log cannot be taken back: older entries may need it")
+        raise InvalidInputError("a feature of the log cannot be disabled: older entries may need it")
     draft.head = msgspec.structs.replace(
         head,
         reader_version=action.reader_version,

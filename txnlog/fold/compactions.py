@@ -74,7 +74,7 @@ def _remove(draft: Draft, action: Replace, at: Header) -> tuple[dict[int, list[R
 
 
 def _may_be_visible(draft: Draft, number: int, known: SegmentRecord | None) -> bool:
-    """Of a segment that the fold has let go of, only what its number tells: it was used, and not by a transaction."""
+    """Of a segment that the state has forgotten, only what its number shows: it was used, and not by a transaction."""
     if known is not None:
         return known.state == "visible"
     return id_blocks.is_spent(draft, number) and number not in draft.outcomes and number not in draft.transactions

@@ -16,16 +16,16 @@ _MAX_EXPIRED: Final = 100
 _NOTHING: Final[Mapping[int, AbortReason]] = MappingProxyType({})
 
 
-def overdue(draft: Draft, now_ms: int, given_up: Mapping[int, AbortReason] = _NOTHING) -> list[Abort]:
+def overdue(draft: Draft, now_ms: int, unlogged_aborts: Mapping[int, AbortReason] = _NOTHING) -> list[Abort]:
     """Aborts for transactions whose deadline is longer than the grace ago: whoever appends next ends them.
 
-    Also for open ones that were given up before, and why: their owner's abort did not reach the log.
+    Also for open ones with an unlogged abort, and its reason: their owner's abort did not reach the log.
     """
     found = [
-        Abort(number, given_up.get(number, "timeout"))
+        Abort(number, unlogged_aborts.get(number, "timeout"))
         for number, transaction in draft.transactions.items()
         if (transaction.deadline_ms is not None and transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms)
-        or (number in given_up and transaction.state == "OPEN")
+        or (number in unlogged_aborts and transaction.state == "OPEN")
     ]
     return found[:_MAX_EXPIRED]
 

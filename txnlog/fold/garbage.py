@@ -52,7 +52,7 @@ class ClosedNumbers:
 
     @classmethod
     def of(cls, state: State, closing: Iterable[int] = ()) -> ClosedNumbers:
-        """Of a state; ``closing`` are blocks to be taken for closed (a dry run)."""
+        """The closed numbers of a state; ``closing`` are blocks that count as closed (a dry run)."""
         gone = frozenset(closing)
         blocks = sorted((block.first, block.first + block.count) for block in state.blocks.values())
         return cls(state.head.next_number, tuple(item for item in blocks if item[0] not in gone))

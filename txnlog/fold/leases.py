@@ -1,4 +1,4 @@
-"""What a Shared consumer may be handed: grants, the expired leases that end with them, and dead letters.
+"""What may be delivered to a Shared consumer: grants, the expired leases that end with them, and dead letters.
 
 Pure: looks at a draft, gives actions. A lease keeps others from doing the same work; who acknowledges first wins.
 """
@@ -14,12 +14,12 @@ from txnlog.common import ranges
 from txnlog.common.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LABEL_CHARACTERS, MAX_LEASED_MESSAGES, MOST_DEAD_LETTERS
 from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.fold.acknowledgements import (
+    acknowledged_or_pending,
     check_epoch,
     count_redelivery,
     cursor_of,
     leased_by,
     live_subscription,
-    taken_or_held,
 )
 from txnlog.fold.state import Cursor, Draft, Redelivery, SubscriptionRecord
 from txnlog.format.actions import AnyAction, Lease, PartitionRanges, Release
@@ -70,12 +70,12 @@ class Grant:
 
 
 def in_turn(first: int, count: int) -> list[int]:
-    """All partitions, beginning with another one at each turn: a busy one keeps no other from being handed out."""
+    """All partitions, beginning with another one at each turn: a busy one keeps no other from being delivered."""
     return [(first + step) % count for step in range(count)]
 
 
 def available(cursor: Cursor, start: int, end: int, delivered: Ranges) -> Ranges:
-    """What of a partition can be handed out: neither acknowledged, nor pending, nor handed out already."""
+    """What of a partition can be delivered: neither acknowledged, nor pending, nor delivered already."""
     low = max(cursor.position, start)
     if cursor.cumulative is not None:
         low = max(low, cursor.cumulative.end)
@@ -100,9 +100,9 @@ def live(cursor: Cursor, now_ms: int) -> Ranges:
 
 
 def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
-    """What a consumer may be handed at a time of the log.
+    """What may be delivered to a consumer at a time of the log.
 
-    The fold drops every expired lease of a partition that gets a new one, so all of those are released here, and their
+    The state drops every expired lease of a partition that gets a new one, so all of those are released here, and their
     messages counted: also those that nobody is granted now.
     """
     record = live_subscription(draft, wanted.subscription)
@@ -148,7 +148,7 @@ def are_worn_out(draft: Draft, wanted: Wanted, dead: Mapping[int, tuple[Redelive
 def _free(
     draft: Draft, record: SubscriptionRecord, wanted: Wanted, partition: int, now_ms: int
 ) -> tuple[Ranges, tuple[Redelivery, ...]]:
-    """What of a partition can be handed out, and what was redelivered too often for that."""
+    """What of a partition can be delivered, and what was redelivered too often for that."""
     cursor = cursor_of(draft, record.id, partition)
     start = draft.start_of(record.topic, partition)
     end = draft.end_of(record.topic, partition)
@@ -225,8 +225,8 @@ def _within(cursor: Cursor, free: Ranges, most: int, now_ms: int) -> Ranges:
 
 
 def _edges(cursor: Cursor) -> frozenset[int]:
-    """Where taken ranges begin and end: what touches one adds none."""
-    return frozenset(edge for found in taken_or_held(cursor) for edge in found) | {cursor.position}
+    """Where unavailable ranges begin and end: what touches one adds none."""
+    return frozenset(edge for found in acknowledged_or_pending(cursor) for edge in found) | {cursor.position}
 
 
 def _actions(
@@ -259,7 +259,7 @@ def _actions(
 def returned(
     draft: Draft, subscription: int, consumer: str, found: Mapping[int, Ranges], *, redeliver: bool
 ) -> list[AnyAction]:
-    """The release of what a consumer still has of these ranges: not acknowledged, not pending, not another's."""
+    """The release of what is still leased to a consumer in these ranges: no acknowledged or pending messages."""
     record = live_subscription(draft, subscription)
     parts: list[PartitionRanges] = []
     for partition in sorted(found):

@@ -1,4 +1,4 @@
-"""Sequences of named producers: they advance when rows become visible, without gaps, and PREPARED ones are held.
+"""Sequences of named producers: they advance when rows become visible, without gaps, and PREPARED ones are reserved.
 
 They belong to the name and go on across epochs (PROTOCOL.md, "Producers").
 """
@@ -75,7 +75,7 @@ def before_first(producer: str, partition: int, sequence: int) -> OutOfOrderSequ
 
 
 def repeated_rows(place: Place, known: Sequences, sequence: int, rows: int) -> OutOfOrderSequence:
-    """The error for rows at or below the last visible sequence, all or a part: who is told must not write them anew."""
+    """The error for rows at or below the last visible sequence, all or a part: they must not be written anew."""
     producer, _, partition = place
     last = sequence + rows - 1
     done = f"{sequence} to {min(last, known.last)} were committed before"
@@ -111,7 +111,7 @@ def _check(draft: Draft, place: Place, rows: tuple[int, int], txn: int, followin
         assert other is not None, "a producer lists only transactions that have not ended"
         if number != txn and other.state == "PREPARED" and _bears_sequences(draft, other, topic, partition):
             raise OutOfOrderSequence(
-                f"the transaction {draft.txn_id(number)}, which is PREPARED, holds sequences of the "
+                f"the transaction {draft.txn_id(number)}, which is PREPARED, reserves sequences of the "
                 f"producer {producer!r} in partition {partition}",
                 advice="complete the prepared transaction first",
             )

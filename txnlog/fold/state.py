@@ -1,4 +1,4 @@
-"""The state of a namespace: what folding its log gives.
+"""The materialized state of a namespace: what applying its log gives.
 
 Hot tables describe what still matters for the next entry (topics, cursors, open transactions, producers, blocks). Cold
 ones (outcomes, segments, removals, batches) only grow; they hold what ended after the newest checkpoint that this
@@ -31,7 +31,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 class Head(Record, frozen=True):
-    """Where the fold stands, and what is one for the whole namespace."""
+    """The version of the state, and what is one for the whole namespace."""
 
     version: int = -1
     digest: str = ""
@@ -88,7 +88,7 @@ class TopicRecord(Record, frozen=True):
         return self.schemas[-1].schema
 
     def schema_at(self, version: int) -> StructType:
-        """The schema that held at a version of the log."""
+        """The schema that was in force at a version of the log."""
         result = self.schemas[0].schema
         for item in self.schemas:
             if item.version <= version:
@@ -194,7 +194,7 @@ class Batch(Record, frozen=True):
 
 
 class Sequences(Record, frozen=True):
-    """Of one (producer, topic, partition): the last visible sequence and the newest batches."""
+    """The sequences of one (producer, topic, partition): the last visible sequence and the newest batches."""
 
     last: int
     recent: tuple[Batch, ...] = ()
@@ -339,7 +339,7 @@ TABLES: Final = (
 
 
 class State:
-    """The fold of a log up to ``head.version``. Only a draft changes it."""
+    """The materialized state of a log at ``head.version``. Only a draft changes it."""
 
     __slots__ = TABLES
 
@@ -369,7 +369,7 @@ class State:
 
     @property
     def head(self) -> Head:
-        """Where the fold stands."""
+        """The version of the state, and what is one for the whole namespace."""
         return self.heads[HEAD]
 
     def start_of(self, topic: int, partition: int) -> int:
@@ -448,7 +448,7 @@ class Draft:
 
     @property
     def head(self) -> Head:
-        """Where the fold stands, the draft included."""
+        """The version of the draft, and what is one for the whole namespace."""
         head = self.heads.get(HEAD)
         assert head is not None, "a state always has a head"
         return head

@@ -87,7 +87,7 @@ def open_consumer(draft: Draft, action: Consumer, at: Header) -> None:
 
 
 def _abort_holders(draft: Draft, record: SubscriptionRecord, at: Header) -> None:
-    """Abort the OPEN transactions that hold acknowledgements of the older epoch; PREPARED ones stay."""
+    """Abort the OPEN transactions with acknowledgements of the older epoch; PREPARED ones stay."""
     holders: set[int] = set()
     for partition in range(_partitions(draft, record)):
         cursor = cursor_of(draft, record.id, partition)
@@ -96,7 +96,7 @@ def _abort_holders(draft: Draft, record: SubscriptionRecord, at: Header) -> None
             holders.add(cursor.cumulative.txn)
     for number in sorted(holders):
         transaction = draft.transactions.get(number)
-        assert transaction is not None, "a hold belongs to a transaction that has not ended"
+        assert transaction is not None, "only a transaction that has not ended claims messages"
         if transaction.state == "OPEN":
             end_aborted(draft, number, at, "fenced")
 
@@ -112,7 +112,7 @@ def seek(draft: Draft, action: Seek, at: Header) -> None:
             raise InvalidTransactionState(
                 f"partition {partition} of {topic.name!r} has pending acknowledgements of the subscription "
                 f"{record.name!r}",
-                advice="end the transactions that hold them, then seek",
+                advice="end the transactions of these acknowledgements, then seek",
             )
         check_offset(draft, record.topic, partition, offset)
         draft.cursors.put((record.id, partition), Cursor(offset))
@@ -144,7 +144,7 @@ def lease(draft: Draft, action: Lease, at: Header) -> None:
     if leased > MAX_LEASED_MESSAGES:
         raise LimitExceeded(
             f"{leased:,} messages leased to one consumer",
-            advice=f"acknowledge some first: a consumer holds at most {MAX_LEASED_MESSAGES:,}",
+            advice=f"acknowledge some first: a consumer can lease at most {MAX_LEASED_MESSAGES:,}",
         )
 
 

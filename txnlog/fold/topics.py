@@ -87,7 +87,7 @@ def create(draft: Draft, action: Topic, at: Header) -> None:
 
 
 def alter(draft: Draft, action: AlterTopic, at: Header) -> None:
-    """Change schema or properties. Of a new schema the fold keeps the key; the rest is the writer's (P-218)."""
+    """Change schema or properties. Of a new schema the state keeps the key; the rest is the writer's (P-218)."""
     record = live_topic(draft, action.topic)
     if action.schema is not None:
         schemas.check(action.schema)

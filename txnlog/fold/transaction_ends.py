@@ -1,4 +1,4 @@
-"""How a transaction ends: the outcome that is remembered, its error, and what an end without effect gives back."""
+"""How a transaction ends: the outcome that is remembered, its error, and what an end without effect releases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def use_number(draft: Draft, number: int, at: Header) -> None:
 
 
 def outcome_error(outcome: Outcome, txn: TxnId) -> AbortableError | InvalidTransactionState:
-    """The error that tells the outcome of a transaction to somebody who wanted another one."""
+    """The error that reports the outcome of a transaction to somebody who wanted another one."""
     if outcome.state == "COMMITTED":
         return InvalidTransactionState(
             f"the transaction {txn} was committed at version {outcome.version}",

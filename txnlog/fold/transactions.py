@@ -184,7 +184,7 @@ def prepare(draft: Draft, action: Prepare, _at: Header) -> None:
     """A transaction waits for an outside decision: it loses its deadline and can no longer be fenced.
 
     From here on its commit must succeed whenever it is asked for: its sequences and its application version are checked
-    now and held until it ends.
+    now and reserved until it ends.
     """
     transaction = open_transaction(draft, action.txn)
     _check_digest(action.digest)
@@ -213,7 +213,7 @@ def _check_not_compacted(segment: SegmentRecord) -> None:
 
 
 def commit(draft: Draft, action: Commit, at: Header) -> None:
-    """The one entry that decides: everything the transaction holds becomes visible and acknowledged."""
+    """The one entry that decides: everything that the transaction brings becomes visible and acknowledged."""
     transaction = draft.transactions.get(action.txn)
     if transaction is None:
         use_number(draft, action.txn, at)
@@ -260,7 +260,7 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
 
 
 def _check_dropped(draft: Draft, action: Commit, at: Header) -> None:
-    """What is there cannot have been dropped. Of a subscription that is gone, only what its number tells is known."""
+    """What is there cannot have been dropped. Of a subscription that is gone, only what its number shows is known."""
     for number in action.dropped_topics:
         topic = draft.topics.get(number)
         if topic is None or not topic.dropped:
@@ -288,7 +288,7 @@ def _check_app(draft: Draft, app_id: str | None, app_version: int | None, txn: i
     for number, other in draft.transactions.items():
         if number != txn and other.state == "PREPARED" and other.app_id == app_id:
             raise TransactionConflict(
-                f"the transaction {draft.txn_id(number)}, which is PREPARED, holds version "
+                f"the transaction {draft.txn_id(number)}, which is PREPARED, reserves version "
                 f"{other.app_version} of {app_id!r}",
                 advice="complete the prepared transaction first",
             )

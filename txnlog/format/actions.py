@@ -168,7 +168,7 @@ class Consumer(Action, frozen=True, tag="consumer"):
     """A consumer opens.
 
     On Exclusive and Failover the subscription's epoch becomes this entry's version, which fences the older consumer and
-    aborts open transactions that hold its acknowledgements. ``stream`` is the identity of a streaming query.
+    aborts open transactions with its acknowledgements. ``stream`` is the identity of a streaming query.
     """
 
     subscription: Count
@@ -337,9 +337,9 @@ class StreamBatch(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 class Commit(Action, frozen=True, tag="commit"):
     """A transaction ends: all it holds becomes visible and acknowledged, here.
 
-    Of a transaction that no earlier entry shows, it is the beginning too and names producer and epoch. ``digest`` tells
-    a repetition from another transaction's success. ``dropped_topics`` and ``dropped_subscriptions`` were dropped
-    before the log held all that the transaction had for them.
+    Of a transaction that no earlier entry shows, it is the beginning too and names producer and epoch. ``digest``
+    distinguishes a repetition from another transaction's success. ``dropped_topics`` and
+    ``dropped_subscriptions`` were dropped before the log had all of the transaction's work for them.
     """
 
     txn: Count
@@ -365,7 +365,7 @@ class Abort(Action, frozen=True, tag="abort"):
 
 
 class Prepare(Action, frozen=True, tag="prepare"):
-    """A transaction waits for an outside decision: no timeout, no fencing, acknowledgements and sequences held."""
+    """A transaction waits for an outside decision: no timeout, no fencing, acknowledgements and sequences reserved."""
 
     txn: Count
     digest: str

@@ -115,7 +115,7 @@ def check_delta_widening(old: StructType, new: StructType, mode: DeltaMode) -> N
 
 
 def _types(kind: DataType, path: _Path) -> Iterator[tuple[_Path, str]]:
-    """Every simple type inside a type, with its path: names may hold dots, so that a text would not tell them apart."""
+    """Every simple type inside a type, with its path: names may hold dots, so that a text would be ambiguous."""
     if isinstance(kind, str):
         yield path, kind
     elif isinstance(kind, StructType):

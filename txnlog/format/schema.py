@@ -87,7 +87,7 @@ DEAD_LETTER_COLUMNS: Final[dict[str, DataType]] = {
     "_source_offset": "long",
     "_redeliveries": "integer",
 }
-"""What a dead-letter topic has beside its source's columns: the only names that may begin with an underscore."""
+"""What a dead-letter topic adds to its source's columns: the only names that may begin with an underscore."""
 
 DEFAULT_SCHEMA: Final = StructType(
     (

@@ -56,7 +56,7 @@ _MAX_STEPS = 4_000
 """Looks at a batch and lost races before one entry; somebody wins every race, so this bounds a broken store only."""
 
 _RACES_BEFORE_CATCHING_UP = 2
-"""Once the entry that won is folded anyway; who loses again is behind a stream of them, and reads all there are."""
+"""Once the entry that won is applied anyway; who loses again is behind a stream of them, and reads all there are."""
 
 _EXPIRY_SCAN_MS = 1_000
 """A look at all open transactions for overdue ones is not paid at every entry; their grace is five times this."""
@@ -83,7 +83,7 @@ class Ride(Protocol):
 
 
 class _Waiting(Member):
-    """A command and its ``outcome``: the answer or the error, where one is told, which is told once.
+    """A command and its ``outcome``: the answer or the error, once there is one, which never changes.
 
     ``future`` is for those that nobody waits for in a thread; ``finish`` makes its value.
     """
@@ -111,11 +111,11 @@ class _Waiting(Member):
 
 
 _Completion: TypeAlias = tuple[_Waiting, Any, BaseException | None]
-"""A background command, and its answer or its error, which its Future is to be told."""
+"""A background command, and its answer or its error, which its Future is to get."""
 
 
 @dataclass(frozen=True, slots=True)
-class _InDoubt:
+class _Unresolved:
     """An entry that was sent and whose slot nobody has read since; the transactions in it."""
 
     version: int
@@ -128,9 +128,9 @@ class Appender:
 
     Attributes:
         writer: the name of this writer in headers and blocks.
-        numbers: its stock of numbers.
+        numbers: its pool of numbers.
         create_attempts: puts of the same bytes at one slot before the outcome is reported as unknown. Fewer only
-            make the question come sooner: what is in doubt then is settled by whoever asks next.
+            make the question come sooner: an outcome that is unknown then is settled by whoever asks next.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Appender:
         before_put: Callable[[], None] = lambda: None,
         after_append: Callable[[], None] = lambda: None,
         riders: Callable[[Draft], Sequence[AnyAction]] = lambda _draft: (),
-        given_up: Mapping[int, AbortReason] = MappingProxyType({}),
+        unlogged_aborts: Mapping[int, AbortReason] = MappingProxyType({}),
     ) -> None:
         self.writer = runtime.unique()
         self.numbers = NumberPool(self.writer, lambda number: is_used(follower.state, number))
@@ -159,7 +159,7 @@ class Appender:
         self._before_put = before_put
         self._after_append = after_append
         self._own_riders = riders
-        self._given_up = given_up
+        self._unlogged_aborts = unlogged_aborts
         self._queue: deque[_Waiting] = deque()
         self._riding: list[_Waiting] = []
         self._queue_lock = threading.Lock()
@@ -167,13 +167,13 @@ class Appender:
         self._turn = threading.Condition(self._turn_lock)
         self._leader: object | None = None
         self._leading: object | None = None
-        self._telling: set[object] = set()
+        self._completing: set[object] = set()
         self._attempt: Attempt[_Waiting] | None = None
         self._completions: deque[_Completion] = deque()
         self._work = Signal()
         self._worker: Background | None = None
         self._closed: TxnLogError | None = None
-        self._in_doubt: _InDoubt | None = None
+        self._unresolved: _Unresolved | None = None
         self._last_append_ms = -1e12
         self._shown_ms = runtime.now_ms()
         self._last_batch = 0
@@ -220,7 +220,7 @@ class Appender:
     def take_numbers(self, count: int = 1) -> list[int]:
         """Numbers of this writer's blocks, reserving a block where there are too few.
 
-        After a long silence the block is renewed first: a number that is handed out may be used for a while yet.
+        After a long silence the block is renewed first: a number that is given out may be used for a while yet.
         """
         if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
             self.call(_life_wanted())
@@ -273,7 +273,7 @@ class Appender:
                 waiting.future.worker = None
 
     def _was_left(self) -> bool:
-        """Whether an interrupted leader left commands that were told nothing yet."""
+        """Whether an interrupted leader left commands that have no answer yet."""
         return self._attempt is not None and self._leader is None
 
     def _has_work(self) -> bool:
@@ -282,7 +282,7 @@ class Appender:
     def _lead_when(self, wanted: Callable[[], bool], *, in_company: bool = False) -> bool:
         """Lead one entry as soon as nobody else leads, if there is need then. False: no need, or the store failed."""
         lead = object()
-        try:  # it begins before the lead is taken: wherever an interrupt comes, the lead is let go
+        try:  # it begins before this thread leads: wherever an interrupt comes, the lead is let go
             if not self._take_lead(lead, wanted):
                 return False
             if in_company:
@@ -313,7 +313,7 @@ class Appender:
                 self._leading = None
                 self._leader = None
             if self._completions or self._was_left() or self._closed is not None:
-                self._work.set()  # a thread that waits leads next and tells what was left; for others the worker does
+                self._work.set()  # a thread that waits leads next and answers what was left; for others the worker does
 
     def _work_loop(self) -> None:
         while True:
@@ -324,7 +324,7 @@ class Appender:
                 try:
                     self._lead_when(self._has_work, in_company=True)
                 except Exception:
-                    _logger.exception("an append failed; its callers were told")
+                    _logger.exception("An append failed. Its callers got the error.")
                 finally:
                     # Also where more than an Exception ends this thread: nothing else would end it then.
                     self._complete()
@@ -332,7 +332,7 @@ class Appender:
                 return
 
     def _is_through(self) -> bool:
-        """Of a closed appender: whether there is nothing left to tell. Whoever leads may have it yet."""
+        """Of a closed appender: whether nothing is left to be answered. Whoever leads may have it yet."""
         with self._turn_lock:
             return self._leader is None and not self._has_work() and not self._completions
 
@@ -358,25 +358,25 @@ class Appender:
         waiting.outcome = result, error
 
     def _complete(self) -> None:
-        """Answer the background commands. No lock is held: a callback may call anything, and end here again."""
+        """Answer the background commands. Without any lock: a callback may call anything, and end here again."""
         me = self._runtime.current()
-        if me in self._telling:
-            return  # a callback that closes: the loop around it tells the rest
+        if me in self._completing:
+            return  # a callback that closes: the loop around it answers the rest
         try:
-            self._telling.add(me)
+            self._completing.add(me)
             while self._completions:
                 with contextlib.suppress(IndexError):  # another thread was faster
-                    self._tell_one(self._completions.popleft())
+                    self._complete_one(self._completions.popleft())
         finally:
-            self._telling.discard(me)
+            self._completing.discard(me)
 
-    def _tell_one(self, completion: _Completion) -> None:
+    def _complete_one(self, completion: _Completion) -> None:
         waiting, result, error = completion
         assert waiting.finish is not None, "only background commands are answered here"
         assert waiting.future is not None, "only background commands are answered here"
         try:
             if waiting.future.done():
-                return  # whoever told it was interrupted, and it was told again
+                return  # whoever answered it was interrupted, and it was answered again
             try:
                 value = waiting.finish(result, error)
             except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
@@ -385,7 +385,7 @@ class Appender:
                 _resolve(waiting.future, value, None)
         except BaseException:
             if not waiting.future.done():
-                self._completions.appendleft(completion)  # interrupted: whoever closes again tells it
+                self._completions.appendleft(completion)  # interrupted: whoever closes again answers it
             raise
 
     # --- leading ----------------------------------------------------------------------------------------------------
@@ -394,20 +394,20 @@ class Appender:
         """Append one entry with whatever waits. False where the store failed."""
         try:
             if self._attempt is not None:
-                self._fail(KeyboardInterrupt())  # the leader before was interrupted while it told the others
+                self._fail(KeyboardInterrupt())  # the leader before was interrupted while it answered the others
             self._gather()
             attempt = self._take_batch()
             if attempt is None:
                 return True
             self._not_sent(self._before_append)
-            self._resolve_doubt()
+            self._resolve_outcome()
             self._append_batch(attempt)
             self._attempt = None
         except TxnLogError as error:
             self._fail(error)
             return False
         except BaseException as error:
-            # A bug or an interrupt must reach every caller: one that is never told anything hangs.
+            # A bug or an interrupt must reach every caller: one that never gets an answer hangs.
             self._fail(error)
             raise
         else:
@@ -425,7 +425,7 @@ class Appender:
             raise
 
     def _gather(self) -> None:
-        """Let commands gather, as the handle was told."""
+        """Let commands gather, as the handle's option says."""
         pause = self._last_append_ms + self._min_interval_ms - self._runtime.elapsed_ms()
         if self._min_interval_ms and pause > 0:
             self._runtime.sleep_ms(pause)
@@ -434,13 +434,13 @@ class Appender:
         try:
             self._after_append()
         except Exception:
-            _logger.exception("maintenance after an append failed; the append itself is done")
+            _logger.exception("The maintenance after an append failed. The append itself is done.")
 
     def _take_batch(self) -> Attempt[_Waiting] | None:
         """The commands of the next entry: in order, those that must be alone in their kind one at a time.
 
         They are in the attempt before they leave the queue. If that is where an interrupt comes, they are in both and
-        are told so: whoever was told anything is not taken again.
+        get it as their error: whoever has an answer is not chosen again.
         """
         batch: list[_Waiting] = []
         kept: deque[_Waiting] = deque()
@@ -472,36 +472,36 @@ class Appender:
         return self._attempt
 
     def _fail(self, error: BaseException) -> None:
-        """Tell everybody without an answer what is known: of an entry that may exist nothing, of others the error."""
+        """Answer everybody who waits with what is known: outcome unknown for a sent entry, the error for others."""
         attempt = self._attempt
         if attempt is None:
             return
-        self._tell_settled(attempt)
+        self._answer_settled(attempt)
         sent = {id(member) for member in attempt.sent}
-        doubted = self._in_doubt.txn_ids if self._in_doubt is not None else frozenset()
+        unresolved = self._unresolved.txn_ids if self._unresolved is not None else frozenset()
         members = [member for member in (*attempt.members, *attempt.returned) if member.outcome is None]
         for member in members:
-            told = error
-            if id(member) in sent or not doubted.isdisjoint(member.command.txn_ids):
-                told = self._unknown(member, error)
-                told.__cause__ = error if not isinstance(error, OutcomeUnknown) else error.__cause__
+            answer = error
+            if id(member) in sent or not unresolved.isdisjoint(member.command.txn_ids):
+                answer = self._unknown(member, error)
+                answer.__cause__ = error if not isinstance(error, OutcomeUnknown) else error.__cause__
             elif isinstance(error, OutcomeUnknown):
-                told = _held_up(error.__cause__)
+                answer = _blocked(error.__cause__)
             elif not isinstance(error, Exception):
-                told = RetriableError(f"whoever led this append was interrupted ({type(error).__name__})")
+                answer = RetriableError(f"whoever led this append was interrupted ({type(error).__name__})")
             elif isinstance(error, TxnLogError) and len(members) > 1:
-                told = copy.copy(error)
-                told.__cause__ = error.__cause__
-            self._answer(member, None, told)
+                answer = copy.copy(error)
+                answer.__cause__ = error.__cause__
+            self._answer(member, None, answer)
         self._attempt = None
 
-    def _tell_settled(self, attempt: Attempt[_Waiting]) -> None:
+    def _answer_settled(self, attempt: Attempt[_Waiting]) -> None:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
         with self._follower.lock:
             draft = self._follower.state.draft()
         head = draft.head  # no clock is asked: that may be what failed
-        attempt.tell_settled(draft, Header(head.version + 1, self.writer, head.timestamp_ms, head.digest))
-        self._tell(attempt)
+        attempt.answer_settled(draft, Header(head.version + 1, self.writer, head.timestamp_ms, head.digest))
+        self._complete_all(attempt)
 
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
         state = self._follower.state
@@ -515,15 +515,15 @@ class Appender:
         unknown.advice = f"{first}{unknown.advice}"
         return unknown
 
-    def _resolve_doubt(self) -> None:
+    def _resolve_outcome(self) -> None:
         """Before anything new: settle the entry that was sent and not heard of."""
-        doubt = self._in_doubt
-        if doubt is None:
+        sent = self._unresolved
+        if sent is None:
             return
-        if self._put_entry(doubt):
-            own = decode_entry(doubt.data, doubt.version)
-            self._follower.fold(own)
-            self._in_doubt = None
+        if self._put_entry(sent):
+            own = decode_entry(sent.data, sent.version)
+            self._follower.apply_entry(own)
+            self._unresolved = None
             self._add_numbers(own.actions)  # behind it: an interrupt may lose a block, but not give one twice
 
     def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
@@ -562,7 +562,7 @@ class Appender:
             header = self._header(draft)
             begin_entry(draft, header)
             made = attempt.make(draft, header, self._riders(draft, header))
-        self._tell(attempt)
+        self._complete_all(attempt)
         if attempt.returned:
             with self._queue_lock:
                 self._queue.extendleft(reversed(attempt.returned))
@@ -571,7 +571,7 @@ class Appender:
         return made
 
     def _make_wave(self, attempt: Attempt[_Waiting]) -> None:
-        """Encode the segments that the members share; no lock is held, so readers go on."""
+        """Encode the segments that the members share; without any lock, so readers go on."""
         with self._follower.lock:
             draft = self._follower.state.draft()
         wave = self._shared.build(draft, attempt.pieces(), self.numbers)
@@ -590,9 +590,9 @@ class Appender:
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
         attempt.sent = made.sent
         try:
-            won = self._put_entry(_InDoubt(version, made.data, numbers))
+            won = self._put_entry(_Unresolved(version, made.data, numbers))
         except TxnLogError:
-            if self._in_doubt is None:
+            if self._unresolved is None:
                 attempt.sent = ()
             raise
         if not won:
@@ -601,17 +601,17 @@ class Appender:
                 self._refresh(attempt)
             self._runtime.sleep_ms(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
             return False
-        self._follower.fold_own(made.draft, version, len(made.data))
+        self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)
         self._shown_ms = made.header.timestamp_ms
         if made.riders.looked:
             self._last_expiry_scan_ms = made.header.timestamp_ms
-        self._in_doubt = None
+        self._unresolved = None
         self._add_numbers(made.riders.actions)  # behind it, as above
-        self._tell(attempt)
+        self._complete_all(attempt)
         return True
 
-    def _tell(self, attempt: Attempt[_Waiting]) -> None:
+    def _complete_all(self, attempt: Attempt[_Waiting]) -> None:
         for reply in attempt.answers:
             self._answer(reply.member, reply.value, reply.error)
         attempt.answers.clear()
@@ -637,43 +637,43 @@ class Appender:
             actions.append(self.numbers.reservation(draft))
         last = self._last_expiry_scan_ms
         looked = last is None or header.timestamp_ms - last >= _EXPIRY_SCAN_MS
-        ending = overdue(draft, header.timestamp_ms, self._given_up) if looked else []
+        ending = overdue(draft, header.timestamp_ms, self._unlogged_aborts) if looked else []
         actions.extend(ending)
         for action in actions:
             apply(draft, action, header)
         return Riders(tuple(actions), bool(ending), looked and not ending)
 
-    def _put_entry(self, entry: _InDoubt) -> bool:
-        """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded.
+    def _put_entry(self, entry: _Unresolved) -> bool:
+        """Put an entry into its slot until the slot is occupied: whether by this one. Another one is applied.
 
-        Where it is this one it stays in doubt until it is folded: an interrupt may come in between.
+        Where it is this one it stays unresolved until it is applied: an interrupt may come in between.
         """
-        sent = self._in_doubt is not None
-        self._in_doubt = entry
+        sent = self._unresolved is not None
+        self._unresolved = entry
         key = keys.entry_key(entry.version)
         try:
             found = occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
         except TxnLogError as error:
             if error.durable is Durable.NOTHING:
-                self._in_doubt = None
+                self._unresolved = None
             raise
         won = found == entry.data
         if not won:
-            self._fold_other(decode_entry(found, entry.version))
-            self._in_doubt = None
+            self._apply_other(decode_entry(found, entry.version))
+            self._unresolved = None
         return won
 
-    def _fold_other(self, entry: Entry) -> None:
-        """Fold what took the slot of an entry. Bytes that are damaged may be that entry's own: the doubt stays."""
+    def _apply_other(self, entry: Entry) -> None:
+        """Apply what occupies the slot of an entry. Damaged bytes may be that entry's own: it stays unresolved."""
         try:
-            self._follower.fold(entry)
+            self._follower.apply_entry(entry)
         except UnsupportedFeature:
-            self._in_doubt = None  # a whole entry, of a newer client
+            self._unresolved = None  # a whole entry, of a newer client
             raise
 
 
 def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    """Tell a Future. What its callbacks raise costs nobody else an answer; the main thread hears of an interrupt."""
+    """Resolve a Future. What its callbacks raise costs nobody else an answer; the main thread hears of an interrupt."""
     try:
         if error is not None:
             future.set_exception(error)
@@ -682,17 +682,18 @@ def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> N
     except BaseException:
         if not future.done() or threading.current_thread() is threading.main_thread():
             raise
-        _logger.exception("a callback ended no process: it ran in a thread of the appender, which goes on")
+        _logger.exception("A callback of a Future raised an error. It ran in a thread of the appender, which goes on.")
 
 
-def _held_up(cause: BaseException | None) -> RetriableError:
-    """For calls that wait behind an entry in doubt. What the store said last may be what has to be mended first."""
+def _blocked(cause: BaseException | None) -> RetriableError:
+    """For calls that wait behind an entry of unknown outcome. What the store said last may have to be fixed first."""
     why, advice = "", RetriableError._default_advice
     if isinstance(cause, TxnLogError):
         why, advice = f" ({cause.message})", f"{cause.advice}; then {advice}"
     # Not as its cause: with its traceback the error would keep the calls of others in memory.
     return RetriableError(
-        f"an earlier entry of this handle is still in doubt{why}; of this call nothing was sent", advice=advice
+        f"the outcome of an earlier entry of this handle is still unknown{why}; of this call nothing was sent",
+        advice=advice,
     )
 
 

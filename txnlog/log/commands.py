@@ -19,7 +19,7 @@ from txnlog.fold.state import Draft
 from txnlog.format.actions import Acknowledgement, AnyAction, Header
 
 # Kinds of commands of which one entry holds one (``Command.alone``). What drops a topic or a subscription is of no
-# kind: the fold refuses the second of two by itself.
+# kind: ``apply`` refuses the second of two by itself.
 ONE_CREATION: Final = "creation"
 """The id of a topic or a subscription is the version of its entry; a subscription may bring its dead-letter topic."""
 ONE_REGISTRATION: Final = "register"
@@ -31,7 +31,7 @@ ONE_RESERVATION: Final = "reserve"
 ONE_PROTOCOL: Final = "protocol"
 """A protocol action names all the features at once."""
 ONE_RENEWAL: Final = "life"
-"""With one entry every block is renewed that is due: a second renewal beside it has nothing to do."""
+"""With one entry every block is renewed that is due: a second renewal in it has nothing to do."""
 
 
 def one_start_of(producer: str) -> Hashable:
@@ -62,15 +62,15 @@ class Piece(msgspec.Struct, frozen=True):
     digest: int
     sequence: int | None = None
 
-    def told(self) -> str:
-        """Its place, its sequence and its content, for the digest of a commit."""
+    def digest_text(self) -> str:
+        """The text of the piece for the digest of a commit: its place, its sequence and its content."""
         return f"{self.topic},{self.partition},{self.rows},{self.sequence},{self.digest}"
 
 
 def digest_of_call(pieces: Iterable[Piece], acknowledgements: Iterable[Acknowledgement] = ()) -> str:
-    """The digest of a commit that is one call: another writer's commit under the same number is not taken for it."""
-    told = [*map(repr, acknowledgements), *(piece.told() for piece in pieces)]
-    return xxhash.xxh3_64_hexdigest(";".join(told).encode())
+    """The digest of a commit that is one call: another writer's commit under the same number has another one."""
+    texts = [*map(repr, acknowledgements), *(piece.digest_text() for piece in pieces)]
+    return xxhash.xxh3_64_hexdigest(";".join(texts).encode())
 
 
 SharedNumbers = Mapping[int, int]

@@ -42,7 +42,7 @@ class Follower:
         self.log = log
         self.lock = threading.RLock()
         self._unfinished: Callable[[], None] | None = None
-        self._state, self._base, self.folded_bytes = log.load()
+        self._state, self._base, self.applied_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
         self._watcher: Callable[[Draft], None] | None = None
         self._make_durable(self.version)
@@ -63,7 +63,7 @@ class Follower:
 
     @property
     def version(self) -> int:
-        """The newest version this client has folded."""
+        """The newest version that this client has applied."""
         return self.state.head.version
 
     @property
@@ -82,7 +82,7 @@ class Follower:
         return None if base is None else base.version
 
     def refresh(self) -> int:
-        """Fold whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
+        """Apply whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
         ahead = 1
         while True:
             first = self.version + 1
@@ -90,7 +90,7 @@ class Follower:
             if batch:
                 self._make_durable(first + len(batch) - 1)
             for index, data in enumerate(batch):
-                self.fold(decode_entry(data, first + index))
+                self.apply_entry(decode_entry(data, first + index))
             if len(batch) < ahead:
                 return self.version
             ahead = min(ahead * 2, SLOTS_AT_ONCE)
@@ -102,18 +102,18 @@ class Follower:
         """
         self.log.store.sync(entry_key(version))
 
-    def fold(self, entry: Entry) -> None:
-        """Fold the next entry, which is on disk, whoever wrote it; one that another thread folded is passed over."""
+    def apply_entry(self, entry: Entry) -> None:
+        """Apply the next entry, which is on disk, whoever wrote it; one that another thread applied is passed over."""
         with self.lock:
             if entry.header.version <= self.version:
                 return
             self._merge(applied(self.state, entry), entry.size_bytes)
 
     def _merge(self, draft: Draft, size_bytes: int) -> None:
-        self._change(partial(self._carry, draft, self.folded_bytes + size_bytes))
+        self._change(partial(self._carry, draft, self.applied_bytes + size_bytes))
 
     def _change(self, step: Callable[[], None]) -> None:
-        """Take a step, which may be taken twice; the lock is held."""
+        """Take a step, which may happen twice; with the lock."""
         self._unfinished = step
         step()
         self._unfinished = None
@@ -130,7 +130,7 @@ class Follower:
         finally:
             self.lock.release()
 
-    def _carry(self, draft: Draft, folded_bytes: int) -> None:
+    def _carry(self, draft: Draft, applied_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
         if self._watcher is not None:
             self._watcher(draft)
@@ -149,14 +149,14 @@ class Follower:
                 ):
                     known.add(record)
         draft.merge()
-        self.folded_bytes = folded_bytes
+        self.applied_bytes = applied_bytes
 
     def watch(self, watcher: Callable[[Draft], None]) -> None:
         """Show it each draft before that is carried into the state: under the lock, and twice behind an interrupt."""
         self._watcher = watcher
 
-    def fold_own(self, draft: Draft, version: int, size_bytes: int) -> None:
-        """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""
+    def apply_own(self, draft: Draft, version: int, size_bytes: int) -> None:
+        """The entry that a draft of this state stands for was created; a refresh may have read and applied it first."""
         with self.lock:
             if self.version == version - 1:
                 self._merge(draft, size_bytes)
@@ -194,11 +194,11 @@ class Follower:
                 self._fall_back()
 
     def _fall_back(self) -> None:
-        """Replace an unusable base by the newest usable one below it, or by none: its cold rows are folded again."""
+        """Replace an unusable base by the newest usable one below it, or by none: its cold rows are applied again."""
         base = self.base
         if base is None or self.log.checkpoints.judged_usable(base):
             return  # another thread was faster
-        # Hot rows are not touched, so others fold and append meanwhile.
+        # Hot rows are not touched, so others apply and append meanwhile.
         state, older, _ = self.log.state_at(base.version, self.log.checkpoints.named_by(base.version))
         with self.lock:
             if self.base == base:
@@ -277,7 +277,7 @@ class Follower:
                 index = self._indexes.get(topic)
                 if index is not None:
                     return index.overlapping(wanted), version
-            # Made at the first call, which reads checkpoints too; no lock is held meanwhile, so others may fold.
+            # Made at the first call, which reads checkpoints too; without the lock, so others may apply entries.
             records, removals = self.segments(topic)
             with self.lock:
                 if self.version == version:
@@ -337,7 +337,7 @@ class Follower:
                     base = next(item.offset for item in shared.slices if item.partition == share.partition)
                     assert base is not None, "a shared segment is visible"
                     spans.append(TopicRange(shared.topic, share.partition, base + before, base + before + share.rows))
-        for topic in list(self.state.topics):  # another thread may fold a new one
+        for topic in list(self.state.topics):  # another thread may apply a new one
             for record in self.segments(topic)[0]:
                 if record.txn == commit.txn and record.state == "visible":
                     spans.extend(

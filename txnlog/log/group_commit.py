@@ -1,12 +1,12 @@
 """Commands of one client decided into one entry. Pure; the appender carries it to the store.
 
-Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once. What rests on
-another command of the same entry is told with the entry, as soon as it exists and if this very look at the batch made
-it: the others may fall out of it yet, since time passes while segments are made. The shared segments hold no rows of
-those who rest on others. Put off, and decided anew behind the entry, is who would need rows there after all, because
-the others fell out; who would be refused anything, or answered, by an entry that ends overdue transactions, since more
-may be overdue than it ends; and everybody who asked later: nobody is overtaken, commands stand in the log in the order
-in which they were asked for.
+Whatever is answered must be in the log. What depends on the log alone, a refusal or an answer, is reported at once.
+What depends on another command of the same entry is reported with the entry, as soon as it exists and if this very look
+at the batch made it: the others may fall out of it yet, since time passes while segments are made. The shared segments
+hold no rows of those who depend on others. These are put off, and decided anew behind the entry: who would need rows
+there after all, because the others fell out; who would be refused anything, or answered, by an entry that ends overdue
+transactions, since more may be overdue than it ends; and everybody who asked later: nobody is overtaken, commands stand
+in the log in the order in which they were asked for.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Riders:
 
     Attributes:
         actions: the lines.
-        ending: whether they end a transaction: nobody is told anything beside them.
+        ending: whether they end a transaction: with them in the entry, nobody gets an answer.
         looked: whether it was looked for what is overdue, and none is left.
     """
 
@@ -78,7 +78,7 @@ class MadeEntry(Generic[M]):
 
     Attributes:
         sent: whose lines it holds.
-        replies: what to tell once it is in the log, to them and to those who rest on them.
+        replies: the answers once it is in the log, for them and for those who depend on them.
     """
 
     draft: Draft
@@ -95,20 +95,20 @@ class _Look(Generic[M]):
     Attributes:
         sent: whose lines it would hold.
         lines: these.
-        replies: what holds once it exists: for ``sent``, and for those who rest on them.
-        resting: the latter.
-        answers: what rests on the log alone, each with whether it holds in every later state too.
+        replies: what holds once it exists: for ``sent``, and for those who depend on them.
+        dependent: the latter.
+        answers: what depends on the log alone, each with whether it holds in every later state too.
         put_off: the rest, from the first on who needs rows and has none in the shared segments, or who may be refused
             for what is overdue: an entry need not end all of that.
     """
 
-    __slots__ = ("answers", "lines", "put_off", "replies", "resting", "sent")
+    __slots__ = ("answers", "dependent", "lines", "put_off", "replies", "sent")
 
     def __init__(self) -> None:
         self.sent: list[M] = []
         self.lines: list[bytes] = []
         self.replies: list[Reply[M]] = []
-        self.resting: list[M] = []
+        self.dependent: list[M] = []
         self.answers: list[tuple[Reply[M], bool]] = []
         self.put_off: list[M] = []
 
@@ -128,17 +128,17 @@ class Attempt(Generic[M]):
     The members of the entry at hand come first, then those who were put off: their turn comes when it is in the log or
     nobody is left in it.
 
-    Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand, for it tells
-    somebody or puts somebody off, or fewer with rows. Nobody is put off but for somebody in front, who is told or is in
-    the entry, or for what the entry ends; so whenever it is the turn of those who were put off, fewer are without an
+    Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand, for it answers
+    somebody or puts somebody off, or fewer with rows. Nobody is put off but for somebody in front, who is answered or
+    in the entry, or for what the entry ends; so whenever it is the turn of those who were put off, fewer are without an
     answer than before, or fewer are overdue.
 
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
-        refreshed: whether the log was looked at after the batch was taken, so that a refusal is up to date.
+        refreshed: whether the log was looked at after the batch was chosen, so that a refusal is up to date.
         lost_races: how often another entry took the slot.
         sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
-        answers: replies to hand out now.
+        answers: replies to be given now.
         returned: members that did not fit into the entry: they are for the next one.
     """
 
@@ -153,7 +153,7 @@ class Attempt(Generic[M]):
         self.returned: list[M] = []
         self._waved: list[M] = []
         self._rowless: set[M] = set()
-        """Of the entry at hand, whose rows are in no shared segment, since they rested on others."""
+        """Of the entry at hand, whose rows are in no shared segment, since they depended on others."""
 
     @property
     def members(self) -> list[M]:
@@ -200,16 +200,16 @@ class Attempt(Generic[M]):
 
     def won(self, made: MadeEntry[M]) -> None:
         """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
-        self.answers.extend(made.replies)  # an interrupt from here on: whoever leads next tells them
+        self.answers.extend(made.replies)  # an interrupt from here on: whoever leads next gives them
         self._next_turn()
         self.sent = ()
 
-    def tell_settled(self, draft: Draft, header: Header) -> None:
+    def answer_settled(self, draft: Draft, header: Header) -> None:
         """What the state shows of a call and no later one takes back is its answer, whatever became of the attempt."""
         for member in (*self.members, *self.returned):
             if all(draft.outcomes.get(number) is None for number in member.command.txn_ids):
                 continue  # nor may others be asked once more: what was sent of them may be in the log by now
-            with suppress(Exception):  # a refusal is none: it is what the attempt failed of that tells more
+            with suppress(Exception):  # a refusal is none: the error that ended the attempt says more
                 decided = member.command.decide(draft, header, self.wave.numbers)
                 if isinstance(decided, Answer) and decided.settled:
                     self.answers.append(Reply(member, decided.value))
@@ -231,8 +231,8 @@ class Attempt(Generic[M]):
                 self._put_off_refused(draft, header)
             return Step.WAVE
         look = self._decide(draft, header, riders)
-        # Who rests on others as well: with the look comes another for what is overdue.
-        if not self.refreshed and (look.resting or any(not settled for _, settled in look.answers)):
+        # Who depends on others as well: with the look comes another for what is overdue.
+        if not self.refreshed and (look.dependent or any(not settled for _, settled in look.answers)):
             known = {reply.member: reply for reply, settled in look.answers if settled}
             self.answers.extend(known.values())
             self._now = [member for member in self._now if member not in known]
@@ -240,7 +240,7 @@ class Attempt(Generic[M]):
         self.answers.extend(reply for reply, _ in look.answers)
         self._later = [*look.put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
         self._now = [reply.member for reply in look.replies]
-        self._rowless.update([member for member in look.resting if member.command.pieces])
+        self._rowless.update([member for member in look.dependent if member.command.pieces])
         if not look.replies and not (riders.ending and self._later):
             self._next_turn()
             return Step.AGAIN if self._now else Step.DONE
@@ -267,16 +267,16 @@ class Attempt(Generic[M]):
             rowless = member in self._rowless
             reply, settled, encoded = (_supposed if rowless else _decided)(member, draft, header, self.wave.numbers)
             needs_rows = rowless and encoded is not None
-            told_beside_ends = riders.ending and encoded is None
-            if needs_rows or told_beside_ends:
+            answered_with_ends = riders.ending and encoded is None
+            if needs_rows or answered_with_ends:
                 look.put_off = self._now[place:]  # whoever is behind must not overtake
                 break
             if encoded is None:
-                told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)
-                if told is not None:
-                    look.answers.append(told)
+                answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)
+                if answer is not None:
+                    look.answers.append(answer)
                     continue
-                look.resting.append(member)
+                look.dependent.append(member)
             else:
                 look.sent.append(member)
                 look.lines.extend(encoded)
@@ -284,12 +284,12 @@ class Attempt(Generic[M]):
             look.replies.append(reply)
         return look
 
-    def _told_by_the_log(
+    def _answer_of_the_log(
         self, reply: Reply[M], draft: Draft, header: Header, riders: Riders, look: _Look[M]
     ) -> tuple[Reply[M], bool] | None:
         """What a refusal or an answer is without the other members, if it is that without them, too."""
-        if look.resting:
-            return None  # who rests in front may have to go first, behind the entry
+        if look.dependent:
+            return None  # who depends on others in front may have to go first, behind the entry
         before = draft.anew()
         begin_entry(before, header)
         for action in (*riders.actions, *self.wave.actions):
@@ -347,7 +347,7 @@ def _decided(
 def _supposed(
     member: M, draft: Draft, header: Header, _shared: SharedNumbers
 ) -> tuple[Reply[M], bool, list[bytes] | None]:
-    """What ``_decided`` would give if segments held the member's rows, which none does. Leaves no trace."""
+    """What ``_decided`` would give if segments had the member's rows, which none has. Leaves no trace."""
     mark = draft.savepoint()
     reply = _decided(member, draft, header, _supposed_rows(member, draft))
     draft.rollback(mark)

@@ -1,4 +1,4 @@
-"""A writer's stock of numbers: blocks reserved in the log, handed out once each."""
+"""A writer's pool of numbers: blocks reserved in the log, each number given out once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_WORK_MS: Final = DEFAULT_GRACE_MS
 
 
 class UnloggedWork(Protocol):
-    """Holds numbers that the log may be told yet: the work of a transaction. Called under locks: it takes none.
+    """Work of a transaction, with numbers that may yet be logged. Called under locks: it takes none.
 
     Attributes:
         since_ms: when it began, by the client's clock.
@@ -38,7 +38,7 @@ class UnloggedWork(Protocol):
 class NumberPool:
     """Numbers that this writer may use. Thread-safe; it never blocks: an empty pool says so.
 
-    ``is_used`` tells numbers that somebody aborted before they were handed out (P-57): they are passed over.
+    ``is_used`` says whether somebody aborted a number before it was given out (P-57): it is passed over.
     """
 
     def __init__(self, writer: str, is_used: Callable[[int], bool] = lambda _: False) -> None:
@@ -54,7 +54,7 @@ class NumberPool:
         self._looked_ms = 0
 
     def take(self, count: int = 1) -> list[int] | None:
-        """``count`` numbers, None where the stock does not hold that many."""
+        """``count`` numbers, None where the pool does not have that many."""
         with self._lock:
             if self._left < count:
                 return None
@@ -102,7 +102,7 @@ class NumberPool:
         self._work[number] = weakref.ref(work)
 
     def release(self, number: int) -> None:
-        """The work of this number is logged, or given up."""
+        """The work of this number is logged, or was dropped."""
         self._work.pop(number, None)
 
     def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:

@@ -21,7 +21,7 @@ HOW_ADOPTED: Final = "catalog.open(root).adopt_namespace({name!r}) in Python, or
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """What tells a log from all others, as far as its root knows them.
+    """What distinguishes a log from all others, as far as its root knows them.
 
     Attributes:
         name: the namespace's name, by the log.

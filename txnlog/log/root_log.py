@@ -20,7 +20,7 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
     UnsafeStore,
-    in_doubt,
+    unknown_outcome,
 )
 from txnlog.fold.apply import check_writable
 from txnlog.fold.draft_tables import DraftTable
@@ -91,7 +91,7 @@ def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], wri
 
 def put_first(store: Store, runtime: Runtime, data: bytes) -> None:
     """Put entry 0 of a log, unless somebody else did. Raises what ``create_log`` raises."""
-    with in_doubt("open it again"):
+    with unknown_outcome("open it again"):
         found = occupy(store, runtime, keys.entry_key(0), data)
     decode_entry(found, 0)
 
@@ -143,7 +143,7 @@ class Root:
 
     @property
     def follower(self) -> Follower:
-        """The fold of the root log, loaded at the first use."""
+        """The materialized state of the root log, loaded at the first use."""
         if self._follower is None:
             self._follower = Follower(self._log)
         return self._follower
@@ -280,7 +280,7 @@ class Root:
             registration = Register(name, coordinator, found.beginning)
             return [registration] if own is None else [Unregister(own.id), registration]
 
-        with in_doubt("call it again"):
+        with unknown_outcome("call it again"):
             return self.appender.call(Simple(decide, _registered, ONE_REGISTRATION))
 
     def check_identity(self, name: NamespaceName, found: LogIdentity, *, writing: bool) -> None:
@@ -329,7 +329,7 @@ class Root:
                 raise self.lacks(name, known, durable=Durable.NOTHING)
             return [Unregister(record.id)]
 
-        with in_doubt("look whether it was done: namespaces(); one of this name may be another, made since"):
+        with unknown_outcome("look whether it was done: namespaces(); one of this name may be another, made since"):
             self.appender.call(effect(decide, ONE_REGISTRATION))
 
 
@@ -346,7 +346,7 @@ def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | Non
     return record if record is not None and record.name == name else None
 
 
-# --- what is told of a namespace that is not there --------------------------------------------------------------------
+# --- errors about a namespace that is not there -----------------------------------------------------------------------
 
 
 def not_found(store: Store, name: str, runtime: Runtime) -> TxnLogError:
@@ -357,7 +357,7 @@ def not_found(store: Store, name: str, runtime: Runtime) -> TxnLogError:
     url = shortened(store.url(name))
     text, advice = f"there is no namespace {name!r} at {url}", _instead(store, name, runtime)
     if advice is None:
-        with contextlib.suppress(StoreError):  # who may not list is told what the root lists
+        with contextlib.suppress(StoreError):  # who may not list hears what the root lists
             if (error := remains(store, name, runtime)) is not None:
                 return error
         return lost(store, name)

@@ -36,7 +36,7 @@ def occupy(
         runtime: sleeps between attempts.
         key: the slot.
         data: what is put there, the same at every attempt.
-        attempts: puts before the question is given up.
+        attempts: puts before the outcome is reported as unknown.
         sent: whether the same bytes were sent before, so that no refusal is final.
 
     Raises:

@@ -91,7 +91,7 @@ class Opening:
     def left_ms(self) -> int | None:
         """Milliseconds to the deadline by the owner's clock, None without one. Raises TransactionTimedOut past it.
 
-        Never more than the timeout: a clock that jumps back must not lengthen what the log is told.
+        Never more than the timeout: a clock that jumps back must not lengthen what is logged.
         """
         if self.deadline_ms is None:
             return None
@@ -124,7 +124,7 @@ def _epoch(draft: Draft, producer: str | None) -> int | None:
 
 
 class _Single:
-    """What commands of one transaction have in common: in an entry they stand beside any others."""
+    """What commands of one transaction have in common: in an entry they go together with any others."""
 
     __slots__ = ()
     alone: Hashable = None
@@ -228,7 +228,7 @@ def _refuse_made_again(draft: Draft, topics: Iterable[int]) -> None:
 
 
 def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:
-    """Those that are not in the log yet and whose subscription was not dropped."""
+    """The acknowledgements that are not in the log yet and whose subscription was not dropped."""
     return tuple(
         item
         for item in acknowledgements

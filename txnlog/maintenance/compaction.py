@@ -205,7 +205,7 @@ def _merges_of_partitions(records: Sequence[SegmentRecord], starts: Mapping[int,
 
 
 def _merges_of_run(run: Sequence[SegmentRecord], starts: Mapping[int, int], target: int) -> list[Merge]:
-    """Of neighbours: those that fill a file each, then what is worth it of the rest."""
+    """The merges of neighbours: those that fill a file each, then what is worth it of the rest."""
     chosen: list[Sequence[SegmentRecord]] = []
     group: list[SegmentRecord] = []
     size = 0
@@ -224,7 +224,7 @@ def _merges_of_run(run: Sequence[SegmentRecord], starts: Mapping[int, int], targ
 
 
 def _worth_it(group: Sequence[SegmentRecord]) -> list[Sequence[SegmentRecord]]:
-    """Runs of which no file is more than half: all of the group, or else what lies beside its biggest file."""
+    """Runs of which no file is more than half: all of the group, or else what lies around its biggest file."""
     found: list[Sequence[SegmentRecord]] = []
     waiting = [group]
     while waiting:
@@ -254,7 +254,7 @@ class ReplaceCommand:
         segments: what comes in, and ``offsets`` where each begins.
         removed: what goes.
         known: the version up to which it was looked at all segments and removals.
-        forgotten: asked for the version up to which the fold has let go of removals.
+        forgotten: asked for the version up to which the state has forgotten removals.
     """
 
     txn: int
@@ -287,7 +287,7 @@ class ReplaceCommand:
         return [Begin(self.txn), *self.segments, Replace(self.topic, self.txn, self.removed, self.offsets)]
 
     def _is_there(self, draft: Draft, number: int) -> bool:
-        """Whether a segment is visible yet: the fold accepts what it has let go of unseen (P-91)."""
+        """Whether a segment is visible yet: the state accepts what it has forgotten unseen (P-91)."""
         if draft.removals.get(number) is not None:
             return False
         return draft.segments.get(number) is not None or self.forgotten() <= self.known

@@ -1,4 +1,4 @@
-"""Merging small segments into big ones, beside writers and readers (PROTOCOL.md, ``replace``).
+"""Merging small segments into big ones while others write and read (PROTOCOL.md, ``replace``).
 
 Each merge is one entry of its own: what is planned is read and written, then the log is asked to replace it. Where
 others were ahead it is planned again. An optimize that stops anywhere leaves files that no entry names, for vacuum.
@@ -58,7 +58,7 @@ _MOST_ROUNDS: Final = 100
 """Each leaves fewer segments, unless others are always ahead."""
 
 Progress = Callable[[str, int, int], object]
-"""Told of the topic at work, the segments merged so far, and those that are to be merged as far as is known."""
+"""Called with the topic at work, the segments merged so far, and those that are to be merged as far as is known."""
 
 _METADATA: Final = tuple(STORED_COLUMNS.field(name) for name in ("_txn", "_version", "_timestamp"))
 """What a merged segment stores behind the user's columns."""
@@ -145,7 +145,7 @@ class _Optimize:
                 if not self._merge(merge):
                     self._done.lost_races += 1
                     break  # what is known of the others is as old
-                self._tell(wanted[index + 1 :])
+                self._report(wanted[index + 1 :])
         return self._result(finished=False)
 
     def _plan(self) -> list[Merge]:
@@ -170,7 +170,7 @@ class _Optimize:
             return False
         return self._done.read_bytes + merge.size_bytes > self._max_bytes
 
-    def _tell(self, left: Sequence[Merge]) -> None:
+    def _report(self, left: Sequence[Merge]) -> None:
         if self._progress is not None:
             known = self._done.merged + sum(len(merge.removed) for merge in left)
             self._progress(self._topic.name, self._done.merged, known)
@@ -205,7 +205,11 @@ class _Optimize:
                 written = self._stored(merge.outputs, writers, numbers, txn)
                 version = self._replaced(merge, txn, written)
         except CoordinatorFenced:
-            _logger.warning("%r: the writer was silent for so long that its numbers were taken", self._topic.name)
+            _logger.warning(
+                "%r: a vacuum withdrew the numbers of this writer, which had been silent for too long. "
+                "The merge will be done again with new ones.",
+                self._topic.name,
+            )
             connection.follower.refresh()
             return False
         if version is None:
@@ -223,7 +227,7 @@ class _Optimize:
     def _replaced(self, merge: Merge, txn: int, written: Sequence[Segment]) -> int | None:
         """The version that replaced the segments; None where some are gone.
 
-        Where a checkpoint made the fold let go of what it knew of them, it is looked at again: what was read and
+        Where a checkpoint made the state forget what it knew of them, it is looked at again: what was read and
         written is as good as before.
         """
         follower = self._connection.follower
@@ -273,7 +277,7 @@ class _Optimize:
         return writers
 
     def _topic_now(self) -> TopicRecord:
-        """With the columns of the version that was planned, or later: rows of older ones fit into them."""
+        """The topic with the columns of the version that was planned, or later: rows of older ones fit into them."""
         return self._connection.topic_record_by_id(self._topic.id)
 
     def _check_replaced(self, merge: Merge, error: ObjectNotFound) -> None:

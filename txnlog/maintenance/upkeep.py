@@ -28,7 +28,7 @@ DELTA_TABLES: Final = "Delta tables"
 """The key of ``failures`` for why nothing could be published; no topic can have that name."""
 
 Progress = Callable[[str, str, int, int], object]
-"""Told of the step, ``optimize`` or ``vacuum``, and what that step tells of itself."""
+"""Called with the step, ``optimize`` or ``vacuum``, and the progress of that step."""
 
 
 def maintain(
@@ -57,14 +57,14 @@ def maintain(
             break
         try:
             done = optimizer.optimize(
-                connection, topic.name, target_size_bytes, max_bytes=left, progress=_told(progress, "optimize")
+                connection, topic.name, target_size_bytes, max_bytes=left, progress=_reported(progress, "optimize")
             )
         except TopicNotFound:
             continue  # dropped meanwhile
         except CorruptionError as error:
             # One file that is damaged must not keep all others from being looked after.
             _logger.warning("%r was not optimized: %s", topic.name, error.message)
-            _tell(failures, topic.name, error)
+            _report(failures, topic.name, error)
             continue
         left = max(0, left - done.read_bytes)
         finished = finished and done.finished
@@ -76,7 +76,7 @@ def maintain(
             _logger.warning("The Delta tables were not brought up to date: %s", against.message)
         else:
             _logger.warning("The Delta table of %r was not brought up to date: %s", name, against.message)
-        _tell(failures, name, against)
+        _report(failures, name, against)
     vacuumed = vacuum.vacuum(
         connection,
         retain_ms,
@@ -84,19 +84,19 @@ def maintain(
         allow_short_retention=allow_short_retention,
         dry_run=False,
         before=before,
-        progress=_told(progress, "vacuum"),
+        progress=_reported(progress, "vacuum"),
     )
     return Maintained(checkpoint, tuple(optimized), published, vacuumed, failures, finished)
 
 
-def _told(progress: Progress | None, step: str) -> optimizer.Progress | None:
+def _reported(progress: Progress | None, step: str) -> optimizer.Progress | None:
     return None if progress is None else partial(progress, step)
 
 
-def _tell(failures: dict[str, str], name: str, error: TxnLogError) -> None:
+def _report(failures: dict[str, str], name: str, error: TxnLogError) -> None:
     """Add why one of the steps failed, with the way out of it."""
-    told = f"{error.message} ({error.advice})"
-    failures[name] = f"{failures[name]}; {told}" if name in failures else told
+    text = f"{error.message} ({error.advice})"
+    failures[name] = f"{failures[name]}; {text}" if name in failures else text
 
 
 def _published(connection: Connection) -> tuple[tuple[str, ...], Mapping[str, TxnLogError]]:

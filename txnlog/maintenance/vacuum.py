@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
 from txnlog.common.validation import Duration, duration_ms, long_enough_ms
-from txnlog.errors import after_writing, in_doubt
+from txnlog.errors import after_writing, unknown_outcome
 from txnlog.fold import garbage
 from txnlog.fold.garbage import ClosedNumbers, Garbage
 from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
@@ -44,7 +44,7 @@ Before = Callable[[Unreadable], object]
 """Called with what becomes unreadable, before anything is written or deleted. What it raises ends the vacuum."""
 
 Progress = Callable[[str, int, int], object]
-"""Told of the topic at work, the files looked at, and those deleted so far."""
+"""Called with the topic at work, the files looked at, and those deleted so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _announced(connection: Connection, target: int, grace_ms: int, horizon: int)
             actions.append(VacuumAction(target))
         return actions or Answer(None)
 
-    with in_doubt(Words("call ", Call("vacuum"), " again; nothing was deleted")):
+    with unknown_outcome(Words("call ", Call("vacuum"), " again; nothing was deleted")):
         connection.appender.call(effect(decide))
     with connection.follower.lock:
         state = connection.follower.state
@@ -218,7 +218,7 @@ class _Sweep:
                 for step in self._connection.session.auto_publisher.remains(topic):
                     self._delete(topic, ((info, Garbage.DROPPED) for info in step))
             self._delete(topic, self._garbage_of(topic))
-            self._tell(topic)
+            self._report(topic)
         plan = self._plan
         return Vacuumed(
             plan.version,
@@ -243,9 +243,9 @@ class _Sweep:
                 self._found[reason] += 1
                 self._deleted_bytes += info.size_bytes
                 _logger.debug("%s: %s", info.key, reason.value)
-            self._tell(topic)
+            self._report(topic)
 
-    def _tell(self, topic: TopicRecord) -> None:
+    def _report(self, topic: TopicRecord) -> None:
         if self._progress is not None:
             deleted = self._found.total()
             self._progress(topic.name, deleted + self._kept, deleted)

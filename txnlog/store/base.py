@@ -18,7 +18,7 @@ class Created(enum.Enum):
     """The two answers of create-if-absent (``PROTOCOL.md``, "Appending").
 
     UNKNOWN stands for *exists*, 409, 412, 429, 5xx, a timeout, a dropped connection: clients retry inside and may
-    report their own success as a conflict, so only reading the slot tells.
+    report their own success as a conflict, so only reading the slot settles it.
     """
 
     CREATED = "created"
@@ -55,7 +55,7 @@ class Store(Protocol):
         """Create ``key`` if it is absent, atomically: of any number of racers one gets CREATED. Durable when CREATED.
 
         A failure that certainly stored nothing and will not change by asking again (no permission, disk full,
-        read-only) raises StoreError(durable=NOTHING); every other doubt is UNKNOWN.
+        read-only) raises StoreError(durable=NOTHING); every other failure is UNKNOWN.
         """
 
     def put(self, key: str, data: bytes) -> None:

@@ -51,7 +51,7 @@ _BROKEN_BODY: Final = frozenset(
 def is_refused(error: BaseException) -> bool:
     """Whether a conditional write certainly stored nothing and would be answered the same way again.
 
-    The answer to a repeated request says nothing of the first, which may have been stored; botocore tells how often it
+    The answer to a repeated request says nothing of the first, which may have been stored; botocore counts how often it
     asked.
     """
     for link in _chain(error):
@@ -77,7 +77,7 @@ def is_denied(error: BaseException) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the answer to a conditional write is the everyday one: the name is taken, or somebody is taking it."""
+    """Whether the answer to a conditional write is the everyday one: the name exists, or somebody is creating it."""
     return isinstance(error, FileExistsError) or any(
         _code(link) in {"PreconditionFailed", "ConditionalRequestConflict", "412"} for link in _chain(error)
     )

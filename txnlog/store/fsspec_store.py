@@ -48,7 +48,7 @@ class Backend:
         url: the same as a URL.
         identity: what a verdict is recorded for.
         create_options: extra arguments of ``pipe_file`` for a create.
-        confirms: whether what ``pipe_file`` gave back comes from the service.
+        confirms: whether what ``pipe_file`` returned comes from the service.
         read_options: extra arguments of ``cat_file`` for a whole object.
         secrets: texts that no message may contain.
     """
@@ -92,7 +92,7 @@ class FsspecStore:
         filesystem = self._filesystem("create", key)
         try:
             answer = filesystem.pipe_file(path, data, mode="create", **self._backend.create_options)
-        except Exception as error:  # noqa: BLE001 - each library raises what it likes, and any of it is a doubt
+        except Exception as error:  # noqa: BLE001 - each library raises what it likes, and any of it leaves the outcome unknown
             if not fsspec_errors.is_refused(error):
                 level = logging.DEBUG if fsspec_errors.is_conflict(error) else logging.WARNING
                 text = fsspec_errors.describe(error, self._backend.secrets)
@@ -234,7 +234,7 @@ class FsspecStore:
                 return int(value.timestamp() * 1000)
             if isinstance(value, (int, float)):
                 return int(value * 1000)
-        raise StoreError(f"{self._backend.url} tells no modification time of {key!r}", advice="use another store")
+        raise StoreError(f"{self._backend.url} reports no modification time of {key!r}", advice="use another store")
 
 
 __all__ = ["MAX_CREATE_BYTES", "Backend", "FsspecStore"]

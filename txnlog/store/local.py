@@ -1,9 +1,9 @@
 """A store in a folder of a local (POSIX) file system, durable against power cuts.
 
-An object comes into being by ``link(2)``, which is atomic and refuses a taken name: a nameless file (``O_TMPFILE``) is
-written and fsynced, linked under its name, then the folder is fsynced (``docs/stores.md``, "Local file systems").
-Readers see a whole object or none. Where the system has no nameless files, a file under a name that is never used
-again takes the part.
+An object comes into being by ``link(2)``, which is atomic and refuses a name that exists: a nameless file
+(``O_TMPFILE``) is written and fsynced, linked under its name, then the folder is fsynced (``docs/stores.md``, "Local
+file systems"). Readers see a whole object or none. Where the system has no nameless files, a file under a name that is
+never used again takes the part.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NOT_LINKED: Final = frozenset(
         errno.EXDEV,
     }
 )
-"""What link and rename answer when they did not give the name. Any other (EIO, ESTALE, ETIMEDOUT) is a doubt."""
+"""What link and rename answer when they did not give the name. Any other (EIO, ESTALE, ETIMEDOUT) leaves that open."""
 
 _CANNOT_SYNC: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 """Answers of opening or fsyncing a folder above the root that need not stop anybody."""
@@ -67,8 +67,8 @@ One that is forgotten costs an fsync when it is used again.
 _Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
 
 
-class _Held:
-    """Holds a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
+class _OpenFolder:
+    """Keeps a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
 
     __slots__ = ("descriptor",)
 
@@ -98,7 +98,7 @@ class LocalStore:
         self._root = os.path.realpath(os.fspath(root))
         self._use_tmpfile = use_tmpfile
         self._lock = threading.Lock()
-        self._durable_folders: Recent[tuple[str, ...], _Held] = Recent(_KNOWN_FOLDERS)
+        self._durable_folders: Recent[tuple[str, ...], _OpenFolder] = Recent(_KNOWN_FOLDERS)
         self._failed_sync: str | None = None
 
     @property
@@ -278,7 +278,7 @@ class LocalStore:
         try:
             folder = posix.open_folder(os.path.join(self._root, *parts), ())
         except OSError:
-            return None  # the walk tells what is wrong
+            return None  # the walk reports what is wrong
         if _is_same(known, folder):
             return folder
         os.close(folder)
@@ -287,7 +287,7 @@ class LocalStore:
     def _note_durable(self, parts: tuple[str, ...], folder: int) -> None:
         self._durable_folders.drop(parts)
         with contextlib.suppress(OSError):  # no descriptor is left: it is synced again then, and nobody fails
-            self._durable_folders.put(parts, _Held(os.dup(folder)))
+            self._durable_folders.put(parts, _OpenFolder(os.dup(folder)))
 
     def _open_durable_root(self, *, make: bool) -> int:
         known = self._durable_folders.get(())
@@ -412,8 +412,8 @@ class LocalStore:
         raise StoreError(text, advice=advice, durable=durable) from error
 
 
-def _is_same(known: _Held, folder: int) -> bool:
-    """Whether a folder is the one that is held. A network file system may have lost that one: then it is not."""
+def _is_same(known: _OpenFolder, folder: int) -> bool:
+    """Whether a folder is the one that is open. A network file system may have lost that one: then it is not."""
     try:
         return os.path.sameopenfile(known.descriptor, folder)
     except OSError:

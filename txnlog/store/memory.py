@@ -31,7 +31,7 @@ class MemoryStore:
 
     Args:
         name: the space to share; None makes one of its own.
-        clock_ms: what modification times are taken from, in epoch milliseconds.
+        clock_ms: where modification times come from, in epoch milliseconds.
     """
 
     def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms) -> None:

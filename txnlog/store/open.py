@@ -169,7 +169,7 @@ _AZURE: Final = _Service(
     url_scheme=None,
     defaults=_azure_options,
     endpoint=_azure_endpoint,
-    # Azure's library waits 15 s and more between its attempts: an append resolves a doubt sooner by itself.
+    # Azure's library waits 15 s and more between its attempts: an append settles an unknown outcome sooner by itself.
     create_options={"retry_total": 0},
 )
 # The class of gcsfs.core by its name: the package's own may stand for one that writes to zonal buckets over gRPC, where

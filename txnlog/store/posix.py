@@ -97,7 +97,7 @@ def open_nameless(folder: int) -> int | None:
 
 
 def link_nameless(file: int, folder: int, name: str) -> None:
-    """Give a nameless file its name. Raises FileExistsError where the name is taken; atomic (``linkat(2)``)."""
+    """Give a nameless file its name. Raises FileExistsError where the name exists; atomic (``linkat(2)``)."""
     # Linking by descriptor alone (AT_EMPTY_PATH) needs a capability; the way through /proc is open to everybody. With a
     # folder's descriptor Python calls linkat with AT_SYMLINK_FOLLOW, which is what makes /proc's link be followed.
     os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=folder, follow_symlinks=True)

@@ -2,8 +2,8 @@
 
 Three questions, each under fresh keys below a given folder:
 
-1. In sequence: a second create of a key must not be told *created*, nor change what is there.
-2. Many at once: of 16 threads that create one key, one may be told *created*.
+1. In sequence: a second create of a key must not get the answer *created*, nor change what is there.
+2. Many at once: of 16 threads that create one key, one may get the answer *created*.
 3. Overtaking: a small create starts while a big one is under way, at a moment that is moved, round by round, to where
    the two are decided. A server that looks and writes without a lock is open in between; the big body holds it open.
 
@@ -91,7 +91,7 @@ def probe(store: Store, prefix: str, *, effort: Effort | None = None) -> Passed:
     """Test ``store`` with objects below ``prefix`` (a folder with its ``/``), which are deleted afterwards if possible.
 
     Raises:
-        UnsafeStore: two creates of a key were told *created*, or one changed what another had written.
+        UnsafeStore: two creates of a key got the answer *created*, or one changed what another had written.
         StoreError: the store refused or never gave a definite answer; nothing is known of it.
     """
     identity = identity_of(store)
@@ -126,58 +126,58 @@ class Arena:
 
     def winner(self, key: str, bodies: Sequence[bytes], answers: Sequence[Created]) -> int | None:
         """Which racer's body is the object; None if none of them was stored. Raises UnsafeStore if that cannot be."""
-        told = [number for number, answer in enumerate(answers) if answer is Created.CREATED]
-        if len(told) > 1:
+        created = [number for number, answer in enumerate(answers) if answer is Created.CREATED]
+        if len(created) > 1:
             raise UnsafeStore(
-                f"{len(told)} of {len(answers)} creates of one key were told that they made it: this store looks first "
-                f"and writes then ({self.store!r})"
+                f"the store reported {len(created)} of {len(answers)} creates of one key as the one that made it: "
+                f"it looks first and writes then ({self.store!r})"
             )
         try:
             found = self.store.get(key)
         except ObjectNotFound:
-            if told:
+            if created:
                 raise UnsafeStore(f"an object is not there right after its create ({self.store!r})") from None
             return None
         stored = [number for number, body in enumerate(bodies) if body == found]
-        if not stored or (told and told != stored):
+        if not stored or (created and created != stored):
             raise UnsafeStore(f"an object changed after its create ({self.store!r})")
         return stored[0]
 
 
 def race_many(arena: Arena, effort: Effort) -> int:
-    """Let many threads race for one key, round by round; the number of rounds that told something."""
+    """Let many threads race for one key, round by round; the number of rounds that proved something."""
     bodies = [_body(number, _SMALL_BYTES) for number in range(effort.threads)]
-    told = 0
+    proved = 0
     deadline = time.monotonic() + effort.seconds
     with ThreadPoolExecutor(effort.threads, thread_name_prefix="txnlog-probe") as pool:
         for number in range(effort.rounds):
             if number >= effort.least_rounds and time.monotonic() > deadline:
                 break
-            told += _race(pool, arena, bodies, [0.0] * effort.threads) is not None
-    _require_told(told, "a race")
-    return told
+            proved += _race(pool, arena, bodies, [0.0] * effort.threads) is not None
+    _require_answers(proved, "a race")
+    return proved
 
 
 def race_overtaking(arena: Arena, effort: Effort) -> int:
-    """Let a small create overtake a big one, round by round; the number of rounds that told something."""
+    """Let a small create overtake a big one, round by round; the number of rounds that proved something."""
     size, duration = _affordable_size(arena, effort)
     bodies = [_body(0, size), _body(1, _SMALL_BYTES)]
     # Where the two are decided is not known: begin in the middle, wait longer while the small one is first, shorter
-    # while it is late, in steps that get smaller; their length varies so that they do not settle beside the gap.
+    # while it is late, in steps that get smaller; their length varies so that they do not settle next to the gap.
     delay, step = duration / 2, duration / 4
-    told = 0
+    proved = 0
     deadline = time.monotonic() + effort.seconds
     with ThreadPoolExecutor(2, thread_name_prefix="txnlog-probe") as pool:
         for number in range(effort.overtaking_rounds):
             if number >= effort.least_overtaking_rounds and time.monotonic() > deadline:
                 break
             winner = _race(pool, arena, bodies, [0.0, delay])
-            told += winner is not None
+            proved += winner is not None
             varied = step * (0.5 + (number * 0.618) % 1)
             delay = min(max(delay + (varied if winner == 1 else -varied), 0.0), 2 * duration)
             step = max(step * 0.75, duration / 64)
-    _require_told(told, "a race of a small object against a big one")
-    return told
+    _require_answers(proved, "a race of a small object against a big one")
+    return proved
 
 
 def _affordable_size(arena: Arena, effort: Effort) -> tuple[int, float]:
@@ -220,7 +220,7 @@ def _ask_in_sequence(arena: Arena) -> None:
     for body in (second, first):
         # The same bytes again as well: a store that takes them for "the same, so created" would hide a lost race.
         if arena.store.create(key, body) is Created.CREATED:
-            raise UnsafeStore(f"a second create of a key was told that it made it ({arena.store!r})")
+            raise UnsafeStore(f"the store reported a second create of a key as the one that made it ({arena.store!r})")
         if arena.store.get(key) != first:
             raise UnsafeStore(f"a second create replaced what the first had written ({arena.store!r})")
 
@@ -235,8 +235,8 @@ def _create_definitely(arena: Arena, body: bytes) -> str:
     raise _inconclusive("a create")
 
 
-def _require_told(told: int, what: str) -> None:
-    if told == 0:
+def _require_answers(proved: int, what: str) -> None:
+    if proved == 0:
         raise _inconclusive(what)
 
 

@@ -1,4 +1,4 @@
-"""For tests of pipelines: a clock that moves only when told, a simulation of clients, and a checker of what they saw.
+"""For tests of pipelines: a clock that a test moves, a simulation of clients, and a checker of what they saw.
 
 ``Simulation(seed).run()`` runs real clients over a store with faults, in an order that the seed decides (it needs the
 extra ``testing``); ``python -m txnlog.testing`` runs many. ``kinds=`` takes actors of your own: functions that open the

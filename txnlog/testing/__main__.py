@@ -25,7 +25,7 @@ Make = Callable[[int], Simulation]
 @click.option("--maintained", is_flag=True, help="Let somebody merge segments and alter topics besides.")
 @click.option("--replay", envvar="TXNLOG_SIM_SEED", type=int, help="Run this one seed again (or TXNLOG_SIM_SEED).")
 def main(schedules: int, seed: int, jobs: int, replay: int | None, *, trace: bool, maintained: bool) -> None:
-    """Simulate clients of txnlog over a store with faults, and judge what they were told."""
+    """Simulate clients of txnlog over a store with faults, and judge the answers that they got."""
     make = runner.maintained if maintained else Simulation
     tally = _replay(replay, make, trace=trace) if replay is not None else _search(seed, schedules, jobs, make)
     click.echo(tally.table())

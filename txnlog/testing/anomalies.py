@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from txnlog.testing.history import Operation
 
-_MOST_TOLD: Final = 6
+_MOST_LISTED: Final = 6
 
 
 class Anomaly(enum.StrEnum):
@@ -62,7 +62,7 @@ class Anomaly(enum.StrEnum):
     )
     COMMIT_AFTER_TIMEOUT = (
         "commit after timeout",
-        "the owner was told of a timeout, which the log decides once (Kafka: KIP-890)",
+        "the owner got a timeout as the answer, which the log decides once (Kafka: KIP-890)",
     )
     ZOMBIE_COMMIT = (
         "zombie commit",
@@ -73,7 +73,7 @@ class Anomaly(enum.StrEnum):
         "two answers",
         "an unknown outcome was asked for and definitely answered in two ways: askers would act on different truths",
     )
-    CHANGED_OUTCOME = ("changed outcome", "a transaction ends once: a definite answer is never taken back")
+    CHANGED_OUTCOME = ("changed outcome", "a transaction ends once: a definite answer never changes")
     MISPLACED_COMMIT = ("misplaced commit", "commit returns the version that shows it, and its offsets")
 
     AGAINST_DECISION = (
@@ -101,7 +101,7 @@ class Anomaly(enum.StrEnum):
     )
     DUPLICATE_POLL = (
         "duplicate poll",
-        "a consumer got a message twice that was neither given back nor in a transaction that may have aborted",
+        "a consumer got a message twice that was neither released nor in a transaction that may have aborted",
     )
     REDELIVERY = ("redelivery after acknowledge", "an acknowledged message came again, and nobody sought back")
     DOUBLE_CONSUME = (
@@ -110,13 +110,16 @@ class Anomaly(enum.StrEnum):
     )
     ACKNOWLEDGE_WITHOUT_READ = (
         "acknowledge without read",
-        "messages were taken off by a consumer that never got them in that epoch: nobody processed them",
+        "messages were acknowledged by a consumer that never got them in that epoch: nobody processed them",
     )
-    CURSOR_MOVED_BACK = ("cursor moved back", "what a cursor showed as taken is free again, and nobody sought back")
+    CURSOR_MOVED_BACK = (
+        "cursor moved back",
+        "what a cursor showed as acknowledged is free again, and nobody sought back",
+    )
 
     ZOMBIE_POLL = (
         "zombie poll",
-        "a consumer was handed messages in a call that began after a newer epoch was told: it must hear of that first",
+        "a consumer received messages in a call that began after a newer epoch was known: it must hear of that first",
     )
 
     COUNT_MOVED_BACK = (
@@ -161,8 +164,8 @@ class Finding(NamedTuple):
 def first_of(items: Iterable[object]) -> str:
     """The first of many items, for messages."""
     found = list(items)
-    text = ", ".join(map(str, found[:_MOST_TOLD]))
-    return f"{text}, … ({len(found)})" if len(found) > _MOST_TOLD else text
+    text = ", ".join(map(str, found[:_MOST_LISTED]))
+    return f"{text}, … ({len(found)})" if len(found) > _MOST_LISTED else text
 
 
 __all__ = ["Anomaly", "Finding", "first_of"]

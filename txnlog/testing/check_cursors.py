@@ -1,4 +1,4 @@
-"""Subscriptions at the end: every message taken once, and the cursors show what committed transactions took."""
+"""Subscriptions at the end: each message acknowledged once, and cursors that show all that was committed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from txnlog.common.ranges import Ranges
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.check_polls import Sets, reach, remove, shown_cursors
-from txnlog.testing.facts import Facts, Subscribed, Unit, asked, told
+from txnlog.testing.facts import Facts, Subscribed, Unit, asked, result_of
 from txnlog.testing.history import Operation
 
 
 @dataclass(slots=True)
-class _Taken:
+class _Acknowledged:
     """All acknowledgements and seeks of a subscription, by what became of them."""
 
     sure: list[tuple[int, Operation, Unit | None]] = field(default_factory=list)
@@ -25,18 +25,18 @@ class _Taken:
     seeks: list[tuple[int, Operation]] = field(default_factory=list)
     dead: list[tuple[int, int, int]] = field(default_factory=list)
     """Dead letters: the version that took each off, its partition and offset."""
-    in_doubt: bool = False
+    unknown_outcome: bool = False
     """A seek whose place in the log is not known: nothing can be said."""
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Findings of what was taken off subscriptions, in the order of versions."""
-    shown = shown_cursors(told(facts.final, of.FinalState).cursors) if facts.final is not None else {}
+    """Findings of what was acknowledged, in the order of versions."""
+    shown = shown_cursors(result_of(facts.final, of.FinalState).cursors) if facts.final is not None else {}
     torn: dict[Unit, list[bool]] = {}
     collected = _collect(facts)
     for key in sorted(collected.keys() | shown.keys()):
-        taken = collected.get(key) or _Taken()
-        if taken.in_doubt:
+        taken = collected.get(key) or _Acknowledged()
+        if taken.unknown_outcome:
             continue
         wanted, findings = _take(key, taken)
         yield from findings
@@ -48,32 +48,32 @@ def check(facts: Facts) -> Iterator[Finding]:
             yield Finding(Anomaly.TORN_COMMIT, text, tuple(unit.acknowledges))
 
 
-def _collect(facts: Facts) -> dict[Subscribed, _Taken]:
-    found: dict[Subscribed, _Taken] = {}
+def _collect(facts: Facts) -> dict[Subscribed, _Acknowledged]:
+    found: dict[Subscribed, _Acknowledged] = {}
     for op in facts.ops("create_subscription", "acknowledge", "seek"):
         item = op.arguments
         assert isinstance(item, of.CreateSubscription | of.Acknowledge | of.Seek)
-        taken = found.setdefault((item.topic, item.subscription), _Taken())
+        taken = found.setdefault((item.topic, item.subscription), _Acknowledged())
         if isinstance(item, of.Acknowledge):
             unit = facts.transactions.get(item.txn) if item.txn is not None else None
             _sort(facts, taken, op, unit)
         elif isinstance(item, of.CreateSubscription):
             if op.possible:
                 taken.seeks.append((-1, op))
-        elif op.succeeded and told(op, of.Sought).epoch is not None:
-            taken.seeks.append((told(op, of.Sought).epoch or 0, op))
+        elif op.succeeded and result_of(op, of.Sought).epoch is not None:
+            taken.seeks.append((result_of(op, of.Sought).epoch or 0, op))
         elif op.possible:
-            taken.in_doubt = True
+            taken.unknown_outcome = True
     if facts.final is not None:
-        for letter in told(facts.final, of.FinalState).dead:
-            taken = found.setdefault((letter.topic, letter.subscription), _Taken())
+        for letter in result_of(facts.final, of.FinalState).dead:
+            taken = found.setdefault((letter.topic, letter.subscription), _Acknowledged())
             taken.dead.append((letter.version, letter.partition, letter.offset))
     return found
 
 
-def _sort(facts: Facts, taken: _Taken, op: Operation, unit: Unit | None) -> None:
+def _sort(facts: Facts, taken: _Acknowledged, op: Operation, unit: Unit | None) -> None:
     if unit is None:
-        version = told(op, of.Acknowledged).version if op.succeeded else None
+        version = result_of(op, of.Acknowledged).version if op.succeeded else None
         fate = "committed" if op.succeeded else "open" if op.possible else "not committed"
     else:
         version = unit.version
@@ -86,15 +86,15 @@ def _sort(facts: Facts, taken: _Taken, op: Operation, unit: Unit | None) -> None
         taken.possible.append((op, unit))
 
 
-def _take(key: Subscribed, taken: _Taken) -> tuple[Sets, list[Finding]]:
+def _take(key: Subscribed, taken: _Acknowledged) -> tuple[Sets, list[Finding]]:
     """Take everything in the order of versions. Two transactions never take the same."""
     wanted: Sets = {}
     owners: list[tuple[Operation, Unit | None]] = []
     findings: list[Finding] = []
     steps: list[tuple[int, int, Operation, Unit | None]] = [(version, 0, op, None) for version, op in taken.seeks]
     for version, op, unit in taken.sure:
-        # Individual ones of an entry first: a cumulative one may pass over what is taken already. A plain one last: it
-        # may have found all of it taken, at the newest version that it knew.
+        # Individual ones of an entry first: a cumulative one may pass over what is acknowledged. A plain one last: it
+        # may have found all of it acknowledged, at the newest version that it knew.
         place = 3 if unit is None else 2 if asked(op, of.Acknowledge).cumulative else 1
         steps.append((version, place, op, unit))
     steps.sort(key=lambda step: (step[0], step[1], step[2].number))
@@ -115,7 +115,8 @@ def _take(key: Subscribed, taken: _Taken) -> tuple[Sets, list[Finding]]:
                 others = _who(owners, partition, twice)
                 if all(other is not unit for _, other in others):
                     names = " and ".join(other.name if other else "a plain call" for _, other in others)
-                    text = f"{key[0]}:{key[1]}/{partition}: {twice} was taken by {unit.name}, after {names or 'a seek'}"
+                    before_it = names or "a seek"
+                    text = f"{key[0]}:{key[1]}/{partition}: {twice} was acknowledged by {unit.name}, after {before_it}"
                     findings.append(Finding(Anomaly.DOUBLE_CONSUME, text, (*(op for op, _ in others), op)))
             wanted[partition] = ranges.union(before, found)
         owners.append((op, unit))
@@ -131,7 +132,7 @@ def _take_dead(wanted: Sets, letter: tuple[int, int, int]) -> None:
 
 
 def _twice(taken: Ranges, found: Ranges, *, cumulative: bool) -> Ranges:
-    """What is taken a second time: of a cumulative one only if it does not move the cursor at all."""
+    """What is acknowledged a second time: of a cumulative one only if it does not move the cursor at all."""
     both = ranges.intersect(taken, found)
     return () if cumulative and both != found else both
 
@@ -143,9 +144,9 @@ def _who(
 
 
 class _Compared:
-    """What a subscription's cursors show in the end, compared with what was taken."""
+    """What a subscription's cursors show in the end, compared with what was acknowledged."""
 
-    def __init__(self, facts: Facts, key: Subscribed, taken: _Taken, wanted: Sets, shown: Sets) -> None:
+    def __init__(self, facts: Facts, key: Subscribed, taken: _Acknowledged, wanted: Sets, shown: Sets) -> None:
         self._facts = facts
         self._name = f"{key[0]}:{key[1]}"
         self._taken = taken
@@ -153,7 +154,7 @@ class _Compared:
         self._shown = shown
 
     def check(self, torn: dict[Unit, list[bool]]) -> Iterator[Finding]:
-        """Nothing that was taken is missing, nothing is taken that nobody took, and what is in doubt is whole."""
+        """Nothing acknowledged is missing, nothing else is there, and what has an unknown outcome is whole."""
         lost: Sets = {p: left for p, found in self._wanted.items() if (left := ranges.subtract(found, self._of(p)))}
         extra: Sets = {}
         for partition, found in self._shown.items():
@@ -163,7 +164,7 @@ class _Compared:
         if lost:
             yield from self._check_lost(lost)
         if self._taken.possible:
-            self._note_doubtful(torn, extra)
+            self._note_unknown(torn, extra)
         for op, _ in self._taken.possible:
             for partition, found in reach(op).items():
                 remove(extra, partition, found)
@@ -181,14 +182,14 @@ class _Compared:
             name = unit.name if unit is not None else "a plain acknowledgement"
             whole = unit is None or (not unit.runs and len(unit.acknowledges) == 1)
             anomaly = Anomaly.LOST_WRITE if whole and missing == reach(op) else Anomaly.TORN_COMMIT
-            yield Finding(anomaly, f"{self._name}: {missing} was taken by {name}, and is free in the end", (op,))
+            yield Finding(anomaly, f"{self._name}: {missing} was acknowledged by {name}, and is free in the end", (op,))
         for _, partition, offset in self._taken.dead:
             if ranges.intersect(lost.get(partition, ()), ((offset, offset + 1),)):
                 text = f"{self._name}/{partition}: {offset} is a dead letter, and is free in the end"
                 yield Finding(Anomaly.TORN_COMMIT, text)
 
-    def _note_doubtful(self, torn: dict[Unit, list[bool]], extra: Sets) -> None:
-        """For transactions in doubt: whether each part, as far as it is theirs alone, is taken."""
+    def _note_unknown(self, torn: dict[Unit, list[bool]], extra: Sets) -> None:
+        """For transactions of unknown outcome: whether each part, as far as it is theirs alone, is acknowledged."""
         for op, unit in self._taken.possible:
             if unit is None:
                 continue
@@ -204,22 +205,22 @@ class _Compared:
                     torn.setdefault(unit, []).append(False)
 
     def _check_extra(self, extra: Sets) -> Iterator[Finding]:
-        """Taken in the end, and by nobody who may have."""
+        """Acknowledged in the end, and by nobody who may have."""
         for op, unit in self._taken.refused:
             for partition, found in reach(op).items():
                 there = ranges.intersect(found, extra.get(partition, ()))
                 if there:
                     remove(extra, partition, there)
-                    yield self._refused(op, unit, f"{self._name}/{partition}: {there} is taken in the end, by")
+                    yield self._refused(op, unit, f"{self._name}/{partition}: {there} is acknowledged in the end, by")
         for partition, left in extra.items():
             if left:
-                text = f"{self._name}/{partition}: {left} is taken in the end, and nobody acknowledged it"
+                text = f"{self._name}/{partition}: {left} is acknowledged in the end, and nobody acknowledged it"
                 yield Finding(Anomaly.UNSEEN, text)
 
     def _refused(self, op: Operation, unit: Unit | None, text: str) -> Finding:
         if unit is None or not op.possible:
             return Finding(Anomaly.FAILED_BUT_VISIBLE, f"{text} a call that said that nothing was written", (op,))
-        if unit.told("ABORTED") or (unit.ended is not None and unit.ended.state == "ABORTED"):
+        if unit.answers_of("ABORTED") or (unit.ended is not None and unit.ended.state == "ABORTED"):
             return Finding(Anomaly.ABORTED_READ, f"{text} {unit.name}, which is aborted", (op,))
         if not unit.attempts:
             return Finding(Anomaly.INTERMEDIATE_READ, f"{text} {unit.name}, whose commit was not called", (op,))

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
-from txnlog.testing.facts import Facts, Unit, asked, told
+from txnlog.testing.facts import Facts, Unit, asked, result_of
 from txnlog.testing.history import Operation
 
 _Kind = Literal["ww", "wr", "rw"]
@@ -107,7 +107,7 @@ def _consumed(facts: Facts, nodes: _Nodes) -> Iterator[_Edge]:
 
 def _reads(facts: Facts, nodes: _Nodes) -> Iterator[_Edge]:
     for op in facts.reads:
-        result = told(op, of.Shown)
+        result = result_of(op, of.Shown)
         shown = {(item.topic, item.partition): item.rows for item in result.rows}
         topics = asked(op, of.Read).topics
         number = nodes.add(f"read {op.number} of version {result.version}", result.version + 0.5, (op,))

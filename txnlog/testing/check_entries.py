@@ -1,7 +1,7 @@
-"""The entries of a log by themselves: the rules of PROTOCOL.md that hold between them, looked at without the fold.
+"""The entries of a log by themselves: the rules of PROTOCOL.md that hold between them, looked at without ``apply``.
 
 The client applies entries with ``txnlog.fold.apply``, and refuses what does not follow. This says the same a second
-time and in another way, so that a fold which lets something through does not vouch for itself.
+time and in another way, so that an ``apply`` which lets something through does not vouch for itself.
 """
 
 from __future__ import annotations

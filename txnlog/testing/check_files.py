@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
-from txnlog.testing.facts import Facts, asked, told
+from txnlog.testing.facts import Facts, asked, result_of
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -14,9 +14,9 @@ def check(facts: Facts) -> Iterator[Finding]:
     vacuums = facts.ops("vacuum")
     done = [op for op in vacuums if op.succeeded]
     for op in done:
-        oldest = told(op, of.Vacuumed).oldest_readable
+        oldest = result_of(op, of.Vacuumed).oldest_readable
         before = [other for other in done if other.completed is not None and other.completed < op.invoked]
-        higher = [other for other in before if told(other, of.Vacuumed).oldest_readable > oldest]
+        higher = [other for other in before if result_of(other, of.Vacuumed).oldest_readable > oldest]
         if higher:
             text = f"version {oldest} is said to be readable, and was not"
             yield Finding(Anomaly.READABLE_MOVED, text, (*higher, op))
@@ -31,8 +31,8 @@ def check(facts: Facts) -> Iterator[Finding]:
             text = f"version {wanted} cannot be read, and nobody took it away"
             yield Finding(Anomaly.READABLE_MOVED, text, (*begun, op))
     if facts.final is not None:
-        oldest = max((told(op, of.Vacuumed).oldest_readable for op in done), default=0)
-        for file in told(facts.final, of.FinalState).missing:
+        oldest = max((result_of(op, of.Vacuumed).oldest_readable for op in done), default=0)
+        for file in result_of(facts.final, of.FinalState).missing:
             if file.until is None or file.until > oldest:
                 text = f"{file.file} is gone, and a version from {oldest} on needs it"
                 yield Finding(Anomaly.MISSING_FILE, text, (*vacuums, facts.final))

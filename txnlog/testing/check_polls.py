@@ -1,9 +1,9 @@
-"""Consumers in real time: what they received, in which order, and what was taken off before and after.
+"""Consumers in real time: what they received, in which order, and what was acknowledged before and after.
 
-One pass over the events. Of a subscription it keeps what is surely taken (a commit was acknowledged), and what may be
+One pass over the events. Of a subscription it keeps what is surely acknowledged (a commit succeeded), and what may be
 (somebody tried). Of a session, the time of one epoch, it keeps what was delivered: *surely* still with the consumer, so
 that a second delivery is wrong, or *possibly*, so that leaving it out is right. To acknowledge in a transaction and to
-give back end the first at the call; an abort and giving back end the second at the return.
+release end the first at the call; an abort and a release end the second at the return.
 
 Sessions of several actors, and those of Shared subscriptions, are checked for order within one call and for redelivery
 after an acknowledgement only: leases end by time, which a history does not show (``check_shared`` has their counts).
@@ -20,7 +20,7 @@ from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
-from txnlog.testing.facts import NEVER, Facts, Subscribed, asked, epoch_of, told
+from txnlog.testing.facts import NEVER, Facts, Subscribed, asked, epoch_of, result_of
 from txnlog.testing.history import Operation
 
 Sets = dict[int, Ranges]
@@ -44,7 +44,7 @@ def reach(op: Operation) -> Sets:
 
 
 def shown_cursors(cursors: tuple[of.CursorAt, ...]) -> dict[Subscribed, Sets]:
-    """What cursors show as taken, by subscription."""
+    """What cursors show as acknowledged, by subscription."""
     found: dict[Subscribed, Sets] = {}
     for at in cursors:
         taken = ranges.normalize(((0, at.cursor), *at.acknowledged))
@@ -80,13 +80,13 @@ class _Subscription:
 
     start: dict[int, int]
     taken: Sets = field(default_factory=dict)
-    """Surely: a commit was acknowledged, or a cursor showed it."""
+    """Surely: a commit succeeded, or a cursor showed it."""
     tried: Sets = field(default_factory=dict)
     """By acknowledgements that may have had an effect, or still may."""
     trying: dict[int, Operation] = field(default_factory=dict)
     """Acknowledgements that are known to end without effect, until then."""
     lapsed: list[tuple[int, Operation]] = field(default_factory=list)
-    """Those of before, with the event at which that was told: whoever received meanwhile may have met them."""
+    """Those of before, with the event at which that was reported: whoever received meanwhile may have met them."""
     sessions: dict[int | None, _Session] = field(default_factory=dict)
     seeking: int = 0
     sought: int = -1
@@ -103,7 +103,7 @@ class _Pass:
         self._facts = facts
         self._subscriptions: dict[Subscribed, _Subscription] = {}
         self._known: dict[int, Sets] = {}
-        """What was taken when a call was made, by the number of the operation."""
+        """What was acknowledged when a call was made, by the number of the operation."""
         self._released: dict[int, list[Operation]] = {}
         """Acknowledgements that end without effect, by the number of the operation that says so."""
         self._lapsing: set[int] = set()
@@ -134,9 +134,9 @@ class _Pass:
             if made.shared:
                 self._shared.add((made.topic, made.subscription))
         for unit in self._facts.transactions.values():
-            aborted = [answer.operation for answer in unit.told("ABORTED")] if unit.acknowledges else []
+            aborted = [answer.operation for answer in unit.answers_of("ABORTED")] if unit.acknowledges else []
             if unit.ended is not None:
-                # What a flush logged stays held after a deadline, until somebody ends it there too.
+                # What a flush logged stays claimed after a deadline, until somebody ends it there too.
                 aborted = [ended for ended in aborted if ended.error != "TransactionTimedOut"]
             if not aborted or self._facts.fate(unit) != "not committed":
                 continue
@@ -153,7 +153,7 @@ class _Pass:
             "cursors": self._remember,
             "final": self._remember_all,
             "acknowledge": self._acknowledge,
-            "negative_acknowledge": self._give_back,
+            "negative_acknowledge": self._release_asked,
             "seek": self._seek,
         }
         returns: Mapping[str, Callable[[Operation], Iterator[Finding]]] = {
@@ -161,7 +161,7 @@ class _Pass:
             "cursors": self._cursors,
             "final": self._final,
             "acknowledge": self._acknowledged,
-            "negative_acknowledge": self._given_back,
+            "negative_acknowledge": self._release_done,
             "seek": self._sought,
             "commit": self._ended,
             "complete": self._ended,
@@ -197,7 +197,7 @@ class _Pass:
             return
         item = asked(op, of.Receive)
         offsets: dict[int, list[int]] = {}
-        for message in told(op, of.Received).messages:
+        for message in result_of(op, of.Received).messages:
             offsets.setdefault(message.partition, []).append(message.offset)
         for partition, found in offsets.items():
             if any(later <= earlier for earlier, later in pairwise(found)):
@@ -218,7 +218,7 @@ class _Pass:
         if alone and (item.topic, item.subscription) not in self._shared:
             twice = ranges.subtract(ranges.intersect(got, session.surely.get(partition, ())), again)
             if twice:
-                yield Finding(Anomaly.DUPLICATE_POLL, f"{place}: {twice} came again, not given back", (op,))
+                yield Finding(Anomaly.DUPLICATE_POLL, f"{place}: {twice} came again, not released", (op,))
             late = ranges.intersect(got, session.skipped.get(partition, ()))
             if late:
                 yield Finding(Anomaly.NON_MONOTONIC_POLL, f"{place}: {late} came after later ones", (op,))
@@ -238,13 +238,13 @@ class _Pass:
         """What lies before the last message of a delivery and was free, but did not come."""
         low = subscription.start.get(partition, 0)
         if subscription.sought >= 0 or subscription.seeking:
-            # Where a seek in doubt left the cursor, nobody knows: count from the first message.
+            # Where a seek of unknown outcome left the cursor, nobody knows: count from the first message.
             known = session.possibly.get(partition, ())
             low = min(got[0][0], known[0][0]) if known else got[0][0]
         left = ranges.subtract(((low, got[-1][1]),), got) if low < got[-1][1] else ()
         left = ranges.subtract(left, session.possibly.get(partition, ())) if left else left
         left = ranges.subtract(left, subscription.tried.get(partition, ())) if left else left
-        lapsed = [other for told_at, other in subscription.lapsed if told_at > op.invoked]
+        lapsed = [other for reported_at, other in subscription.lapsed if reported_at > op.invoked]
         for other in (*subscription.trying.values(), *lapsed):
             if not left:
                 break
@@ -261,7 +261,7 @@ class _Pass:
             if op.succeeded and not subscription.seeking:
                 excused = session.received.get(partition, ())
                 if item.cumulative:
-                    # What it names may have been given back since; what it takes besides must not (P-215).
+                    # What it names may have been released since; what it takes besides must not (P-215).
                     named = ((part.start, part.end) for part in item.ranges if part.partition == partition)
                     excused = ranges.intersect(excused, ranges.normalize(named))
                     excused = ranges.union(excused, session.possibly.get(partition, ()))
@@ -273,7 +273,7 @@ class _Pass:
                 unread = ranges.subtract(found, excused)
                 if unread:
                     text = (
-                        f"{_name(item)}/{partition}: {unread} was not received with epoch {item.epoch}, or given back"
+                        f"{_name(item)}/{partition}: {unread} was not received with epoch {item.epoch}, or was released"
                     )
                     yield Finding(Anomaly.ACKNOWLEDGE_WITHOUT_READ, text, (op,))
             remove(session.surely, partition, found)
@@ -292,7 +292,7 @@ class _Pass:
         yield from ()
 
     def _take(self, op: Operation) -> None:
-        """From here on it is surely taken, unless somebody sought since, or does."""
+        """From here on it is surely acknowledged, unless somebody sought since, or does."""
         item = asked(op, of.Acknowledge)
         subscription = self._of(item.topic, item.subscription)
         if not subscription.seeking and subscription.sought < op.invoked:
@@ -304,7 +304,7 @@ class _Pass:
         item = op.arguments
         assert isinstance(item, of.Commit | of.Complete | of.Abort | of.Outcome)
         unit = self._facts.transactions[item.txn]
-        if any(answer.operation is op for answer in unit.told("COMMITTED")):
+        if any(answer.operation is op for answer in unit.answers_of("COMMITTED")):
             for taken in unit.acknowledges:
                 if taken.succeeded:
                     self._take(taken)
@@ -312,20 +312,20 @@ class _Pass:
             item = asked(released, of.Acknowledge)
             subscription = self._of(item.topic, item.subscription)
             if subscription.trying.pop(released.number, None) is not None:
-                assert op.completed is not None, "it told the end"
+                assert op.completed is not None, "it reported the end"
                 subscription.lapsed.append((op.completed, released))
                 _release(subscription.session(item.epoch), reach(released))
         yield from ()
 
-    # --- giving back, seeking ---------------------------------------------------------------------------------------
+    # --- releasing, seeking -----------------------------------------------------------------------------------------
 
-    def _give_back(self, op: Operation) -> Iterator[Finding]:
+    def _release_asked(self, op: Operation) -> Iterator[Finding]:
         session, returned = self._returned(op)
         for partition, found in returned.items():
             remove(session.surely, partition, found)
         yield from ()
 
-    def _given_back(self, op: Operation) -> Iterator[Finding]:
+    def _release_done(self, op: Operation) -> Iterator[Finding]:
         session, returned = self._returned(op)
         if op.succeeded:
             _release(session, returned)
@@ -357,13 +357,13 @@ class _Pass:
             assert op.completed is not None, "it succeeded"
             self._begin_anew(subscription, op.completed)
             for session in subscription.sessions.values():
-                # Not where it is in doubt, nor of others: who has not heard of a new epoch has what it was handed.
+                # Not of others: who has not heard of a new epoch has what was delivered to it.
                 if op.actor in session.actors:
                     session.possibly.clear()
         yield from ()
 
     def _begin_anew(self, subscription: _Subscription, event: int) -> None:
-        """Everything may come again, and what was taken may be free; what was received with an epoch stays so."""
+        """All may come again, and what was acknowledged may be free; what was received with an epoch stays so."""
         subscription.sought = event
         subscription.taken.clear()
         for session in subscription.sessions.values():
@@ -374,7 +374,7 @@ class _Pass:
 
     def _cursors(self, op: Operation) -> Iterator[Finding]:
         if op.succeeded:
-            for key, shown in shown_cursors(told(op, of.CursorsShown).cursors).items():
+            for key, shown in shown_cursors(result_of(op, of.CursorsShown).cursors).items():
                 yield from self._compare(op, key, shown, self._known[op.number])
 
     def _remember_all(self, _op: Operation) -> Iterator[Finding]:
@@ -384,25 +384,25 @@ class _Pass:
 
     def _final(self, op: Operation) -> Iterator[Finding]:
         if op.succeeded:
-            for key, shown in shown_cursors(told(op, of.FinalState).cursors).items():
+            for key, shown in shown_cursors(result_of(op, of.FinalState).cursors).items():
                 yield from self._compare(op, key, shown, self._everything.get(key, {}))
 
     def _compare(self, op: Operation, key: Subscribed, shown: Sets, known: Sets) -> Iterator[Finding]:
-        """What was taken when the call was made is taken still."""
+        """What was acknowledged when the call was made is so still."""
         subscription = self._of(*key)
         if subscription.seeking or subscription.sought > op.invoked:
             return
         for partition, taken in known.items():
             lost = ranges.subtract(taken, shown.get(partition, ()))
             if lost:
-                text = f"{key[0]}:{key[1]}/{partition}: {lost} was taken, and is free again"
+                text = f"{key[0]}:{key[1]}/{partition}: {lost} was acknowledged, and is free again"
                 yield Finding(Anomaly.CURSOR_MOVED_BACK, text, (op,))
         for partition, taken in shown.items():
             add(subscription.taken, partition, taken)
 
 
 def _release(session: _Session, found: Sets) -> None:
-    """Messages are free again, but for those that were delivered again before that was told."""
+    """Messages are free again, but for those that were delivered again before that was reported."""
     for partition, free in found.items():
         remove(session.possibly, partition, ranges.subtract(free, session.surely.get(partition, ())))
 

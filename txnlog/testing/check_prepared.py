@@ -7,7 +7,7 @@ from typing import Final
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
-from txnlog.testing.facts import Facts, Unit, asked, told
+from txnlog.testing.facts import Facts, Unit, asked, result_of
 from txnlog.testing.history import Operation
 
 _REFUSALS: Final = frozenset(
@@ -35,11 +35,11 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_decision(facts: Facts, unit: Unit, prepared: Operation) -> Iterator[Finding]:
-    """It ends as somebody decided who was asked to."""
+    """A prepared transaction ends as somebody decided who was asked to."""
     committed = facts.fate(unit) == "committed"
     ended = unit.ended.state if unit.ended is not None else None
-    aborted = not committed and (ended == "ABORTED" or bool(unit.told("ABORTED")))
-    forced = [op for op in _forced(unit) if not op.succeeded or told(op, of.Told).state == "ABORTED"]
+    aborted = not committed and (ended == "ABORTED" or bool(unit.answers_of("ABORTED")))
+    forced = [op for op in _forced(unit) if not op.succeeded or result_of(op, of.OutcomeShown).state == "ABORTED"]
     decisions = [op for op in (*unit.completes, *forced) if op.possible]
     if (committed or aborted) and all(_commits(op) is not committed for op in decisions):
         word = "committed" if committed else "aborted"
@@ -62,7 +62,7 @@ def _check_refused(unit: Unit, prepared: Operation) -> Iterator[Finding]:
 
 
 def _forced(unit: Unit) -> list[Operation]:
-    """Aborts by an administrator who was told that it is prepared, and insisted: decisions too."""
+    """Aborts by an administrator who heard that it is prepared, and insisted: decisions too."""
     return [op for op in unit.asked if asked(op, of.Outcome).forced]
 
 

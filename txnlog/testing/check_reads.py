@@ -9,7 +9,7 @@ from itertools import accumulate
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.check_log import check_offsets
-from txnlog.testing.facts import NEVER, Facts, Place, Unit, asked, told
+from txnlog.testing.facts import NEVER, Facts, Place, Unit, asked, result_of
 from txnlog.testing.history import Operation
 
 
@@ -20,10 +20,10 @@ def check(facts: Facts) -> Iterator[Finding]:
     for op in facts.reads:
         findings = list(_check_read(facts, op))
         if findings:
-            differing.add(told(op, of.Shown).version)
+            differing.add(result_of(op, of.Shown).version)
             yield from findings
         yield from _check_version(facts, op)
-        yield from early.check(op, told(op, of.Shown).version)
+        yield from early.check(op, result_of(op, of.Shown).version)
     yield from _check_diverging(facts, differing)
     for op in facts.ops("receive"):
         if op.succeeded:
@@ -36,7 +36,7 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
     """A read shows of every partition what became visible at its version or before, and nothing else."""
-    result = told(op, of.Shown)
+    result = result_of(op, of.Shown)
     shown = {(item.topic, item.partition): item.rows for item in result.rows}
     topics = asked(op, of.Read).topics
     lacking: dict[str, list[tuple[Place, of.Row]]] = {}
@@ -59,7 +59,7 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
 
 def _check_rows(facts: Facts, op: Operation, place: Place, rows: tuple[of.Row, ...]) -> Iterator[Finding]:
     """What is shown is what the log has there."""
-    version = told(op, of.Shown).version
+    version = result_of(op, of.Shown).version
     strange: dict[str, list[of.Row]] = {}
     for row in rows:
         if row.version > version:
@@ -80,7 +80,7 @@ def _vanished(op: Operation, unit: Unit | None, text: str) -> Finding:
     """Somebody saw what is not in the log."""
     if unit is None:
         return Finding(Anomaly.GARBAGE, f"{text}, which nobody produced there", (op,))
-    if unit.told("ABORTED") or (unit.ended is not None and unit.ended.state == "ABORTED"):
+    if unit.answers_of("ABORTED") or (unit.ended is not None and unit.ended.state == "ABORTED"):
         return Finding(Anomaly.ABORTED_READ, f"{text}, which is aborted", (op,))
     if unit.first_attempt > (op.completed or NEVER):
         return Finding(Anomaly.INTERMEDIATE_READ, f"{text}, whose commit was not called yet", (op,))
@@ -93,7 +93,7 @@ def _check_lacking(
     lacking: dict[str, list[tuple[Place, of.Row]]],
 ) -> Iterator[Finding]:
     """Messages up to the version that the read does not show, by transaction."""
-    version = told(op, of.Shown).version
+    version = result_of(op, of.Shown).version
     places_of: dict[str, set[Place]] = {}
     for place, rows in shown.items():
         for row in rows:
@@ -116,7 +116,7 @@ def _check_diverging(facts: Facts, versions: set[int]) -> Iterator[Finding]:
         return
     first: dict[tuple[int, tuple[str, ...] | None], Operation] = {}
     for op in facts.reads:
-        version = told(op, of.Shown).version
+        version = result_of(op, of.Shown).version
         if version in versions:
             other = first.setdefault((version, asked(op, of.Read).topics), op)
             if _not_empty(other) != _not_empty(op):
@@ -125,7 +125,7 @@ def _check_diverging(facts: Facts, versions: set[int]) -> Iterator[Finding]:
 
 
 def _not_empty(op: Operation) -> list[of.PartitionRows]:
-    return sorted(item for item in told(op, of.Shown).rows if item.rows)
+    return sorted(item for item in result_of(op, of.Shown).rows if item.rows)
 
 
 # --- real time ------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class _Early:
 
 def _check_version(facts: Facts, op: Operation) -> Iterator[Finding]:
     """The version that was asked for; without one, none that is older than what was known before."""
-    shown = told(op, of.Shown).version
+    shown = result_of(op, of.Shown).version
     wanted = asked(op, of.Read).version
     known = facts.newest.before(op.invoked)
     if wanted is not None and shown != wanted:
@@ -185,7 +185,7 @@ def _check_received(facts: Facts, op: Operation) -> Iterator[Finding]:
     if not facts.lives(topic):
         return
     assert op.completed is not None, "it succeeded"
-    for message in told(op, of.Received).messages:
+    for message in result_of(op, of.Received).messages:
         place = (topic, message.partition)
         row = facts.row(place, message.offset)
         text = f"{topic}/{message.partition}@{message.offset} was received as {message.value}"

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
-from txnlog.testing.facts import Facts, Subscribed, asked, epoch_of, told
+from txnlog.testing.facts import Facts, Subscribed, asked, epoch_of, result_of
 from txnlog.testing.history import Operation
 
 _Delivery = tuple[Operation, of.Message]
@@ -26,7 +26,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     for op in sorted(facts.ops("receive"), key=attrgetter("invoked")):
         key = asked(op, of.Receive).topic, asked(op, of.Receive).subscription
         if op.succeeded and key in made:
-            for message in told(op, of.Received).messages:
+            for message in result_of(op, of.Received).messages:
                 place = (key, epoch_of(op), message.partition, message.offset)
                 deliveries.setdefault(place, []).append((op, message))
     for (key, _, partition, offset), found in deliveries.items():
@@ -68,7 +68,7 @@ def _check_dead(facts: Facts, final: Operation, made: dict[Subscribed, of.Create
     """A dead letter is a message of its source, once (and again after a seek), delivered as often as is allowed."""
     seen: Counter[tuple[str, str, int, int]] = Counter()
     sought = Counter((asked(op, of.Seek).topic, asked(op, of.Seek).subscription) for op in facts.ops("seek"))
-    for letter in told(final, of.FinalState).dead:
+    for letter in result_of(final, of.FinalState).dead:
         place = f"{letter.topic}:{letter.subscription}/{letter.partition}@{letter.offset}"
         key = letter[:4]
         row = facts.row((letter.topic, letter.partition), letter.offset)

@@ -1,4 +1,4 @@
-"""Transactions and plain batches: whole or not there, as everybody was told, and fenced."""
+"""Transactions and plain batches: whole or not there, as everybody was answered, and fenced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
-from txnlog.testing.facts import NEVER, Answer, Facts, Place, Unit, asked, epoch_of, goes_to, told
+from txnlog.testing.facts import NEVER, Answer, Facts, Place, Unit, asked, epoch_of, goes_to, result_of
 from txnlog.testing.history import Operation
 
 
@@ -74,7 +74,7 @@ def _check_contents(unit: Unit, place: Place, shown: list[int], sure: list[Opera
 
 
 def _check_permitted(unit: Unit) -> Iterator[Finding]:
-    """Something visible was asked to be, and nobody was told that it is not."""
+    """Something visible was asked to be, and nobody got the answer that it is not."""
     attempts = unit.attempts
     name = unit.name
     if not attempts:
@@ -87,16 +87,18 @@ def _check_permitted(unit: Unit) -> Iterator[Finding]:
     # Before the first commit every call may say so; afterwards only the commit itself asks the log.
     late = [op for op in late if op.kind == "commit" or op.invoked < unit.first_attempt]
     if late:
-        yield Finding(Anomaly.COMMIT_AFTER_TIMEOUT, f"{name} is visible, and its owner was told a timeout", tuple(late))
-    aborted = [answer.operation for answer in unit.told("ABORTED")]
+        yield Finding(
+            Anomaly.COMMIT_AFTER_TIMEOUT, f"{name} is visible, and its owner got a timeout as the answer", tuple(late)
+        )
+    aborted = [answer.operation for answer in unit.answers_of("ABORTED")]
     aborted = [op for op in aborted if op.kind != "outcome" and op.error != "TransactionTimedOut"]
     if aborted:
-        text = f"{name} is visible, and its owner was told that it is aborted"
+        text = f"{name} is visible, and its owner got the answer that it is aborted"
         yield Finding(Anomaly.ABORTED_READ, text, tuple(aborted))
     if unit.ended is not None and unit.ended.state == "ABORTED":
         yield Finding(Anomaly.ABORTED_READ, f"{name} is visible, and the log says that it is aborted", _all(unit))
-    if any(op.succeeded and told(op, of.Committed).skipped for op in unit.commits):
-        text = f"{name} is visible, and its commit was told that it was skipped"
+    if any(op.succeeded and result_of(op, of.Committed).skipped for op in unit.commits):
+        text = f"{name} is visible, and its commit returned that it was skipped"
         yield Finding(Anomaly.FAILED_BUT_VISIBLE, text, tuple(unit.commits))
 
 
@@ -105,17 +107,17 @@ def _check_invisible(facts: Facts, unit: Unit) -> Iterator[Finding]:
     wanted = facts.contents(unit)
     if not wanted:
         return
-    committed = [answer.operation for answer in unit.told("COMMITTED")]
+    committed = [answer.operation for answer in unit.answers_of("COMMITTED")]
     if committed or (unit.ended is not None and unit.ended.state == "COMMITTED"):
         text = f"{unit.name} is committed, and not in the final read"
         yield Finding(Anomaly.LOST_WRITE, text, tuple(committed) or _all(unit))
     repeated = [op for op in unit.attempts if _is_duplicate(op)]
-    if repeated and facts.visible_values.isdisjoint(_produced(unit)) and not _taken_by_another(facts, unit):
+    if repeated and facts.visible_values.isdisjoint(_produced(unit)) and not _committed_by_another(facts, unit):
         text = f"{unit.name} was answered as a duplicate, and is not in the final read"
         yield Finding(Anomaly.LOST_WRITE, text, tuple(repeated))
 
 
-def _taken_by_another(facts: Facts, unit: Unit) -> bool:
+def _committed_by_another(facts: Facts, unit: Unit) -> bool:
     """Whether the producer may have used the sequence for other values: those of a batch whose sequence was assigned.
 
     A duplicate is known by its sequence alone, as in Kafka; the last sequence, asked for meanwhile, may be too low.
@@ -156,7 +158,7 @@ def _all(unit: Unit) -> tuple[Operation, ...]:
 
 
 def _check_answers(unit: Unit) -> Iterator[Finding]:
-    """Everybody who was told how it ended was told the same, for ever."""
+    """Everybody who asked how it ended got the same answer, for ever."""
     if not unit.has_effects:
         return  # Nothing was written of it: whoever asks makes it aborted.
     answers: list[tuple[str, int | None, Operation | None]] = [(a.state, a.version, a.operation) for a in unit.answers]
@@ -170,23 +172,23 @@ def _check_answers(unit: Unit) -> Iterator[Finding]:
         yield Finding(anomaly, f"{unit.name} was said to be committed, and to be aborted", shown)
     elif len(versions) > 1:
         yield Finding(anomaly, f"{unit.name} was said to be committed at the versions {sorted(versions)}", shown)
-    elif unit.runs and any(answer.operation.kind == "outcome" for answer in unit.told("ABORTED")):
-        yield Finding(anomaly, f"{unit.name} is visible, and who asked was told that it is aborted", shown)
+    elif unit.runs and any(answer.operation.kind == "outcome" for answer in unit.answers_of("ABORTED")):
+        yield Finding(anomaly, f"{unit.name} is visible, and who asked got the answer that it is aborted", shown)
     yield from _check_reopened(unit)
 
 
 def _check_reopened(unit: Unit) -> Iterator[Finding]:
     """After a definite answer it is never open again. UNKNOWN is no answer: what nobody remembers is unknown.
 
-    The owner stops at its own deadline, which the log may show later: until then others are told that it is open.
+    The owner stops at its own deadline, which the log may show later: until then others hear that it is open.
     """
     answers = [answer for answer in unit.answers if answer.operation.error != "TransactionTimedOut"]
     if not answers:
         return
     first: Answer = answers[0]
     for op in unit.asked:
-        if op.succeeded and told(op, of.Told).state in {"OPEN", "PREPARED"} and op.invoked > first.event:
-            text = f"{unit.name} was {first.state}, and then {told(op, of.Told).state}"
+        if op.succeeded and result_of(op, of.OutcomeShown).state in {"OPEN", "PREPARED"} and op.invoked > first.event:
+            text = f"{unit.name} was {first.state}, and then {result_of(op, of.OutcomeShown).state}"
             yield Finding(Anomaly.CHANGED_OUTCOME, text, (first.operation, op))
     if unit.ended is not None and unit.ended.state in {"OPEN", "PREPARED"} and unit.has_effects:
         text = f"{unit.name} was {first.state}, and is {unit.ended.state} in the end"
@@ -194,7 +196,7 @@ def _check_reopened(unit: Unit) -> Iterator[Finding]:
 
 
 def _check_dropped(unit: Unit) -> Iterator[Finding]:
-    """Everybody who was told of its commit was told the same about what was dropped before it."""
+    """Everybody who heard of its commit heard the same about what was dropped before it."""
     first: tuple[Operation, tuple[str, ...]] | None = None
     for op in unit.attempts:
         if not isinstance(op.result, of.Committed | of.Completed) or _elsewhere(op):
@@ -219,9 +221,9 @@ def _check_places(facts: Facts, unit: Unit) -> Iterator[Finding]:
     version = unit.shown_version
     if version is None:
         return
-    for answer in unit.told("COMMITTED"):
+    for answer in unit.answers_of("COMMITTED"):
         if answer.version is not None and answer.version != version:
-            text = f"{unit.name} is visible at version {version}, told was {answer.version}"
+            text = f"{unit.name} is visible at version {version}, the answer was {answer.version}"
             yield Finding(Anomaly.MISPLACED_COMMIT, text, (answer.operation,))
     if unit.ended is not None and unit.ended.state == "COMMITTED" and unit.ended.version not in {None, version}:
         text = f"{unit.name} is visible at version {version}, its outcome says {unit.ended.version}"
@@ -240,7 +242,7 @@ def _check_places(facts: Facts, unit: Unit) -> Iterator[Finding]:
             odd = [place for place in sorted(shown.keys() | said.keys()) if shown.get(place) != said.get(place)]
             odd = [place for place in odd if facts.lives(place[0])]
             if odd:
-                text = f"{unit.name} in {odd[0]} is at {shown.get(odd[0])}, told was {said.get(odd[0])}"
+                text = f"{unit.name} in {odd[0]} is at {shown.get(odd[0])}, the answer was {said.get(odd[0])}"
                 yield Finding(Anomaly.MISPLACED_COMMIT, text, (op,))
 
 
@@ -261,14 +263,14 @@ def _opened(facts: Facts) -> tuple[_Opened, _Opened]:
     for op in facts.ops("open_producer"):
         if op.succeeded:
             found = producers.setdefault(asked(op, of.OpenProducer).name, [])
-            found.append((told(op, of.ProducerOpened).epoch, op))
+            found.append((result_of(op, of.ProducerOpened).epoch, op))
     for op in facts.ops("open_consumer", "seek"):
         item = op.arguments
         if isinstance(item, of.OpenConsumer) and op.succeeded:
             found = consumers.setdefault(f"{item.topic}:{item.subscription}", [])
-            found.append((told(op, of.ConsumerOpened).epoch, op))
+            found.append((result_of(op, of.ConsumerOpened).epoch, op))
         elif isinstance(item, of.Seek) and op.succeeded:
-            epoch = told(op, of.Sought).epoch
+            epoch = result_of(op, of.Sought).epoch
             if epoch is not None:
                 consumers.setdefault(f"{item.topic}:{item.subscription}", []).append((epoch, op))
     for opened in (*producers.values(), *consumers.values()):
@@ -296,7 +298,8 @@ def _check_fenced(facts: Facts, unit: Unit, producers: _Opened, consumers: _Open
 def _check_prepared(unit: Unit, producers: _Opened) -> Iterator[Finding]:
     """What was prepared in time is not fenced any more, and lands whenever that is decided.
 
-    In time is also what a call in doubt prepared that began before: the one that repeats it gives the same answer.
+    In time is also what a call of unknown outcome prepared that began before: the one that repeats it gives the same
+    answer.
     """
     first = min((item.invoked for item in unit.prepares if item.possible), default=0)
     for newer, op in producers.get(unit.producer or "", ()):
@@ -317,15 +320,17 @@ def _fence(
 
 
 def _check_polls(facts: Facts, consumers: _Opened) -> Iterator[Finding]:
-    """A consumer looks at the log before it hands anything out: who was fenced before the call gets nothing."""
+    """A consumer looks at the log before it delivers anything: who was fenced before the call gets nothing."""
     for op in facts.ops("receive"):
         epoch = epoch_of(op)
-        if not op.succeeded or epoch is None or not told(op, of.Received).messages:
+        if not op.succeeded or epoch is None or not result_of(op, of.Received).messages:
             continue
         item = asked(op, of.Receive)
         for newer, other in consumers.get(f"{item.topic}:{item.subscription}", ()):
             if newer > epoch and (other.completed or NEVER) < op.invoked:
-                text = f"{item.topic}:{item.subscription} gave messages to epoch {epoch}, after epoch {newer} was told"
+                text = (
+                    f"{item.topic}:{item.subscription} gave messages to epoch {epoch}, after epoch {newer} was reported"
+                )
                 yield Finding(Anomaly.ZOMBIE_POLL, text, (other, op))
                 break
 

@@ -1,4 +1,4 @@
-"""Judges a history: did everything that clients were told agree with everything that anybody saw?
+"""Judges a history: did all answers that clients got agree with everything that anybody saw?
 
 No search is needed: the log is the version order. Every check is one pass over the operations or the rows, or over a
 graph of them; the same history gives the same findings in the same order. ``txnlog.testing.anomalies`` says what each

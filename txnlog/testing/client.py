@@ -94,7 +94,7 @@ class Client:
         result: Callable[[R], dict[str, Any]] = lambda _value: {},
         **arguments: Any,
     ) -> R:
-        """Make a call and write it down: what was asked, what was told, or that it never returned."""
+        """Make a call and write it down: what was asked, what was answered, or that it never returned."""
         recorder = self.world.recorder
         token = recorder.invoke(self.name, kind, **arguments)
         self.scheduler.trace(self.actor, "calls", kind, arguments)
@@ -103,9 +103,9 @@ class Client:
         except Exception as error:
             self.failed(token, kind, error)
             raise
-        told = result(value)
-        recorder.ok(token, **told)
-        self.scheduler.trace(self.actor, "returned", kind, told)
+        shown = result(value)
+        recorder.ok(token, **shown)
+        self.scheduler.trace(self.actor, "returned", kind, shown)
         return value
 
     def failed(self, token: int, kind: str, error: BaseException) -> None:
@@ -151,15 +151,15 @@ def live(client: Client, step: Callable[[], None], reopen: Callable[[], None]) -
 # --- results as the history has them ----------------------------------------------------------------------------------
 
 
-def told_commit(client: Client, result: Committed) -> dict[str, Any]:
+def reported_commit(client: Client, result: Committed) -> dict[str, Any]:
     """A commit's answer."""
     if result.dropped:
         client.scheduler.label("committed without what was dropped")
-    return {**told_produce(client, result), "skipped": result.skipped, "dropped": result.dropped}
+    return {**reported_produce(client, result), "skipped": result.skipped, "dropped": result.dropped}
 
 
-def told_produce(client: Client, result: Committed) -> dict[str, Any]:
-    """A plain produce's answer. Only the newest topic of a name can have taken rows."""
+def reported_produce(client: Client, result: Committed) -> dict[str, Any]:
+    """A plain produce's answer. Only the newest topic of a name can have got rows."""
     offsets = {
         (client.folders.get(topic, topic), partition): found
         for (topic, partition), found in (result.offsets or {}).items()
@@ -167,7 +167,7 @@ def told_produce(client: Client, result: Committed) -> dict[str, Any]:
     return {"version": result.version, "offsets": offsets, "duplicate": result.duplicate}
 
 
-def told_outcome(info: TransactionInfo) -> dict[str, Any]:
+def reported_outcome(info: TransactionInfo) -> dict[str, Any]:
     """What the log says of a transaction."""
     return {"state": info.state, "version": info.version}
 
@@ -193,4 +193,4 @@ def rows_of(ns: Namespace, snapshot: Snapshot) -> Rows:
     return {key: tuple(rows) for key, rows in found.items()}
 
 
-__all__ = ["Client", "Rows", "live", "rows_of", "told_commit", "told_outcome", "told_produce"]
+__all__ = ["Client", "Rows", "live", "reported_commit", "reported_outcome", "reported_produce", "rows_of"]

@@ -1,4 +1,4 @@
-"""A clock that moves only when told."""
+"""A clock that moves only when its owner moves it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A history sorted by what belongs together: transactions with all that was asked and told of them, and the log.
+"""A history sorted by what belongs together: transactions with all that was asked and answered about them, and the log.
 
-The log is the version order: what the final read shows is taken as the truth that everything else is compared with. A
+The log is the version order: what the final read shows counts as the truth that everything else is compared with. A
 history without a final read is compared with all of its reads together, and cannot show that a write was lost.
 """
 
@@ -29,7 +29,7 @@ ENDED_ABORTED: Final = frozenset({"TransactionTimedOut", "TransactionAborted", "
 NEVER: Final = 1 << 62
 """The event of what was not asked for."""
 
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 Asked = TypeVar("Asked")
 
 
@@ -96,11 +96,11 @@ class Unit:
 
     @property
     def version(self) -> int | None:
-        """The version that shows it: of its rows, else as it was told."""
+        """The version that shows it: of its rows, else as it was answered."""
         if self.runs:
             return self.runs[0].rows[0].version
-        told = [answer.version for answer in self.answers if answer.state == "COMMITTED"]
-        return told[0] if told else None
+        versions = [answer.version for answer in self.answers if answer.state == "COMMITTED"]
+        return versions[0] if versions else None
 
     @property
     def unanswered(self) -> bool:
@@ -114,7 +114,7 @@ class Unit:
             op.possible and asked(op, of.Acknowledge).ranges for op in self.acknowledges
         )
 
-    def told(self, state: Literal["COMMITTED", "ABORTED"]) -> list[Answer]:
+    def answers_of(self, state: Literal["COMMITTED", "ABORTED"]) -> list[Answer]:
         """The answers of one kind."""
         return [answer for answer in self.answers if answer.state == state]
 
@@ -126,7 +126,7 @@ def asked(operation: Operation, kind: type[Asked]) -> Asked:
     return arguments
 
 
-def told(operation: Operation, kind: type[Told]) -> Told:
+def result_of(operation: Operation, kind: type[Result]) -> Result:
     """The result of an operation that succeeded and whose kind is known."""
     result = operation.result
     assert isinstance(result, kind)
@@ -225,24 +225,24 @@ class Facts:
     # --- how it ended -----------------------------------------------------------------------------------------------
 
     def contents(self, unit: Unit) -> dict[Place, list[Operation]]:
-        """By partition the calls that surely are in a unit if it is visible: topics that were dropped are left out."""
+        """The calls that surely are in a unit if it is visible, by partition: topics that were dropped are left out."""
         found: dict[Place, list[Operation]] = {}
         for op in unit.produces:
             item = asked(op, of.Produce)
-            sure = unit.plain or (op.succeeded and not told(op, of.Produced).duplicate)
+            sure = unit.plain or (op.succeeded and not result_of(op, of.Produced).duplicate)
             if sure and item.values and self.lives(item.topic):
                 found.setdefault((item.topic, item.partition), []).append(op)
         return found
 
     def fate(self, unit: Unit) -> Literal["committed", "not committed", "open"]:
-        """How a unit ended, by the best evidence: rows, then what the end of the history says, then what was told."""
+        """How a unit ended, by the best evidence: rows, then the end of the history, then the answers."""
         if unit.runs or (unit.ended is not None and unit.ended.state == "COMMITTED"):
             return "committed"
         if unit.ended is not None and unit.ended.state == "ABORTED":
             return "not committed"
-        if unit.told("COMMITTED"):
+        if unit.answers_of("COMMITTED"):
             return "committed"
-        if unit.told("ABORTED") or not any(op.possible for op in unit.attempts):
+        if unit.answers_of("ABORTED") or not any(op.possible for op in unit.attempts):
             return "not committed"
         if self.final is not None and self.contents(unit):
             return "not committed"
@@ -295,7 +295,7 @@ class Facts:
             producer, epoch = item.producer, item.epoch
             if producer is None and item.sequence is not None and opened is not None:
                 # Only a named producer has sequences: the one that this actor opened.
-                producer, epoch = asked(opened, of.OpenProducer).name, told(opened, of.ProducerOpened).epoch
+                producer, epoch = asked(opened, of.OpenProducer).name, result_of(opened, of.ProducerOpened).epoch
             unit.producer = producer or unit.producer
             if epoch is not None and op.possible and (unit.epoch is None or epoch > unit.epoch):
                 unit.epoch = epoch  # It may have been sent again by a successor.
@@ -318,7 +318,7 @@ class Facts:
     def _take_log(self) -> None:
         outcomes: dict[str, of.Ended] = {}
         if self.final is not None:
-            result = told(self.final, of.FinalState)
+            result = result_of(self.final, of.FinalState)
             self.log.update(((item.topic, item.partition), item.rows) for item in result.rows)
             outcomes = {ended.txn: ended for ended in result.outcomes}
             for transaction in self.transactions.values():
@@ -344,7 +344,7 @@ class Facts:
     def _merge_reads(self) -> None:
         found: dict[Place, dict[int, of.Row]] = {}
         for op in self.reads:
-            for item in told(op, of.Shown).rows:
+            for item in result_of(op, of.Shown).rows:
                 rows = found.setdefault((item.topic, item.partition), {})
                 for row in item.rows:
                     rows.setdefault(row.offset, row)
@@ -353,24 +353,24 @@ class Facts:
 
 
 class Newest:
-    """Which versions were known to exist at an event, because somebody had been told."""
+    """Which versions were known to exist at an event, because somebody had an answer that shows it."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        told_at: list[tuple[int, int]] = []
+        reported_at: list[tuple[int, int]] = []
         for op in operations:
             version = revealed(op)
             if version is not None and op.completed is not None:
-                told_at.append((op.completed, version))
-        told_at.sort()
-        self._events = [event for event, _ in told_at]
+                reported_at.append((op.completed, version))
+        reported_at.sort()
+        self._events = [event for event, _ in reported_at]
         self._versions: list[int] = []
         newest = -1
-        for _, version in told_at:
+        for _, version in reported_at:
             newest = max(newest, version)
             self._versions.append(newest)
 
     def before(self, event: int) -> int:
-        """The newest version that anybody had been told of before an event; -1 if none."""
+        """The newest version that any answer had shown before an event; -1 if none."""
         at = bisect_right(self._events, event)
         return self._versions[at - 1] if at else -1
 
@@ -378,7 +378,7 @@ class Newest:
 def revealed(op: Operation) -> int | None:
     """The version of the log that a result proves to exist."""
     result = op.result
-    if isinstance(result, of.Committed | of.Completed | of.Produced | of.Acknowledged | of.Told | of.Shown):
+    if isinstance(result, of.Committed | of.Completed | of.Produced | of.Acknowledged | of.OutcomeShown | of.Shown):
         return result.version
     if isinstance(result, of.ProducerOpened | of.ConsumerOpened | of.Sought | of.Received):
         return result.epoch
@@ -400,7 +400,7 @@ def _answer(op: Operation) -> Answer | None:
         return Answer(op.completed, "COMMITTED" if asked(op, of.Complete).commit else "ABORTED", result.version, op)
     if isinstance(result, of.Produced):
         return None if result.duplicate else Answer(op.completed, "COMMITTED", result.version, op)
-    if isinstance(result, of.Told):
+    if isinstance(result, of.OutcomeShown):
         if result.state == "COMMITTED":
             return Answer(op.completed, "COMMITTED", result.version, op)
         return Answer(op.completed, "ABORTED", result.version, op) if result.state == "ABORTED" else None
@@ -425,5 +425,5 @@ __all__ = [
     "asked",
     "epoch_of",
     "goes_to",
-    "told",
+    "result_of",
 ]

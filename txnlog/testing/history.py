@@ -1,8 +1,8 @@
-"""What clients asked and what they were told, in real time: the recorder, and the history that the checker judges.
+"""What clients asked and what they were answered, in real time: the recorder, and the history that the checker judges.
 
 A test calls ``invoke`` before a call and ``ok`` or ``failed`` after it; a call of a process that died stays open. Every
 call and every return takes the next event number, so that "returned before the other was called" is a comparison.
-``txnlog.testing.operations`` says which kinds of calls there are, what they take and what they tell.
+``txnlog.testing.operations`` says which kinds of calls there are, what they take and what they return.
 
 Values are whole numbers that are produced once in the run (a retry of the same batch sends them again). The name of a
 topic or subscription is one incarnation: what is created again after a drop needs another name in the history. An abort
@@ -37,7 +37,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         invoked: number of the event of the call.
         completed: number of the event of the return; None: it never returned.
         arguments: what was asked.
-        result: what was told; None unless it succeeded.
+        result: what was answered; None unless it succeeded.
         error: the name of the error's type; None unless it failed.
         durable: what the error says of effects; None without an error, or where the error does not say.
     """
@@ -112,8 +112,8 @@ class Recorder:
 
     def ok(self, token: int, **result: Any) -> None:
         """Just after the call returned."""
-        told = msgspec.convert(_plain(result), _RESULTS[self._operations[token].kind])
-        self._complete(token, result=told)
+        answer = msgspec.convert(_plain(result), _RESULTS[self._operations[token].kind])
+        self._complete(token, result=answer)
 
     def failed(self, token: int, error: BaseException) -> None:
         """Just after the call raised."""
@@ -149,7 +149,7 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat_offsets(offsets: Any) -> Any:
-    """``{(topic, partition): (start, end)}``, or ranges for the pairs; None where history no longer tells."""
+    """``{(topic, partition): (start, end)}``, or ranges for the pairs; None where history no longer shows it."""
     if not isinstance(offsets, Mapping):
         return offsets or ()
     spans = {key: (at.start, at.stop) if isinstance(at, range) else at for key, at in offsets.items()}

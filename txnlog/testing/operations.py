@@ -1,4 +1,4 @@
-"""The kinds of operations of a history: what was asked, and what was told.
+"""The kinds of operations of a history: what was asked, and what was answered.
 
 ========================  =============================================================  ==============================
 kind                      arguments                                                      result
@@ -152,7 +152,7 @@ class Produce(_Arguments, frozen=True, tag="produce"):
 
 
 class Acknowledge(_Arguments, frozen=True, tag="acknowledge"):
-    """Messages taken off a subscription; cumulative: everything before them in their partitions as well."""
+    """Messages acknowledged on a subscription; cumulative: everything before them in their partitions as well."""
 
     txn: str | None
     topic: str
@@ -171,7 +171,7 @@ class Receive(_Arguments, frozen=True, tag="receive"):
 
 
 class NegativeAcknowledge(_Arguments, frozen=True, tag="negative_acknowledge"):
-    """Messages given back to be delivered again; no ranges: all of them."""
+    """Messages released to be delivered again; no ranges: all of them."""
 
     topic: str
     subscription: str
@@ -225,7 +225,7 @@ class OpenProducer(_Arguments, frozen=True, tag="open_producer"):
 
 
 class OpenConsumer(_Arguments, frozen=True, tag="open_consumer"):
-    """A new consumer of a subscription. One of a Failover subscription may wait long until it is told an epoch."""
+    """A new consumer of a subscription. One of a Failover subscription may wait long until it gets an epoch."""
 
     topic: str
     subscription: str
@@ -322,7 +322,7 @@ Arguments = (
 
 
 class _Result(msgspec.Struct, frozen=True, tag_field="of", omit_defaults=True, forbid_unknown_fields=True):
-    """Base of what was told; the tag is the kind of the operation."""
+    """Base of what was answered; the tag is the kind of the operation."""
 
 
 class Produced(_Result, frozen=True, tag="produce"):
@@ -359,7 +359,7 @@ class Committed(_Result, frozen=True, tag="commit"):
     dropped: tuple[str, ...] = ()
 
 
-class Told(_Result, frozen=True, tag="outcome"):
+class OutcomeShown(_Result, frozen=True, tag="outcome"):
     """The state of a transaction; only ``COMMITTED`` and ``ABORTED`` are answers for ever."""
 
     state: str
@@ -374,7 +374,7 @@ class Shown(_Result, frozen=True, tag="read"):
 
 
 class Completed(_Result, frozen=True, tag="complete"):
-    """Of a commit the version that shows it, its offsets, and what was dropped meanwhile; of an abort nothing."""
+    """The version that shows a commit, its offsets, and what was dropped meanwhile; of an abort nothing."""
 
     version: int | None = None
     offsets: tuple[Span, ...] = ()
@@ -430,7 +430,7 @@ Result = (
     | Acknowledged
     | Received
     | Committed
-    | Told
+    | OutcomeShown
     | Shown
     | Completed
     | Vacuumed
@@ -479,7 +479,7 @@ WITHOUT_RESULT = frozenset(
         "alter_topic",
     }
 )
-"""Kinds that tell nothing but that they were done."""
+"""Kinds that return nothing but that they were done."""
 
 
 __all__ = [
@@ -515,6 +515,7 @@ __all__ = [
     "OpenProducer",
     "Optimize",
     "Outcome",
+    "OutcomeShown",
     "PartitionRows",
     "Prepare",
     "Produce",
@@ -529,7 +530,6 @@ __all__ = [
     "Shown",
     "Sought",
     "Span",
-    "Told",
     "Vacuum",
     "Vacuumed",
 ]

@@ -43,8 +43,8 @@ REACHED: Final = (
     "asked for an outcome: COMMITTED",
     "clock: jump",
     "clock: stop",
-    "commit again after a doubt",
     "commit again after an abortable error",
+    "commit again after an unknown outcome",
     "commit again after success",
     "commit: OutcomeUnknown",
     "commit: ProducerFenced",
@@ -56,10 +56,10 @@ REACHED: Final = (
     "completed by another client",
     "completed: False",
     "completed: True",
-    "crash",
     "crash with an entry in flight, applied",
     "crash with an entry in flight, delayed",
     "crash with an entry in flight, dropped",
+    "crash",
     "damage at rest: cut of entry",
     "damage at rest: deletion of checkpoint",
     "damage at rest: deletion of segment",
@@ -69,8 +69,8 @@ REACHED: Final = (
     "damage at rest: swap of segment",
     "damage was reported",
     "damaged entry was read",
-    "doubted entry created by a later put",
-    "everything was given back",
+    "entry of unknown outcome created by a later put",
+    "everything was released",
     "failover: a seek has to wait, too",
     "failover: fenced during a pause",
     "failover: took over, the other was closed",
@@ -78,12 +78,12 @@ REACHED: Final = (
     "failover: waits",
     "forced an outcome: ABORTED",
     "late entry found itself in the slot",
-    "late entry found the slot taken by another",
+    "late entry found the slot occupied by another",
     "late entry landed of the living",
     "lost a race for a slot",
-    "messages given back while they are pending",
-    "messages given back whose transaction was aborted",
-    "messages were given back",
+    "messages released while they are pending",
+    "messages released whose transaction was aborted",
+    "messages were released",
     "open_consumer: OutcomeUnknown",
     "open_producer: ClockSkew",
     "open_producer: OutcomeUnknown",
@@ -99,7 +99,7 @@ REACHED: Final = (
     "seek: InvalidTransactionState",
     "several commits in one entry",
     "shared messages came again",
-    "slot free after a doubt: the same bytes again",
+    "slot free after an unknown outcome: the same bytes again",
     "storm of 409",
     "storm of 429",
     "storm of 500",
@@ -165,7 +165,7 @@ class Tally:
         return self.unreached(REACHED)
 
     def unreached(self, situations: Iterable[str]) -> list[str]:
-        """Of these the ones that were never reached in a long run: a short one need not come to all."""
+        """Those of some labels that were never reached in a long run: a short one need not come to all."""
         return [name for name in situations if not self.labels[name]] if self.schedules >= LONG else []
 
     @property
@@ -255,7 +255,7 @@ def run_many(
     make: Callable[[int], Simulation] = Simulation,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Tally:
-    """Run ``count`` seeds from ``first`` on, in ``jobs`` processes; ``progress`` is told how many are done."""
+    """Run ``count`` seeds from ``first`` on, in ``jobs`` processes; ``progress`` is called with how many are done."""
     tally = Tally()
     run = partial(run_seeds, make=make)
     began = time.monotonic()

@@ -48,7 +48,7 @@ class Task:
         return not self._finished
 
     def finish(self) -> None:
-        """It ran to its end."""
+        """Note that the task ran to its end."""
         self._finished = True
 
     def join(self, timeout: float | None = None) -> None:  # noqa: ARG002 - as a thread has it; virtual time is free
@@ -89,7 +89,7 @@ class Actor:
         return START_MS + int(self.scheduler.now_ms) + self.skew_ms
 
     def start(self, work: Callable[[], None], name: str) -> Task:
-        """Add a task that runs beside the others, from the next event on."""
+        """Add a task that runs next to the others, from the next event on."""
         return self.scheduler.start(self, work, name)
 
     def pause(self, duration_ms: float) -> None:
@@ -110,7 +110,7 @@ class Scheduler:
         chance: the generator; the only one of a simulation.
         now_ms: virtual milliseconds since the start.
         labels: named situations that were seen, with their counts.
-        on_error: told of tasks that ended with an exception, in the order they ended.
+        on_error: called with tasks that ended with an exception, in the order they ended.
     """
 
     def __init__(self, seed: int, *, on_error: Callable[[Task, BaseException], None] | None = None) -> None:
@@ -175,7 +175,7 @@ class Scheduler:
                 work()
             except Crashed:
                 pass
-            except BaseException as error:  # noqa: BLE001 - the simulation tells of it, no other task may suffer
+            except BaseException as error:  # noqa: BLE001 - the simulation reports it, no other task may suffer
                 task.error = error
                 if actor.alive and self.on_error is not None:
                     self.on_error(task, error)
@@ -213,11 +213,11 @@ class Scheduler:
         waiting = (task, ready)
         task.actor.parked.append(waiting)
         if most_ms is not None:
-            self.after(most_ms, lambda: self._give_up(waiting))
+            self.after(most_ms, lambda: self._stop_waiting(waiting))
         self._hub.switch()
         task.actor.check_alive()
 
-    def _give_up(self, waiting: tuple[Task, Callable[[], bool]]) -> None:
+    def _stop_waiting(self, waiting: tuple[Task, Callable[[], bool]]) -> None:
         """Let a task go on that still waits."""
         actor = waiting[0].actor
         if any(item is waiting for item in actor.parked):

@@ -89,10 +89,10 @@ class SimulatedStore:
         late: requests that nobody waits for any more and that will be applied yet, by number.
         damaged: objects that are damaged at present, by key.
         was_damaged: whether any object ever was.
-        in_doubt: entries that some actor sent and has no answer for, with that actor's name.
+        unknown_outcome: entries that some actor sent and has no answer for, with that actor's name.
         violations: what actors asked for that no client may ever ask a store for.
         requests: how many were sent so far.
-        crash_hook: told when an actor crashed, so that somebody starts it again.
+        crash_hook: called when an actor crashed, so that somebody starts it again.
     """
 
     def __init__(self, scheduler: Scheduler, faults: Faults = NO_FAULTS) -> None:
@@ -102,7 +102,7 @@ class SimulatedStore:
         self.late: dict[int, Request] = {}
         self.damaged: dict[str, Damage] = {}
         self.was_damaged = False
-        self.in_doubt: set[tuple[str, Actor]] = set()
+        self.unknown_outcome: set[tuple[str, Actor]] = set()
         self.violations: list[str] = []
         self.requests = 0
         self.crash_hook: Callable[[Actor], None] = lambda _actor: None
@@ -209,7 +209,7 @@ class SimulatedStore:
             elif self.objects[request.key][0] == request.data:
                 self.scheduler.label("late entry found itself in the slot")
             else:
-                self.scheduler.label("late entry found the slot taken by another")
+                self.scheduler.label("late entry found the slot occupied by another")
 
     def _apply_quietly(self, request: Request) -> object:
         try:
@@ -261,7 +261,7 @@ class SimulatedStore:
         Nor is an entry harmed whose sender still asks whether it is there: what lies there is its only answer.
         """
         chance = self.scheduler.chance
-        asked = {key for key, actor in self.in_doubt if actor.alive}
+        asked = {key for key, actor in self.unknown_outcome if actor.alive}
         tail = max((key for key in self.objects if kind_of(key) == "entry"), default="")
         found = [
             key
@@ -319,7 +319,7 @@ class ActorStore:
     """The store as one actor sees it: sends its requests and turns their fates into answers.
 
     Attributes:
-        misled: whether it ever gave damaged bytes away. A client that folded them stays with its CorruptionError.
+        misled: whether it ever gave damaged bytes away. A client that applied them stays with its CorruptionError.
     """
 
     def __init__(self, shared: SimulatedStore, actor: Actor) -> None:
@@ -327,7 +327,7 @@ class ActorStore:
         self.actor = actor
         self.misled = False
         self._storm: tuple[str, int] = ("", 0)
-        self._doubted: dict[str, bytes] = {}
+        self._unknown: dict[str, bytes] = {}
 
     @property
     def identity(self) -> StoreIdentity:
@@ -335,24 +335,24 @@ class ActorStore:
         return IDENTITY
 
     def create(self, key: str, data: bytes) -> Created:
-        """Create if absent; in any doubt UNKNOWN, or StoreError with what may be durable."""
+        """Create if absent; UNKNOWN where the outcome is, or StoreError with what may be durable."""
         entry = kind_of(key) == "entry"
         if entry:
-            self.shared.in_doubt.add((key, self.actor))
+            self.shared.unknown_outcome.add((key, self.actor))
         request = self._send(Call.CREATE, key, data)
-        if entry and key in self._doubted:
-            self.shared.scheduler.label("slot free after a doubt: the same bytes again")
-            if self._doubted[key] != data:
-                self.shared.violations.append(f"{self.actor!r} put other bytes into {key}, which is in doubt")
+        if entry and key in self._unknown:
+            self.shared.scheduler.label("slot free after an unknown outcome: the same bytes again")
+            if self._unknown[key] != data:
+                self.shared.violations.append(f"{self.actor!r} put other bytes into {key}, whose outcome is unknown")
         try:
             answer = self._answered(request)
         except StoreError as error:
             if entry and error.durable is not Durable.NOTHING:
-                self._doubted[key] = data
+                self._unknown[key] = data
             raise
         if answer is None:
             if entry:
-                self._doubted[key] = data
+                self._unknown[key] = data
             return Created.UNKNOWN
         assert isinstance(answer, Created), answer
         if entry:
@@ -360,15 +360,15 @@ class ActorStore:
         return answer
 
     def _resolve(self, key: str) -> bytes | None:
-        """Its slot is occupied: the bytes that were in doubt, if any were."""
-        self.shared.in_doubt.discard((key, self.actor))
-        return self._doubted.pop(key, None)
+        """Its slot is occupied: the bytes whose outcome was unknown, if any were."""
+        self.shared.unknown_outcome.discard((key, self.actor))
+        return self._unknown.pop(key, None)
 
     def _label_create(self, key: str, data: bytes, answer: Created) -> None:
         scheduler = self.shared.scheduler
         if answer is Created.CREATED:
             if self._resolve(key) is not None:
-                scheduler.label("doubted entry created by a later put")
+                scheduler.label("entry of unknown outcome created by a later put")
             commits = data.count(b'"action":"commit"')
             if commits > 1:
                 scheduler.label("several commits in one entry")
@@ -376,11 +376,11 @@ class ActorStore:
                 scheduler.label("an overdue transaction ended with an entry")
             if b'"checkpoint":' in data:
                 scheduler.label("an entry names a checkpoint")
-        elif key not in self._doubted:
+        elif key not in self._unknown:
             scheduler.label("lost a race for a slot")
 
     def put(self, key: str, data: bytes) -> None:
-        """Write; StoreError(MAYBE) in doubt."""
+        """Write; StoreError(MAYBE) where the outcome is unknown."""
         self._answered(self._send(Call.PUT, key, data))
 
     def get(self, key: str) -> bytes:
@@ -388,10 +388,10 @@ class ActorStore:
         found = self._answered(self._send(Call.GET, key))
         assert isinstance(found, tuple), found
         data: bytes = found[0]
-        doubted = self._resolve(key)
-        if doubted is not None:
+        sent = self._resolve(key)
+        if sent is not None:
             self.shared.scheduler.label(
-                "ambiguous put resolved as mine" if doubted == data else "ambiguous put resolved as another's"
+                "ambiguous put resolved as mine" if sent == data else "ambiguous put resolved as another's"
             )
         if key in self.shared.damaged:
             self.misled = True
@@ -432,7 +432,7 @@ class ActorStore:
         return [item for item in found if item.modified_ms < newest]
 
     def delete(self, key: str) -> None:
-        """Remove; StoreError(MAYBE) in doubt."""
+        """Remove; StoreError(MAYBE) where the outcome is unknown."""
         self._answered(self._send(Call.DELETE, key))
 
     def url(self, key: str) -> str:
@@ -463,7 +463,7 @@ class ActorStore:
         return request
 
     def _answered(self, request: Request) -> object:
-        """What the client is told. None: UNKNOWN, for a create; raises StoreError in other doubts, ObjectNotFound."""
+        """The answer to the client. None: UNKNOWN, for a create; raises StoreError for other faults, ObjectNotFound."""
         if request.fate and self._goes_wrong(request):
             return None
         return self.shared.apply(request)
@@ -474,11 +474,11 @@ class ActorStore:
         if fate in _UNHEARD or (fate == "torn" and request.is_upload):
             self._end_unheard(request)
             scheduler.sleep(scheduler.chance.uniform(*_TIMEOUTS_MS))
-            return self._in_doubt(request)
+            return self._unanswered(request)
         if fate in _REFUSED:
             if fate == "500" and scheduler.chance.random() < 0.5:
                 self._apply(request)
-            return self._in_doubt(request)
+            return self._unanswered(request)
         if fate == "expired":
             scheduler.trace(self.actor, "expired", request.call.value, request.key)
             raise StoreError("credentials expired (simulated)", durable=Durable.NOTHING)
@@ -501,7 +501,7 @@ class ActorStore:
         with contextlib.suppress(ObjectNotFound):
             self.shared.apply(request)
 
-    def _in_doubt(self, request: Request) -> bool:
+    def _unanswered(self, request: Request) -> bool:
         """True for UNKNOWN, as a create may answer; else StoreError, which says what may have been written."""
         self.shared.scheduler.trace(self.actor, request.fate, request.call.value, request.key)
         if request.call is Call.CREATE and self.shared.scheduler.chance.random() < 0.5:

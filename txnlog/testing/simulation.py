@@ -4,7 +4,7 @@
    used up.
 2. Liveness: faults are off, damage is repaired; what is under way must end, and subscriptions must come to their end.
 3. What is still late arrives. Then a fresh client reads everything, and the history is judged.
-4. The folds agree: from zero, from the newest checkpoint, and what every living client holds in memory.
+4. The states agree: from zero, from the newest checkpoint, and what every living client holds in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from txnlog.testing.checker import check
 from txnlog.testing.client import Client, rows_of
 from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
-from txnlog.testing.operations import Committed as CommitTold
+from txnlog.testing.operations import Committed as CommitReported
 from txnlog.testing.operations import DeadLetter, MissingFile
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
@@ -313,7 +313,7 @@ class Simulation:
                 if ns._connection.follower.refresh() == known:
                     break
             for item in ns.transactions(state="PREPARED"):
-                with contextlib.suppress(InvalidTransactionState):  # forced, and told of late: the history knows
+                with contextlib.suppress(InvalidTransactionState):  # forced, and reported late: the history knows
                     complete(client, ns, str(item.txn_id))
             for place in dict.fromkeys((SUBSCRIPTIONS[0], *self.world.subscribed)):
                 self._drain(Standby(client, ns) if place == FAILOVER else Pipeline(client, ns, *place))
@@ -323,7 +323,7 @@ class Simulation:
             if replayed.transactions:
                 self.failures.append(Failure("liveness", f"transactions stay open: {list(replayed.transactions)}"))
             self._final(client, ns, replayed)
-            self._compare_folds(log, replayed, entries)
+            self._compare_states(log, replayed, entries)
 
         self._alone("auditor", audit)
 
@@ -347,7 +347,7 @@ class Simulation:
                 return
 
     def _final(self, client: Client, ns: Namespace, replayed: State) -> None:
-        """Every row and every cursor as a client reads them, and every outcome as the whole log tells it."""
+        """Every row and every cursor as a client reads them, and every outcome as the whole log has it."""
         token = self.world.recorder.invoke(client.name, "final")
         snapshot = ns.snapshot()
         rows = rows_of(ns, snapshot)
@@ -387,7 +387,7 @@ class Simulation:
     def _fsck(self, state: State) -> Iterator[MissingFile]:
         """Files that are not there, though the log names them and a readable version or an open transaction needs them.
 
-        What is there has the size and checksum that the log tells, and the checkpoint that headers name is whole.
+        What is there has the size and checksum that the log has, and the checkpoint that headers name is whole.
         """
         for record in state.segments.values():
             topic = state.topics[record.topic]
@@ -412,14 +412,14 @@ class Simulation:
             if [row[0] for row in found] != list(range(len(found))):
                 self.failures.append(Failure("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense"))
 
-    def _compare_folds(self, log: Log, replayed: State, entries: Sequence[Entry]) -> None:
-        """Replay from zero, from the newest checkpoint (the auditor's), and every client's fold are the same state."""
+    def _compare_states(self, log: Log, replayed: State, entries: Sequence[Entry]) -> None:
+        """Replay from zero, from the newest checkpoint (the auditor's), and every client's state are the same."""
         for name, client in self.world.clients.items():
             if client.ns is not None and not client.store.misled:
                 follower = client.ns._connection.follower
-                follower.log = log  # a client that came to its end asks the store no more: its fold goes on here
+                follower.log = log  # a client that came to its end asks the store no more: its state goes on here
                 for entry in entries[follower.version + 1 :]:
-                    follower.fold(entry)
+                    follower.apply_entry(entry)
                 self._compare(name, replayed, follower)
 
     def _compare(self, name: str, zero: State, follower: Follower) -> None:
@@ -451,7 +451,7 @@ def _within_one_entry(finding: Finding) -> bool:
     docs/decisions/0009. Nobody can see the one without the other.
     """
     versions = {
-        operation.result.version for operation in finding.operations if isinstance(operation.result, CommitTold)
+        operation.result.version for operation in finding.operations if isinstance(operation.result, CommitReported)
     }
     return finding.anomaly is Anomaly.G0 and len(versions) == 1
 
@@ -508,7 +508,7 @@ def _founded() -> World:
 
 
 def _replay(log: Log, failures: list[Failure]) -> tuple[State, list[Entry]]:
-    """The fold from version 0 on without checkpoints, and its entries. The newest checkpoint holds that fold, too."""
+    """The state from version 0 on without checkpoints, and the entries. The newest checkpoint holds it, too."""
     entries: list[Entry] = []
     while (data := log.get(version := len(entries))) is not None:
         entries.append(decode_entry(data, version))
@@ -542,7 +542,7 @@ class _Direct(Runtime):
     """For looking at a log when the run is over: one call after the other."""
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """In order."""
+        """Make the calls in order."""
         return [call() for call in calls]
 
 

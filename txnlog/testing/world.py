@@ -1,4 +1,4 @@
-"""What all simulated clients share: the store, the topics and subscriptions, and what people tell each other."""
+"""What all simulated clients share: the store, the topics and subscriptions, and what people say to each other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class World:
         subscribed: the subscriptions that consumers were opened on, topic and name, in order.
         closed: epochs of Failover consumers that were closed.
         forced: TxnIDs that an administrator tried to abort though they were prepared.
-        dropping: topics whose drop is under way, or in doubt: it takes whatever topic has the name when it is decided.
+        dropping: topics whose drop is under way, or of unknown outcome: it drops whatever topic has the name when it is
+            decided.
         decisions: what the outside system decided about prepared transactions, by token: what it never heard of is
             aborted by whoever asks first.
         faultless: True once all faults are off.

@@ -753,7 +753,7 @@ def test_a_drop_that_another_thread_sees_while_messages_are_handed_out_comes_bef
     ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = ns.consumer("orders", "billing")
-    honest = shared_delivery.SharedIntake._ready
+    honest = shared_delivery.SharedTopicDelivery._ready
     dropped: list[threading.Thread] = []
 
     def interrupted(*arguments: Any) -> Any:
@@ -765,7 +765,7 @@ def test_a_drop_that_another_thread_sees_while_messages_are_handed_out_comes_bef
             dropped[0].join(0.5)  # it may have to wait for this call
         return ready
 
-    monkeypatch.setattr(shared_delivery.SharedIntake, "_ready", interrupted)
+    monkeypatch.setattr(shared_delivery.SharedTopicDelivery, "_ready", interrupted)
     assert received(consumer) == list(range(10))
     dropped[0].join()
     with raises(SubscriptionNotFound):

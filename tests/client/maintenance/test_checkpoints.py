@@ -223,10 +223,10 @@ def test_a_tail_is_due_once_folding_it_costs_what_the_checkpoint_below_it_does(
     ns.create_topic("orders", SCHEMA)
 
     def bytes_until_due() -> int:
-        before = ns._connection.follower.folded_bytes
+        before = ns._connection.follower.applied_bytes
         while not ns._connection.session.checkpointer.due():
             ns.produce("orders", rows(1))
-        return int(ns._connection.follower.folded_bytes - before)
+        return int(ns._connection.follower.applied_bytes - before)
 
     assert bytes_until_due() < 3_000
     for number in range(200):

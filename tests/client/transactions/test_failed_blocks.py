@@ -92,7 +92,7 @@ def test_a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back(
     assert txn.state == "ABORTED"
     assert received(consumer) == [0, 1, 2]
     assert [item.state for item in ns.transactions(state="OPEN")] == []
-    assert not ns._connection.session.given_up, "nothing is remembered that has its end"
+    assert not ns._connection.session.unlogged_aborts, "nothing is remembered that has its end"
     with raises(InvalidTransactionState, match="was aborted"):
         txn.commit()
     assert read(ns, "audit") == []
@@ -224,7 +224,7 @@ def test_what_was_given_up_withholds_nothing_from_the_handle_that_received_it(
         with other.begin() as txn:
             txn.acknowledge(messages)
     assert cursor(other).cursor == (0 if end in {"receive", "seek"} else 2)
-    assert not other._connection.session.given_up, "nothing is remembered that has its end"
+    assert not other._connection.session.unlogged_aborts, "nothing is remembered that has its end"
 
 
 @pytest.mark.parametrize("in_a_transaction", [False, True])

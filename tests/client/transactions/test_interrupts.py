@@ -469,7 +469,7 @@ def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_
     txn.produce("orders", rows(1))
     token = txn.prepare()
     own, follower = ns._connection.appender, ns._connection.follower
-    take, fold_own = own._take_batch, follower.fold_own
+    take, apply_own = own._take_batch, follower.apply_own
     told: list[Any] = []
 
     def ask() -> None:
@@ -487,11 +487,11 @@ def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_
         return take()
 
     def interrupted_fold(*_: Any) -> None:
-        monkeypatch.setattr(follower, "fold_own", fold_own)
+        monkeypatch.setattr(follower, "apply_own", apply_own)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(own, "_take_batch", take_all)
-    monkeypatch.setattr(follower, "fold_own", interrupted_fold)
+    monkeypatch.setattr(follower, "apply_own", interrupted_fold)
     with pytest.raises(KeyboardInterrupt):
         ns.produce("orders", rows(2))
     wait_for(lambda: len(told) == 2)

@@ -103,7 +103,7 @@ def test_twelve_failed_puts_are_reported_as_unknown_with_the_transactions(faulty
     assert [call for call, _ in store.calls].count("create") == 12
     assert sum(ns._connection.runtime.slept_ms) < 70_000
     assert txn.state == "OPEN"
-    with raises(InvalidTransactionState, match="in doubt"):
+    with raises(InvalidTransactionState, match="outcome of the commit of .* is unknown"):
         txn.produce("orders", rows(2))
     store.forever = None
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
@@ -257,7 +257,7 @@ def test_nothing_else_is_sent_while_an_entry_is_in_doubt(faulty: Any) -> None:
     slots = {key for call, key in store.calls if call == "create"}
     later = ns.begin()
     later.produce("orders", rows(2))
-    with raises(RetriableError, match="in doubt"):
+    with raises(RetriableError, match="still unknown"):
         later.commit()
     assert {key for call, key in store.calls if call == "create"} == slots
     assert later.state == "OPEN"
@@ -380,7 +380,7 @@ def test_who_waits_behind_a_doubt_hears_what_keeps_it_up(faulty: Any) -> None:
     with pytest.raises(OutcomeUnknown, match=r"this call exists \(an earlier fsync failed\)") as doubt:
         ns.produce("orders", rows(1))
     assert isinstance(doubt.value.__cause__, StoreError)
-    with raises(RetriableError, match=r"still in doubt \(an earlier fsync failed\)") as waiting:
+    with raises(RetriableError, match=r"still unknown \(an earlier fsync failed\)") as waiting:
         ns.produce("orders", rows(2))
     assert waiting.value.advice == f"{StoreError._default_advice}; then try the same call again"
     with raises(RetriableError) as ended, ns.begin() as txn:

@@ -67,7 +67,7 @@ def test_while_prepare_is_in_doubt_only_prepare_and_abort_are_allowed(faulty: An
     ns, store = faulty
     txn = in_doubt(ns, store, "lost")
     durable = Durable.NOTHING if call == "flush" else Durable.MAYBE
-    with raises(InvalidTransactionState, match="in doubt", durable=durable):
+    with raises(InvalidTransactionState, match=r"outcome of prepare\(\) of .* is unknown", durable=durable):
         getattr(txn, call)() if call != "commit_async" else txn.commit_async().result(20)
     assert txn.prepare() == str(txn.id)
 
@@ -188,7 +188,7 @@ def test_a_prepare_behind_a_commit_in_doubt_is_refused_and_does_not_say_that_not
     txn = ns.begin()
     txn.produce("orders", rows(1))
     unheard(ns, store, txn.commit)
-    with raises(InvalidTransactionState, match="the commit of .* is in doubt", durable=Durable.MAYBE):
+    with raises(InvalidTransactionState, match="the outcome of the commit of .* is unknown", durable=Durable.MAYBE):
         txn.prepare()
     assert txn.commit().offsets == {("orders", 0): range(1)}
 

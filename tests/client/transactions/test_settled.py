@@ -142,13 +142,13 @@ def test_an_interrupt_between_a_settled_doubt_and_its_fold_leaves_it_in_doubt(
     txn.produce("orders", rows(1))
     lost(txn.commit, store)
     follower = ns._connection.follower
-    fold = follower.fold
+    apply_entry = follower.apply_entry
 
     def interrupted(*_: Any) -> None:
-        monkeypatch.setattr(follower, "fold", fold)
+        monkeypatch.setattr(follower, "apply_entry", apply_entry)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(follower, "fold", interrupted)
+    monkeypatch.setattr(follower, "apply_entry", interrupted)
     leader, again = one_batch(ns, lambda: ns.produce("orders", rows(2)), txn.commit)
     assert isinstance(leader, KeyboardInterrupt)
     assert isinstance(again, OutcomeUnknown), again

@@ -253,7 +253,7 @@ def test_what_a_writer_does_not_know_leaves_the_log_readable(protocol):
 def test_a_feature_is_never_taken_back():
     log = Log()
     log.entry(Protocol(1, 1, (), ("row_ids",)))
-    with pytest.raises(InvalidInputError, match="taken back"):
+    with pytest.raises(InvalidInputError, match="cannot be disabled"):
         log.entry(PROTOCOL)
     log.entry(Protocol(1, 1, (), ("more", "row_ids")))
 

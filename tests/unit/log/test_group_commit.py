@@ -277,7 +277,7 @@ def test_what_the_log_shows_by_now_can_be_told_whatever_became_of_the_attempt(lo
     attempt = Attempt([*members, Member(Simple(noting, lambda _draft, _at: None))])
     draft, header = log.state.draft(), log.header()
     before = tables_of(draft)
-    attempt.tell_settled(draft, header)
+    attempt.answer_settled(draft, header)
     assert told(attempt) == [(members[0], "COMMITTED")]
     assert not asked, "it is of no transaction: what it notes when it is asked is of its own entry"
     assert tables_of(draft) == before

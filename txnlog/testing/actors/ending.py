@@ -13,7 +13,7 @@ from txnlog.errors import (
     OutcomeUnknown,
     StoreError,
 )
-from txnlog.testing.client import Client, told_commit, told_outcome
+from txnlog.testing.client import Client, reported_commit, reported_outcome
 from txnlog.testing.world import (
     SCHEMA,
 )
@@ -70,8 +70,8 @@ def end(client: Client, ns: Namespace, txn: Transaction) -> None:
                 ask(client, ns, str(txn.id))
                 return
             if drawn < 0.5:
-                client.call("outcome", lambda: ns.transaction(txn.id), told_outcome, txn=str(txn.id))
-            client.scheduler.label("commit again after a doubt")
+                client.call("outcome", lambda: ns.transaction(txn.id), reported_outcome, txn=str(txn.id))
+            client.scheduler.label("commit again after an unknown outcome")
         else:
             if client.hits(0.9):
                 return
@@ -80,7 +80,7 @@ def end(client: Client, ns: Namespace, txn: Transaction) -> None:
 
 def commit(client: Client, txn: Transaction) -> None:
     """Ask for the commit."""
-    result = client.call("commit", txn.commit, lambda result: told_commit(client, result), txn=str(txn.id))
+    result = client.call("commit", txn.commit, lambda result: reported_commit(client, result), txn=str(txn.id))
     if result.skipped:
         client.scheduler.label("a batch was skipped")
 
@@ -118,17 +118,17 @@ def complete(client: Client, ns: Namespace, token: str) -> None:
     """Carry out what was decided about a prepared transaction; perhaps again, perhaps the other way, too."""
     decision = client.world.decisions.setdefault(token, False)
     client.scheduler.label(f"completed: {decision}")
-    tell_decision(client, ns, token, commit=decision)
+    report_decision(client, ns, token, commit=decision)
     if client.hits(0.2):
-        tell_decision(client, ns, token, commit=decision)
+        report_decision(client, ns, token, commit=decision)
     if client.hits(0.2):
         try:
-            tell_decision(client, ns, token, commit=not decision)
+            report_decision(client, ns, token, commit=not decision)
         except InvalidTransactionState:
             client.scheduler.label("the opposite decision was refused")
 
 
-def tell_decision(client: Client, ns: Namespace, token: str, *, commit: bool) -> None:
+def report_decision(client: Client, ns: Namespace, token: str, *, commit: bool) -> None:
     """Call complete()."""
 
     def result(done: Committed | None) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def ask(client: Client, ns: Namespace, txn: str, *, force: bool = False) -> None
     info = client.call(
         "outcome",
         lambda: ns.abort(txn, by="simulation", why="asked", force=force),
-        told_outcome,
+        reported_outcome,
         txn=txn,
         forced=force,
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Standby(Pipeline):
-    """Waits, and processes while it is active. Its ``open_consumer`` returns when it is told an epoch."""
+    """Waits, and processes while it is active. Its ``open_consumer`` returns when it gets an epoch."""
 
     patience_ms: Sequence[int] = (0, 100, 700)
 
@@ -62,13 +62,13 @@ class Standby(Pipeline):
                 label(f"failover: took over, the other {'was closed' if closed else 'was silent for its lease'}")
         return messages
 
-    def told_received(self, messages: Messages) -> dict[str, Any]:
-        """With the epoch, where it became active in this call."""
+    def reported_received(self, messages: Messages) -> dict[str, Any]:
+        """What a call of receive() returned, with the epoch where it became active in this call."""
         active = self._opening is not None and messages._epoch != WAITING
-        return {**super().told_received(messages), "epoch": messages._epoch if active else None}
+        return {**super().reported_received(messages), "epoch": messages._epoch if active else None}
 
     def step(self) -> None:
-        """As every consumer; now and then stand still while active, or close, so that another takes over at once."""
+        """Do what every consumer does; now and then stand still while active, or close for another to take over."""
         if self.epoch is not None and self.client.hits(0.15):
             self.client.actor.pause(self.client.chance.uniform(0, 8 * FAILOVER_LEASE_MS))
         if self.epoch is not None and self.client.hits(0.3):

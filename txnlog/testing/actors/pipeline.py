@@ -82,16 +82,16 @@ class Pipeline:
         assert self.consumer is not None, "opened first"
         consumer = self.consumer
         messages = self.client.call(
-            "receive", lambda: consumer.receive(most, timeout_ms), self.told_received, **self.place
+            "receive", lambda: consumer.receive(most, timeout_ms), self.reported_received, **self.place
         )
         if self.shared and len(messages):
             again = any(messages.redelivery_counts)
             self.client.scheduler.label(f"shared messages came {'again' if again else 'the first time'}")
         return messages
 
-    def told_received(self, messages: Messages) -> dict[str, Any]:
-        """What a call of receive() told."""
-        return {"messages": told_messages(messages)}
+    def reported_received(self, messages: Messages) -> dict[str, Any]:
+        """What a call of receive() returned, as the history records it."""
+        return {"messages": reported_messages(messages)}
 
     def step(self) -> None:
         """Receive, and do one of the things that consumers do with messages."""
@@ -105,18 +105,18 @@ class Pipeline:
         drawn = client.chance.random()
         if self.shared and client.hits(0.4):
             if client.hits(0.6):
-                self.give_back(messages)  # else their leases end
+                self.release(messages)  # else their leases end
         elif drawn < 0.65:
             self.transact(messages)
         elif drawn < 0.85:
             self.acknowledge(None, messages)
         elif drawn < 0.9:
-            client.scheduler.label("messages were given back")
+            client.scheduler.label("messages were released")
             later = self.receive_more()
-            self.give_back(messages)
+            self.release(messages)
             self.acknowledge_later(later)
         elif drawn < 0.93:
-            self.give_all_back()
+            self.release_all()
         elif drawn < 0.97:
             self.seek()
 
@@ -134,22 +134,22 @@ class Pipeline:
         if client.hits(0.2):
             client.sleep(client.chance.choice((5, 300, 2_000)))
         if client.hits(0.15):
-            client.scheduler.label("messages given back while they are pending")
-            self.give_back(messages)
+            client.scheduler.label("messages released while they are pending")
+            self.release(messages)
             self.step()
         later = self.receive_more()
         end_somehow(client, self.ns, txn)
         self.acknowledge_later(later)
         if txn.state == "ABORTED" and client.hits(0.3):
-            client.scheduler.label("messages given back whose transaction was aborted")
-            self.give_back(messages)
+            client.scheduler.label("messages released whose transaction was aborted")
+            self.release(messages)
 
     def receive_more(self) -> Messages | None:
         """Sometimes: messages behind those that are at work."""
         return self.receive(self.client.chance.choice((1, 3))) if self.client.hits(0.2) else None
 
     def acknowledge_later(self, later: Messages | None) -> None:
-        """Take what was received while others were at work, which may have been given back since."""
+        """Take what was received while others were at work, which may have been released since."""
         if later is not None and len(later):
             self.client.scheduler.label("acknowledged after what lies before it was at work")
             self.acknowledge(None, later)
@@ -165,30 +165,30 @@ class Pipeline:
             # A plain one appended just now, or found nothing to do at what this client knows.
             lambda _none: {"version": self.ns._connection.follower.version} if txn is None else {},
             txn=None if txn is None else str(txn.id),
-            ranges=told_ranges(messages),
+            ranges=reported_ranges(messages),
             cumulative=cumulative,
             **self.place,
         )
 
-    def give_back(self, messages: Messages) -> None:
+    def release(self, messages: Messages) -> None:
         """Have them delivered again."""
         assert self.consumer is not None, "opened first"
         consumer = self.consumer
         self.client.call(
             "negative_acknowledge",
             lambda: consumer.negative_acknowledge(messages),
-            ranges=told_ranges(messages),
+            ranges=reported_ranges(messages),
             **self.place,
         )
 
-    def give_all_back(self) -> None:
+    def release_all(self) -> None:
         """Have everything delivered again that was received and not acknowledged."""
         assert self.consumer is not None, "opened first"
         self.client.call("negative_acknowledge", self.consumer.redeliver_unacknowledged, **self.place)
-        self.client.scheduler.label("everything was given back")
+        self.client.scheduler.label("everything was released")
 
     def close(self) -> None:
-        """End this consumer; what it was leased is given back."""
+        """End this consumer; what it was leased is released."""
         assert self.consumer is not None, "opened first"
         self.consumer.close()
 
@@ -216,7 +216,7 @@ def epoch_of(ns: Namespace, topic: str, subscription: str) -> int:
     return state.subscriptions[state.subscription_names[ns._connection.topic_record(topic).id, subscription]].epoch
 
 
-def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
+def reported_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
     """Partition, offset, value and redeliveries of each message."""
     table = messages.table
     if not table.num_rows:
@@ -232,7 +232,7 @@ def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
     )
 
 
-def told_ranges(messages: Messages) -> tuple[tuple[int, int, int], ...]:
+def reported_ranges(messages: Messages) -> tuple[tuple[int, int, int], ...]:
     """Partition, start and end of these messages."""
     return tuple(
         (partition, start, stop) for partition, found in sorted(messages._ranges().items()) for start, stop in found
@@ -245,4 +245,4 @@ def pipeline(client: Client) -> None:
     live(client, role.step, role.reopen)
 
 
-__all__ = ["Pipeline", "epoch_of", "pipeline", "told_messages", "told_ranges"]
+__all__ = ["Pipeline", "epoch_of", "pipeline", "reported_messages", "reported_ranges"]

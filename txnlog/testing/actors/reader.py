@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txnlog.testing.client import Client, Rows, live, rows_of, told_outcome
+from txnlog.testing.client import Client, Rows, live, reported_outcome, rows_of
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def read(client: Client, ns: Namespace, version: int | None, pause_ms: float = 0) -> None:
-    """Read everything at a version, or at the newest one; perhaps long after its snapshot was taken."""
+    """Read everything at a version, or at the newest one; perhaps long after its snapshot was made."""
 
     def read_all() -> tuple[Snapshot, Rows]:
         snapshot = ns.snapshot(version)
@@ -32,7 +32,7 @@ def reader(client: Client) -> None:
         read(client, ns, version, client.chance.random() * 3_000 if client.hits(0.1) else 0)
         if client.hits(0.2) and client.world.transactions:
             txn = client.chance.choice(client.world.transactions)
-            client.call("outcome", lambda: ns.transaction(txn), told_outcome, txn=txn)
+            client.call("outcome", lambda: ns.transaction(txn), reported_outcome, txn=txn)
         client.sleep(client.chance.random() * 2_000)
 
     live(client, step, lambda: None)

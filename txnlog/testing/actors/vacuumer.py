@@ -30,7 +30,7 @@ def vacuumer(client: Client) -> None:
         result = client.call(
             "vacuum",
             lambda: ns.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=MIN_GRACE_MS),
-            lambda told: {"oldest_readable": told.oldest_readable},
+            lambda done: {"oldest_readable": done.oldest_readable},
         )
         if result.closed_blocks:
             client.scheduler.label("a vacuum closed blocks")

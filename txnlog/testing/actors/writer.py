@@ -11,7 +11,7 @@ from txnlog.errors import (
     StoreError,
 )
 from txnlog.testing.actors.ending import TIMEOUTS_MS, end_somehow, produce_in, table_of
-from txnlog.testing.client import Client, live, told_commit, told_produce
+from txnlog.testing.client import Client, live, reported_commit, reported_produce
 from txnlog.testing.world import (
     PRODUCERS,
     TOPICS,
@@ -90,7 +90,7 @@ class Writer:
         self.client.call(
             "produce",
             lambda: producer.produce(topic, table_of(values), partition),
-            lambda result: told_produce(self.client, result),
+            lambda result: reported_produce(self.client, result),
             txn=None,
             topic=folder,
             partition=partition,
@@ -123,7 +123,7 @@ class Writer:
                 client.call(
                     "produce",
                     lambda: producer.produce(topic, table_of(values), partition, sequence=sequence),
-                    lambda result: told_produce(client, result),
+                    lambda result: reported_produce(client, result),
                     txn=None,
                     topic=folder,
                     partition=partition,
@@ -222,7 +222,7 @@ class Writer:
             client.scheduler.wait_for(future.done)
             error = future.exception()
             if error is None:
-                client.world.recorder.ok(token, **told_commit(client, future.result()))
+                client.world.recorder.ok(token, **reported_commit(client, future.result()))
             else:
                 client.failed(token, "commit_async", error)
 
@@ -233,7 +233,7 @@ def begin_with(client: Client, ns: Namespace, topic: str, partition: int) -> Non
     client.call(
         "produce",
         lambda: ns.produce(topic, table_of(values), partition),
-        lambda result: told_produce(client, result),
+        lambda result: reported_produce(client, result),
         txn=None,
         topic=topic,
         partition=partition,

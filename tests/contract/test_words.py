@@ -1,0 +1,278 @@
+"""Docstrings, errors, log lines, pages and names use the field's words, none that only this project's authors know.
+
+Read are the docstrings of all that is public, every text of the code with a space (errors, log lines, help, findings of
+the checker), and the pages; of ``txnlog`` the names in the code as well. Files that still say such words are listed in
+``UNCLEAN``, which must be exact: whoever cleans one takes it from the list.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+WORDS = {
+    r"doubt(?:s|ed|ful)?": "outcome unknown",
+    r"tell(?:s|ing)?|told": "reply, report, raise, return; distinguish",
+    r"taken(?! (?:over|effect)\b)|held": "claimed, leased, acknowledged, reserved; occupied",
+    r"(?:transactions?|consumers?|subscriptions?) (?:that |which )?holds?": "claims, has leased",
+    r"(?:a|an|the|its|their|no|cumulative|individual) holds?(?! up\b)": "claim",
+    r"(?:giv(?:e|es|en|ing)|gave) (?:\w+ )?back": "release, redeliver; return",
+    r"(?:giv(?:e|es|en|ing)|gave) (?:\w+ )?up": "stop, abandon, drop",
+    r"hand(?:s|ing)? (?:\w+ )?(?:out|over)|handed": "deliver, pass",
+    r"stock(?:s|ed)?": "prefetched; pool",
+    r"intakes?": "delivery",
+    r"bury|buries|buried|burying": "move to the dead-letter topic",
+    r"(?:stands?|standing|stood) against": "conflict",
+    r"mend(?:s|ed|ing)?": "fix",
+    r"beside": "next to, with, at the same time as",
+    r"rest(?:s|ed|ing)? on": "depend on",
+    r"(?:has|have|had) of": "what it is, by its name",
+    r"(?<![./\[])fold(?:s|ed|ing)?(?![./\]])": "materialized state; apply",
+}
+"""What is not said, and what is said instead. ``Hold`` is a name of the format (PROTOCOL.md), and stays one in code."""
+
+FORBIDDEN = re.compile(rf"(?<![\w-])(?:{'|'.join(WORDS)})(?!\w)", re.IGNORECASE)
+NAMED = re.compile(
+    r"(?:^|_)(?:in_doubt|doubt|doubted|tell|told|handed|intake|stock|bury|mend|beside|give_up|given_up)(?=_|$)"
+)
+CODE = re.compile(r"``?[\w.]+``?")
+"""A name in a text: of code or of a field of the format."""
+
+UNCLEAN: dict[str, set[str]] = {
+    "txnlog": {
+        "txnlog/data/segment_columns.py",
+        "txnlog/data/segment_rows.py",
+        "txnlog/log/log_reader.py",
+        "txnlog/testing/conformance/workshop.py",
+    },
+    "catalog": {
+        "catalog/delta_log/checkpoint.py",
+        "catalog/delta_log/commit.py",
+        "catalog/delta_log/commit_provenance.py",
+        "catalog/delta_log/objects.py",
+        "catalog/delta_log/statistics.py",
+        "catalog/namespaces.py",
+        "catalog/publication/publisher.py",
+        "catalog/publication/segments_table.py",
+        "catalog/publication/topic_table.py",
+        "catalog/publication/topic_versions.py",
+    },
+    "spark_ext": {
+        "spark_ext/delta/commit_arbiter.py",
+        "spark_ext/delta/delta_table.py",
+        "spark_ext/delta/idempotence.py",
+        "spark_ext/processing/batch_plan.py",
+        "spark_ext/processing/delta_batches.py",
+        "spark_ext/processing/process.py",
+        "spark_ext/processing/progress.py",
+        "spark_ext/processing/run.py",
+        "spark_ext/processing/stop.py",
+        "spark_ext/read/native_scan.py",
+        "spark_ext/read/scan.py",
+        "spark_ext/read/scan_session.py",
+        "spark_ext/read/segment_constants.py",
+        "spark_ext/read/start_end_offsets.py",
+        "spark_ext/read/task_reader.py",
+        "spark_ext/streaming/batch_commit.py",
+        "spark_ext/streaming/batch_limits.py",
+        "spark_ext/streaming/format_sink.py",
+        "spark_ext/streaming/offsets.py",
+        "spark_ext/streaming/query_checkpoint.py",
+        "spark_ext/streaming/refused_source.py",
+        "spark_ext/streaming/source_plan.py",
+        "spark_ext/support/namespace_cache.py",
+        "spark_ext/support/options.py",
+        "spark_ext/support/short_errors.py",
+        "spark_ext/support/spark_errors.py",
+        "spark_ext/support/spark_versions.py",
+        "spark_ext/write/arrow_batches.py",
+        "spark_ext/write/dataframe_transaction.py",
+        "spark_ext/write/format_batch_writer.py",
+        "spark_ext/write/task_writer.py",
+        "spark_ext/write/write_delta.py",
+        "spark_ext/write/write_jobs.py",
+    },
+    "pages": {
+        "PROTOCOL.md",
+        "docs/guarantees.md",
+        "docs/python.md",
+        "docs/recipes/load-files-once.md",
+        "docs/recipes/process-again.md",
+        "docs/spark.md",
+        "docs/testing.md",
+    },
+    "names": {
+        "txnlog/testing/conformance/cases.py",
+    },
+}
+
+
+def forbidden(text: str) -> list[str]:
+    """What is said in a text that is not to be said, each with a bit of what is around it."""
+    text = " ".join(CODE.sub("``", text).split())
+    return [text[max(0, found.start() - 40) : found.end() + 40] for found in FORBIDDEN.finditer(text)]
+
+
+def texts_of(tree: ast.Module) -> list[str]:
+    """The docstrings of what is public, and every other text with a space in it."""
+    others: set[ast.AST] = set()
+    texts: list[str] = []
+    for node, is_public in _walked(tree, public=True):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "..." for part in node.values]
+            texts.append("".join(str(part) for part in parts))
+            others.update(node.values)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not is_public:
+            first = node.body[0]
+            if isinstance(first, ast.Expr):
+                others.add(first.value)
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in others)
+    texts.extend(node.value for node in constants if isinstance(node.value, str))
+    return [text for text in texts if " " in text]
+
+
+def _walked(node: ast.AST, *, public: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node, and whether it is, or is inside of, what is public."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        public = public and (not node.name.startswith("_") or node.name.endswith("__"))
+    yield node, public
+    for child in ast.iter_child_nodes(node):
+        yield from _walked(child, public=public)
+
+
+def names_of(tree: ast.Module) -> set[str]:
+    """The names that the code gives, in snake case: of classes, functions, arguments, attributes and variables."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names}
+
+
+def modules(package: str) -> dict[str, ast.Module]:
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def pages() -> dict[str, str]:
+    paths = [
+        ROOT / "README.md",
+        ROOT / "PROTOCOL.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+    ]
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+    return {name: text for name, text in texts.items() if not name.startswith("docs/decisions/")}
+
+
+def judge(area: str, found: dict[str, list[str]]) -> None:
+    left = UNCLEAN[area]
+    assert {name: words for name, words in found.items() if words and name not in left} == {}
+    assert {name for name in left if not found.get(name)} == set(), "clean, or gone: take them from the list"
+
+
+@pytest.mark.parametrize("package", ["txnlog", "catalog", "spark_ext"])
+def test_docstrings_errors_and_log_lines_use_the_words_of_the_field(package: str) -> None:
+    found = {
+        name: [word for text in texts_of(tree) for word in forbidden(text)] for name, tree in modules(package).items()
+    }
+    assert len(found) >= 15
+    judge(package, found)
+
+
+def test_pages_use_the_words_of_the_field() -> None:
+    found = {name: forbidden(text) for name, text in pages().items()}
+    assert len(found) >= 25
+    judge("pages", found)
+
+
+def test_names_use_the_words_of_the_field() -> None:
+    judge("names", {name: sorted(filter(NAMED.search, names_of(tree))) for name, tree in modules("txnlog").items()})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the commit is in doubt",
+        "it is told so",
+        "Tells people",
+        "the slot is taken",
+        "messages that are held",
+        "the transaction holds them",
+        "ends its hold",
+        "gives it back",
+        "what was given\nup",
+        "Handed over at once",
+        "hands messages out",
+        "a stock of numbers",
+        "the intake of a consumer",
+        "it is buried",
+        "what stands against it",
+        "mend the store",
+        "objects beside the log",
+        "what rests on it",
+        "what a consumer has of a topic",
+        "the fold of the log",
+        "whoever folded it",
+    ],
+)
+def test_a_word_of_ours_is_found(text: str) -> None:
+    assert forbidden(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the file holds rows",
+        "a lock that holds up nobody",
+        "``txnlog.fold.apply`` and txnlog/fold/apply.py",
+        "the field ``held``, and `told`",
+        "by hand, at hand, besides",
+        "the rest of it",
+        "unfold, manifold, threefold",
+        "take, takes and took",
+        "another consumer has taken over",
+        "the call may have taken effect",
+        "[fold](../txnlog/fold)",
+    ],
+)
+def test_an_everyday_word_is_none(text: str) -> None:
+    assert forbidden(text) == []
+
+
+def test_every_kind_of_text_is_read() -> None:
+    source = '''
+"""The module tells."""
+
+class Public:
+    """A class tells."""
+
+    def call(self):
+        """A method tells."""
+        raise ValueError(f"{self} was told {self} twice", advice="an advice tells")
+
+    def _own(self):
+        """A private one tells."""
+
+VALUE = 1
+"""A constant tells."""
+'''
+    assert len([word for text in texts_of(ast.parse(source)) for word in forbidden(text)]) == 6
+    assert names_of(ast.parse("class InDoubt:\n    def told(self, tell): self.given_up = stock = 1")) == {
+        "in_doubt",
+        "told",
+        "self",
+        "tell",
+        "given_up",
+        "stock",
+    }
