@@ -1371,10 +1371,8 @@ MUTANTS = (
     Mutant(
         "a claim ends before its messages are released",
         "txnlog/client/ledger.py",
-        "            claim = state.claims.get(txn)\n            if claim is None:\n",
-        "            claim = state.claims.get(txn)\n"
-        "            self._state = state._replace(claims={})\n"
-        "            if claim is None:\n",
+        "        self._change(aborted)\n",
+        "        self._change(lambda state: state._replace(prefetched={}))\n        self._change(aborted)\n",
         "in between, a cumulative acknowledgement takes what is about to be delivered again",
         (LEDGER + "an_interrupted_transition_happened_or_did_not",),
     ),
