@@ -1267,7 +1267,7 @@ MUTANTS = (
     Mutant(
         "an abort gives nothing back",
         "txnlog/client/ledger.py",
-        "            return _State(prefetched, delivered, claims)\n",
+        "            return state._replace(returned=returned, delivered=delivered, claims=claims)\n",
         "            return state._replace(claims=claims)\n",
         "messages of an aborted transaction wait for the next restart",
         (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
@@ -1496,6 +1496,14 @@ MUTANTS = (
         "pass  # its dead letters are",
         "whoever believes it looks for messages where they are not",
         (CONSUMER_FAULTS + "an_error_behind_dead_letters_that_were_moved_does_not_say_that_nothing_was_written",),
+    ),
+    Mutant(
+        "what an abort takes from its user comes again uncounted",
+        "txnlog/client/shared_delivery.py",
+        "            self._release(returned, {})\n",
+        "            self._release({}, returned)\n",
+        "a message that nobody can deal with never becomes a dead letter",
+        (SHARED + "after_a_conflict_and_an_abort_the_others_of_its_messages_come_again",),
     ),
     Mutant(
         "a renewed lease is taken for a new one",

@@ -64,10 +64,11 @@ def offsets_of(acknowledgement: Acknowledgement) -> dict[int, Ranges]:
 
 
 class _State(NamedTuple):
-    """What is prefetched and what was delivered, by consumer, and the claims, by the number of their transactions."""
+    """What is prefetched, delivered, returned, by consumer, and the claims, by the number of their transactions."""
 
     prefetched: Mapping[str, Offsets]
     delivered: Mapping[str, Offsets]
+    returned: Mapping[str, Offsets]
     claims: Mapping[int, Claim]
 
 
@@ -75,8 +76,8 @@ class Ledger:
     """The ledger of a subscription in an epoch. Thread-safe.
 
     Attributes:
-        leased: of a Shared subscription: what is delivered no more is PREFETCHED. As far as the log shows the lease
-            still, it is the same consumer's, which delivers it without another lease, and without counting.
+        leased: of a Shared subscription: who delivered messages has them leased. What nobody received is PREFETCHED
+            again; what an abort takes from its user is RETURNED: to be released in the log, which counts it.
     """
 
     def __init__(self, subscription: int, epoch: int) -> None:
@@ -85,7 +86,7 @@ class Ledger:
         self.leased = False
         # A handler of a signal may come here again, in the thread that has it.
         self._lock = threading.RLock()
-        self._state = _State({}, {}, {})
+        self._state = _State({}, {}, {}, {})
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
@@ -96,6 +97,10 @@ class Ledger:
     def delivered(self, consumer: str) -> Offsets:
         """What was delivered to a consumer and is not known to be acknowledged."""
         return self._state.delivered.get(consumer, {})
+
+    def returned(self, consumer: str) -> Offsets:
+        """What was delivered to a consumer, and is to be released in the log, as far as that shows it leased still."""
+        return self._state.returned.get(consumer, {})
 
     def claims(self) -> Mapping[int, Claim]:
         """The claims, by the numbers of their transactions."""
@@ -132,6 +137,7 @@ class Ledger:
             lambda state: state._replace(
                 prefetched=_with(state.prefetched, consumer, offsets),
                 delivered=_without(state.delivered, consumer, offsets),
+                returned=_without(state.returned, consumer, offsets),
             )
         )
 
@@ -151,6 +157,7 @@ class Ledger:
             lambda state: state._replace(
                 prefetched=_without(state.prefetched, consumer, offsets),
                 delivered=_with(state.delivered, consumer, offsets),
+                returned=_without(state.returned, consumer, offsets),
                 claims=_released_no_more(state.claims, offsets),
             )
         )
@@ -171,6 +178,10 @@ class Ledger:
     def redeliver(self, consumer: str, offsets: Offsets) -> None:
         """DELIVERED to FREE: released by the caller, or known to be acknowledged. A claim of them stays."""
         self._change(lambda state: state._replace(delivered=_without(state.delivered, consumer, offsets)))
+
+    def forget_returned(self, consumer: str, offsets: Offsets) -> None:
+        """RETURNED to FREE: the log shows them released, by whatever."""
+        self._change(lambda state: state._replace(returned=_without(state.returned, consumer, offsets)))
 
     def redeliver_all(self, consumer: str) -> None:
         """DELIVERED to FREE for all that was delivered to a consumer. A claim of it stays."""
@@ -222,19 +233,19 @@ class Ledger:
         self._change(restored)
 
     def abort(self, txn: int) -> None:
-        """CLAIMED to FREE or PREFETCHED: it was aborted, or the log alone decides about its claim from here on."""
+        """CLAIMED to FREE or RETURNED: it was aborted, or the log alone decides about its claim from here on."""
 
         def aborted(state: _State) -> _State:
             claim = state.claims.get(txn)
             if claim is None:
                 return state
-            prefetched, delivered = state.prefetched, state.delivered
+            returned, delivered = state.returned, state.delivered
             for consumer, own in state.delivered.items():
                 mine = {p: ranges.intersect(own.get(p, EMPTY), found) for p, found in claim.releases.items()}
                 delivered = _without(delivered, consumer, mine)
-                prefetched = _with(prefetched, consumer, mine) if self.leased else prefetched
+                returned = _with(returned, consumer, mine) if self.leased else returned
             claims = {number: item for number, item in state.claims.items() if number != txn}
-            return _State(prefetched, delivered, claims)
+            return state._replace(returned=returned, delivered=delivered, claims=claims)
 
         self._change(aborted)
 

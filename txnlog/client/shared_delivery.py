@@ -122,6 +122,7 @@ class SharedTopicDelivery(TopicDelivery):
 
     def _receive(self, most: int) -> Received | None:
         self._adopt_ahead()
+        self._release_returned()
         turn = self._turn
         own = turn % self.topic.partitions
         stops = self._met_again()
@@ -237,6 +238,25 @@ class SharedTopicDelivery(TopicDelivery):
             if mine:
                 ready[partition] = mine
         return ready
+
+    def _release_returned(self) -> None:
+        """Release what transactions had that were aborted without the log's knowledge. It counts as a redelivery."""
+        if returned := self._ledger.returned(self._consumer):
+            self._release(returned, {})
+            with self._connection.follower.lock:
+                cursors = self._connection.follower.state.cursors
+                over = {
+                    partition: ranges.subtract(found, leases.leased(cursor, self._consumer))
+                    for partition, found in returned.items()
+                    if (cursor := cursors.get((self.subscription, partition))) is not None
+                }
+            self._ledger.forget_returned(self._consumer, over)
+
+    def _with_returned(self) -> dict[int, Ranges]:
+        """What was delivered, and is so or is to be released."""
+        found = dict(self._delivered)
+        ranges.include(found, self._ledger.returned(self._consumer))
+        return found
 
     def _redeliver_what_is_not_leased(self, state: State) -> None:
         """What is leased to this consumer no more was acknowledged, or is another's: to release it has no effect."""
@@ -378,7 +398,7 @@ class SharedTopicDelivery(TopicDelivery):
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again, to anybody."""
         prefetched = self._prefetched
-        self._release(self._delivered, prefetched)
+        self._release(self._with_returned(), prefetched)
         self._ledger.release(self._consumer, prefetched)
         super().redeliver()
 
@@ -416,6 +436,7 @@ class SharedTopicDelivery(TopicDelivery):
 
         Also what was granted in an entry that this client does not know yet: nobody else has leases of this label.
         """
+        was_delivered = self._with_returned()
         delivered: dict[int, Ranges] = {}
         others: dict[int, Ranges] = {}
         for partition in range(self.topic.partitions):
@@ -423,7 +444,7 @@ class SharedTopicDelivery(TopicDelivery):
             if cursor is None or partition in but:
                 continue
             mine = leases.leased(cursor, self._consumer)
-            known = self._delivered.get(partition, EMPTY)
+            known = was_delivered.get(partition, EMPTY)
             delivered[partition], others[partition] = ranges.intersect(mine, known), ranges.subtract(mine, known)
         return (
             {partition: found for partition, found in delivered.items() if found},

@@ -69,6 +69,7 @@ class LedgerAndModel(RuleBasedStateMachine):
         self.ledger.leased = self.leased = leased
         self.prefetched: dict[str, set[Message]] = {"ada": set(), "bob": set()}
         self.delivered: dict[str, set[Message]] = {"ada": set(), "bob": set()}
+        self.returned: dict[str, set[Message]] = {"ada": set(), "bob": set()}
         self.claims: dict[int, Claimed] = {}
 
     @rule(consumer=consumers, found=messages)
@@ -76,6 +77,7 @@ class LedgerAndModel(RuleBasedStateMachine):
         self.ledger.prefetch(consumer, offsets(found))
         self.prefetched[consumer] |= found
         self.delivered[consumer] -= found
+        self.returned[consumer] -= found
 
     @rule(consumer=consumers, found=messages)
     def renew(self, consumer: str, found: set[Message]) -> None:
@@ -90,6 +92,7 @@ class LedgerAndModel(RuleBasedStateMachine):
     def _deliver(self, consumer: str, found: set[Message]) -> None:
         self.delivered[consumer] |= found
         self.prefetched[consumer] -= found
+        self.returned[consumer] -= found
         for claim in self.claims.values():
             claim.releases -= found
 
@@ -98,12 +101,14 @@ class LedgerAndModel(RuleBasedStateMachine):
         self.ledger.deliver(consumer, offsets(found))
         self.ledger.withdraw(consumer, offsets(found))
         self._deliver(consumer, found)
-        self._undeliver(consumer, found)
-
-    def _undeliver(self, consumer: str, found: set[Message]) -> None:
         if self.leased:
-            self.prefetched[consumer] |= found & self.delivered[consumer]
+            self.prefetched[consumer] |= found
         self.delivered[consumer] -= found
+
+    @rule(consumer=consumers, found=messages)
+    def forget_returned(self, consumer: str, found: set[Message]) -> None:
+        self.ledger.forget_returned(consumer, offsets(found))
+        self.returned[consumer] -= found
 
     @rule(consumer=consumers, found=messages)
     def redeliver(self, consumer: str, found: set[Message]) -> None:
@@ -182,7 +187,9 @@ class LedgerAndModel(RuleBasedStateMachine):
     def _abort(self, txn: int) -> None:
         claim = self.claims.pop(txn, Claimed())
         for consumer in self.delivered:
-            self._undeliver(consumer, claim.releases)
+            if self.leased:
+                self.returned[consumer] |= claim.releases & self.delivered[consumer]
+            self.delivered[consumer] -= claim.releases
 
     @invariant()
     def both_say_the_same(self) -> None:
@@ -192,6 +199,7 @@ class LedgerAndModel(RuleBasedStateMachine):
             delivered = self.delivered[consumer]
             assert members(self.ledger.prefetched(consumer)) == self.prefetched[consumer]
             assert members(self.ledger.delivered(consumer)) == delivered
+            assert members(self.ledger.returned(consumer)) == self.returned[consumer]
             assert members(self.ledger.unavailable(consumer)) == delivered | everything
             assert members(self.ledger.unavailable(consumer, plain=False)) == delivered | no_plain
         claims = {
