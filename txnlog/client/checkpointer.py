@@ -114,9 +114,8 @@ class Checkpointer:
         head = state.head
         manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
         manifest = self._create(manifest)
-        with self._follower.lock:
-            self._follower.rebase(manifest)
-            self._counted, self._counted_bytes = manifest.version, applied_bytes
+        self._follower.rebase(manifest)
+        self._counted, self._counted_bytes = manifest.version, applied_bytes
         self._delay = self._runtime.jitter(1.0)
         return manifest
 

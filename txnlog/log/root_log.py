@@ -145,7 +145,7 @@ class Root:
     def follower(self) -> Follower:
         """The materialized state of the root log, loaded at the first use."""
         if self._follower is None:
-            self._follower = Follower(self._log)
+            self._follower = Follower(self._log, self._runtime)
         return self._follower
 
     @property

@@ -404,7 +404,7 @@ def test_a_checkpoint_of_the_root_log_closes_nothing_either(memory: Place, warni
     whole = memory.store()
     runtime = Runtime()
     store = PrefixStore(whole, keys.CATALOG_FOLDER)
-    follower = Follower(Log(store, runtime))
+    follower = Follower(Log(store, runtime), runtime)
     version = Checkpointer(follower, store, runtime).make().version
     root = Root(whole, runtime)
     root.follower.rebase(follower.log.checkpoints.manifest(version))

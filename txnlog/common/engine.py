@@ -1,0 +1,362 @@
+"""The engine: one thread that owns what the clients of a process know. Calls are commands, and run in it step by step.
+
+A command is a coroutine. It runs without a pause up to the next effect that it awaits, so what it changes is never seen
+halfway, and nothing there needs a lock. What blocks (a request of a store, encoding a file) runs in a pool meanwhile.
+
+Whoever calls waits for a reply, and a signal (Ctrl-C) can interrupt nothing but this wait. The command is cancelled
+then: where it waits for other commands or for time it ends, and where it waits for a request it goes on to its end.
+
+A forked child makes an engine of its own. What the parent had under way goes on in the parent only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from txnlog.common.effects import Cancelled, Effect, Result
+
+R = TypeVar("R")
+
+_logger = logging.getLogger("txnlog.engine")
+
+_IDLE_MS: Final = 1_000.0
+"""A thread with nothing to do ends after this: a process that forks should have as few threads as it can."""
+
+Step = Callable[[], None]
+
+
+class Inbox(Protocol):
+    """What a thread is to do, or to hear of, next."""
+
+    def put(self, item: Any) -> None:
+        """Add something. Any thread may, also in the handler of a signal."""
+
+    def take(self, timeout_ms: float | None) -> Any:
+        """Wait for the oldest and take it out; None where there is none within the time."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+
+
+class Host(Protocol):
+    """What an engine runs in: a process, outside of simulations."""
+
+    def inbox(self) -> Inbox:
+        """A new inbox."""
+
+    def start(self, work: Step, name: str) -> None:
+        """Run something in a thread of its own, which does not keep the process."""
+
+    def current(self) -> object:
+        """What runs now: a thread."""
+
+    def elapsed_ms(self) -> float:
+        """A clock that never jumps."""
+
+
+class _ThreadInbox:
+    """An inbox for threads. A SimpleQueue is whole wherever an interrupt comes."""
+
+    def __init__(self) -> None:
+        self._items: SimpleQueue[Any] = SimpleQueue()
+        self.put = self._items.put
+        self.is_empty = self._items.empty
+
+    def take(self, timeout_ms: float | None) -> Any:
+        """See Inbox."""
+        try:
+            return self._items.get(timeout=None if timeout_ms is None else timeout_ms / 1e3)
+        except Empty:
+            return None
+
+
+class _Threads:
+    """The threads of this process."""
+
+    def inbox(self) -> Inbox:
+        """See Host."""
+        return _ThreadInbox()
+
+    def start(self, work: Step, name: str) -> None:
+        """See Host."""
+        threading.Thread(target=work, name=name, daemon=True).start()
+
+    def current(self) -> object:
+        """See Host."""
+        return threading.current_thread()
+
+    def elapsed_ms(self) -> float:
+        """See Host."""
+        return time.monotonic_ns() / 1e6
+
+
+THREADS: Final = _Threads()
+
+
+class Worker:
+    """A thread that takes steps out of an inbox, one after the other. It begins with the first, and ends when idle."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self._host = host
+        self._name = name
+        self._inbox = host.inbox()
+        self._lock = threading.RLock()  # over which thread it is, so that no step is left without one
+        self._running: object = None
+        self._thread: object = None
+        self._timers: list[tuple[float, int, Step]] = []
+        self._numbers = itertools.count()
+
+    def put(self, step: Step) -> None:
+        """Have a step taken. Any thread may, also in the handler of a signal."""
+        self._inbox.put(step)
+        with self._lock:
+            if self._running is None:
+                token = object()
+                self._host.start(partial(self._run, token), self._name)
+                self._running = token  # behind it: a thread whose beginning was interrupted finds that it is not the one
+
+    def put_after(self, milliseconds: float, step: Step) -> None:
+        """Have a step taken after so much time. To be called in the thread itself."""
+        heapq.heappush(self._timers, (self._host.elapsed_ms() + milliseconds, next(self._numbers), step))
+
+    def is_current(self) -> bool:
+        """Whether this is called in the thread."""
+        return self._thread is not None and self._thread is self._host.current()
+
+    def step_aside(self) -> None:
+        """Leave the other steps to another thread: this one is about to wait for something. To be called in it."""
+        with self._lock:
+            token = object()
+            self._host.start(partial(self._run, token), self._name)
+            self._running, self._thread = token, None
+
+    def _run(self, token: object) -> None:
+        with self._lock:
+            if self._running is not token:
+                return
+            self._thread = self._host.current()
+        while self._running is token:
+            step = self._next()
+            if step is None:
+                return
+            try:
+                step()
+            except Exception:
+                _logger.exception("A step of %s failed, which goes on with the next one. This is a bug.", self._name)
+
+    def _next(self) -> Step | None:
+        """The next step; None where there has been none for so long that the thread ends."""
+        while True:
+            timers = self._timers
+            left_ms = timers[0][0] - self._host.elapsed_ms() if timers else _IDLE_MS
+            if left_ms <= 0:
+                return heapq.heappop(timers)[2]
+            step: Step | None = self._inbox.take(left_ms)
+            if step is not None:
+                return step
+            with self._lock:
+                if not timers and self._inbox.is_empty():
+                    self._running = self._thread = None
+                    return None
+
+
+class Task(Generic[R]):
+    """A command under way.
+
+    Attributes:
+        keeps_process: whether the end of the process waits for it.
+        ended: whether it came to its end.
+    """
+
+    __slots__ = ("_coroutine", "_done", "_effect", "_engine", "_is_cancelled", "_lost", "ended", "keeps_process")
+
+    def __init__(
+        self, engine: Engine, coroutine: Coroutine[Effect[Any], Any, R], done: Callable[[Result[R]], None], lost: Step
+    ) -> None:
+        self._engine = engine
+        self._coroutine = coroutine
+        self._done = done
+        self._lost = lost
+        self._effect: Effect[Any] | None = None
+        self._is_cancelled = False
+        self.keeps_process = False
+        self.ended = False
+
+    # --- for effects ------------------------------------------------------------------------------------------------
+
+    def resume(self, effect: Effect[Any], result: Result[Any]) -> None:
+        """See Waiting."""
+        self._engine._put(partial(self._resume, effect, result))
+
+    def resume_after(self, effect: Effect[Any], milliseconds: float) -> None:
+        """See Waiting."""
+        self._engine._put_after(milliseconds, partial(self._resume, effect, Result(None)))
+
+    def _resume(self, effect: Effect[Any], result: Result[Any]) -> None:
+        if self._effect is effect:
+            self._advance(result)
+
+    # --- for the engine ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Run it up to what it awaits first; nothing where it was cancelled before."""
+        if not self.ended:
+            self._advance(Result(None))
+
+    def cancel(self) -> None:
+        """Nobody waits for it any longer."""
+        if self.ended:
+            self._lost()
+            return
+        self._is_cancelled = self.keeps_process = True
+        effect = self._effect
+        if effect is None:  # it did not begin
+            self._coroutine.close()
+            self._end(Result(None, Cancelled()))
+        elif effect.can_be_cancelled:
+            effect.cancel(self)
+            self._advance(self._cancelled())
+
+    def _cancelled(self) -> Result[Any]:
+        self._is_cancelled = False  # it is raised once: a command that goes on is to end
+        return Result(None, Cancelled())
+
+    def _advance(self, result: Result[Any]) -> None:
+        next_result: Result[Any] | None = result
+        while next_result is not None:
+            self._effect = None
+            try:
+                if next_result.error is not None:
+                    effect = self._coroutine.throw(next_result.error)
+                else:
+                    effect = self._coroutine.send(next_result.get())
+            except StopIteration as stop:
+                self._end(Result(stop.value))
+                return
+            except BaseException as error:  # noqa: BLE001 - its caller gets it
+                self._end(Result(None, error))
+                return
+            self._effect = effect
+            if self._is_cancelled and effect.can_be_cancelled:
+                next_result = self._cancelled()
+            else:
+                next_result = effect.begin(self)
+
+    def _end(self, result: Result[R]) -> None:
+        self.ended = True
+        self._engine._under_way.pop(self, None)
+        self._done(result)
+
+
+def _nothing(_result: object = None) -> None:
+    pass
+
+
+class Engine:
+    """Runs commands, each a coroutine over effects, in one thread."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._worker = Worker(host, "txnlog-engine")
+        self._put = self._worker.put
+        self._put_after = self._worker.put_after
+        self._under_way: dict[Task[Any], None] = {}
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called in the engine: by a command."""
+        return self._worker.is_current()
+
+    def call(self, command: Coroutine[Effect[Any], Any, R], lost: Step = _nothing) -> R:
+        """Run a command, and wait for it.
+
+        Args:
+            command: what to run.
+            lost: called in the engine where the command came to its end, and the wait for that was interrupted.
+
+        Raises:
+            Whatever the command raises; what interrupts the wait.
+        """
+        if self.is_current:
+            command.close()
+            raise RuntimeError("a command of the engine, or a clock that was passed in, called the client")
+        reply = self._host.inbox()
+        task = Task(self, command, reply.put, lost)
+        try:
+            self._begin(task)
+            result: Result[R] = reply.take(None)
+        except BaseException:
+            self._put(task.cancel)
+            raise
+        try:
+            return result.get()
+        finally:
+            del task, reply, result  # the traceback of an error refers to this frame, which must not refer to the error
+
+    def look(self, function: Callable[[], R]) -> R:
+        """Call a function in the engine, so that nothing changes meanwhile. It makes no request, and waits for nothing."""
+        return function() if self.is_current else self.call(_call(function))
+
+    def task(
+        self, command: Coroutine[Effect[Any], Any, R], done: Callable[[Result[R]], None] = _nothing
+    ) -> Task[R]:
+        """A command that nobody waits for, to be posted. ``done`` is called in the engine when it came to its end."""
+        return Task(self, command, done, _nothing)
+
+    def post(self, task: Task[Any]) -> None:
+        """Run it. The end of the process waits for it. From any thread."""
+        task.keeps_process = True
+        self._begin(task)
+
+    def cancel(self, task: Task[Any]) -> None:
+        """Let a command end that is not wanted any more. From any thread."""
+        self._put(task.cancel)
+
+    def keeps_process(self) -> bool:
+        """Whether the end of the process should wait for a command. From any thread."""
+        return any(task.keeps_process for task in list(self._under_way))
+
+    def _begin(self, task: Task[Any]) -> None:
+        self._under_way[task] = None
+        self._put(task.begin)
+
+
+async def _call(function: Callable[[], R]) -> R:
+    return function()
+
+
+_of_process: Final[dict[str, Any]] = {}
+_of_parents: Final[list[Any]] = []
+"""Never collected: that would run the ends of commands that go on in the parent."""
+
+
+def engine_of_process() -> Engine:
+    """The engine of this process."""
+    found: Engine | None = _of_process.get("engine")
+    return _of_process.setdefault("engine", Engine(THREADS)) if found is None else found
+
+
+def callbacks_of_process() -> Worker:
+    """The thread of this process that calls what users want to have called, such as callbacks of Futures, in order."""
+    found: Worker | None = _of_process.get("callbacks")
+    return _of_process.setdefault("callbacks", Worker(THREADS, "txnlog-callbacks")) if found is None else found
+
+
+def _begin_in_child() -> None:
+    _of_parents.append(dict(_of_process))
+    _of_process.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
+__all__ = ["THREADS", "Engine", "Host", "Inbox", "Step", "Task", "Worker", "callbacks_of_process", "engine_of_process"]
