@@ -245,8 +245,9 @@ class Session:
             checks.append(self._check_may_write)
         now_ms = self.runtime.now_ms()
         if abs(now_ms - self._append_ms) > _IDLE_MS:
-            checks.append(self._check_log)
-        self._append_ms = now_ms
+            checks.append(partial(self._check_log_after_pause, now_ms))
+        else:
+            self._append_ms = now_ms
         # The clock again whenever it moved against the one that never jumps.
         lead_ms = now_ms - self.runtime.elapsed_ms()
         if not self.runtime.trusts_clock and (
@@ -254,6 +255,10 @@ class Session:
         ):
             checks.append(partial(self._check_clock, lead_ms))
         return partial(_call_all, checks) if checks else None
+
+    def _check_log_after_pause(self, now_ms: int) -> None:
+        self._check_log()
+        self._append_ms = now_ms
 
     def _check_may_write(self) -> None:
         """Once, for a writer."""

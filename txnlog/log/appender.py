@@ -234,7 +234,9 @@ class Appender:
         if not callbacks.is_current():
             called = self._runtime.inbox()
             callbacks.put(partial(called.put, True))
-            called.take(_CALLBACKS_MS)
+            if called.take(_CALLBACKS_MS) is None:
+                callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
+                called.take(_CALLBACKS_MS)
 
     async def _close(self, error: TxnLogError) -> None:
         self._closed = self._closed or error
@@ -415,6 +417,7 @@ class Appender:
 
     def _make_entry(self, attempt: Attempt[_Waiting]) -> MadeEntry[_Waiting] | Step:
         """Decide the members at the newest state."""
+        self._follower.check_whole()
         draft = self._follower.state.draft()
         check_writable(draft)
         self.numbers.drop_closed(draft)

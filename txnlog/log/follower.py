@@ -16,7 +16,7 @@ from txnlog.common.validation import shown
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_index import SegmentIndex
 from txnlog.data.segment_rows import PlannedSegment, damage_in_scan
-from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
+from txnlog.errors import CorruptionError, InvalidTransactionState, RetriableError, TxnLogError, VersionNotAvailable
 from txnlog.fold.apply import applied
 from txnlog.fold.garbage import may_be_gone
 from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
@@ -46,6 +46,7 @@ class Follower:
         self.log = log
         self.lock = threading.RLock()
         self._runtime = runtime
+        self._is_whole = True
         self.state, self.base, self.applied_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
         self._watcher: Callable[[Draft], None] | None = None
@@ -108,9 +109,20 @@ class Follower:
 
     def _merge(self, draft: Draft, size_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
+        self.check_whole()
+        self._is_whole = False
         with self.lock:
             self._carry(draft)
             self.applied_bytes += size_bytes
+        self._is_whole = True
+
+    def check_whole(self) -> None:
+        """Raise InvalidTransactionState where an error left the state with a part of an entry: nothing is decided then."""
+        if not self._is_whole:
+            raise InvalidTransactionState(
+                "an error in this process left the namespace's state in memory incomplete",
+                advice="open the namespace again: its log is not affected",
+            )
 
     def _carry(self, draft: Draft) -> None:
         if self._watcher is not None:

@@ -374,16 +374,16 @@ def test_closing_a_producer_of_a_closed_handle_is_no_news_where_the_log_shows_no
 def test_a_signal_that_closes_what_appends_waits_for_nobody(local: Place, under_way: str) -> None:
     """The handler runs above the call that it would wait for."""
     last = f"""
-import faulthandler, signal
+import faulthandler, signal, threading
 faulthandler.dump_traceback_later(20, exit=True)
 late = ns.begin()
 late.produce("orders", [{{"id": 99}}])
 appender = ns._connection.appender
 put = appender._put_entry
-def signalled(entry):
+async def signalled(*arguments):
     appender._put_entry = put
-    signal.raise_signal(signal.SIGTERM)
-    return put(entry)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+    return await put(*arguments)
 signal.signal(signal.SIGTERM, lambda *_: ns.close())
 appender._put_entry = signalled
 {under_way}
