@@ -32,6 +32,8 @@ _IDLE_MS: Final = 1_000.0
 """A thread with nothing to do ends after this: a process that forks should have as few threads as it can."""
 
 Step = Callable[[], None]
+Command = Callable[[], Coroutine[Effect[Any], Any, R]]
+"""Makes the coroutine of a command: in the engine, so that there is none where an interrupt comes before."""
 
 
 class Inbox(Protocol):
@@ -122,7 +124,9 @@ class Worker:
             if self._running is None:
                 token = object()
                 self._host.start(partial(self._run, token), self._name)
-                self._running = token  # behind it: a thread whose beginning was interrupted finds that it is not the one
+                self._running = (
+                    token  # behind it: a thread whose beginning was interrupted finds that it is not the one
+                )
 
     def put_after(self, milliseconds: float, step: Step) -> None:
         """Have a step taken after so much time. To be called in the thread itself."""
@@ -177,13 +181,22 @@ class Task(Generic[R]):
         ended: whether it came to its end.
     """
 
-    __slots__ = ("_coroutine", "_done", "_effect", "_engine", "_is_cancelled", "_lost", "ended", "keeps_process")
+    __slots__ = (
+        "_command",
+        "_coroutine",
+        "_done",
+        "_effect",
+        "_engine",
+        "_is_cancelled",
+        "_lost",
+        "ended",
+        "keeps_process",
+    )
 
-    def __init__(
-        self, engine: Engine, coroutine: Coroutine[Effect[Any], Any, R], done: Callable[[Result[R]], None], lost: Step
-    ) -> None:
+    def __init__(self, engine: Engine, command: Command[R], done: Callable[[Result[R]], None], lost: Step) -> None:
         self._engine = engine
-        self._coroutine = coroutine
+        self._command = command
+        self._coroutine: Coroutine[Effect[Any], Any, R] | None = None
         self._done = done
         self._lost = lost
         self._effect: Effect[Any] | None = None
@@ -210,6 +223,7 @@ class Task(Generic[R]):
     def begin(self) -> None:
         """Run it up to what it awaits first; nothing where it was cancelled before."""
         if not self.ended:
+            self._coroutine = self._command()
             self._advance(Result(None))
 
     def cancel(self) -> None:
@@ -220,7 +234,6 @@ class Task(Generic[R]):
         self._is_cancelled = self.keeps_process = True
         effect = self._effect
         if effect is None:  # it did not begin
-            self._coroutine.close()
             self._end(Result(None, Cancelled()))
         elif effect.can_be_cancelled:
             effect.cancel(self)
@@ -231,14 +244,16 @@ class Task(Generic[R]):
         return Result(None, Cancelled())
 
     def _advance(self, result: Result[Any]) -> None:
+        coroutine = self._coroutine
+        assert coroutine is not None, "it began"
         next_result: Result[Any] | None = result
         while next_result is not None:
             self._effect = None
             try:
                 if next_result.error is not None:
-                    effect = self._coroutine.throw(next_result.error)
+                    effect = coroutine.throw(next_result.error)
                 else:
-                    effect = self._coroutine.send(next_result.get())
+                    effect = coroutine.send(next_result.get())
             except StopIteration as stop:
                 self._end(Result(stop.value))
                 return
@@ -276,18 +291,17 @@ class Engine:
         """Whether this is called in the engine: by a command."""
         return self._worker.is_current()
 
-    def call(self, command: Coroutine[Effect[Any], Any, R], lost: Step = _nothing) -> R:
+    def call(self, command: Command[R], lost: Step = _nothing) -> R:
         """Run a command, and wait for it.
 
         Args:
-            command: what to run.
+            command: makes what is to be run.
             lost: called in the engine where the command came to its end, and the wait for that was interrupted.
 
         Raises:
             Whatever the command raises; what interrupts the wait.
         """
         if self.is_current:
-            command.close()
             raise RuntimeError("a command of the engine, or a clock that was passed in, called the client")
         reply = self._host.inbox()
         task = Task(self, command, reply.put, lost)
@@ -304,11 +318,9 @@ class Engine:
 
     def look(self, function: Callable[[], R]) -> R:
         """Call a function in the engine, so that nothing changes meanwhile. It makes no request, and waits for nothing."""
-        return function() if self.is_current else self.call(_call(function))
+        return function() if self.is_current else self.call(partial(_call, function))
 
-    def task(
-        self, command: Coroutine[Effect[Any], Any, R], done: Callable[[Result[R]], None] = _nothing
-    ) -> Task[R]:
+    def task(self, command: Command[R], done: Callable[[Result[R]], None] = _nothing) -> Task[R]:
         """A command that nobody waits for, to be posted. ``done`` is called in the engine when it came to its end."""
         return Task(self, command, done, _nothing)
 

@@ -166,7 +166,7 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        return self._runtime.engine.call(self.append(command))
+        return self._runtime.engine.call(partial(self.append, command))
 
     async def append(self, command: Command[R], *, in_background: bool = False) -> R:
         """See ``call``; for commands of the engine."""
@@ -190,7 +190,7 @@ class Appender:
         future: Promise[T] = Promise()
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
         engine = self._runtime.engine
-        task = engine.task(self.append(command, in_background=True), partial(self._answered, future, finish))
+        task = engine.task(partial(self.append, command, in_background=True), partial(self._answered, future, finish))
         try:
             engine.post(task)
         except BaseException:
@@ -229,7 +229,7 @@ class Appender:
 
         Closing again goes on where an interrupt ended it.
         """
-        self._runtime.engine.call(self._close(error))
+        self._runtime.engine.call(partial(self._close, error))
         callbacks = self._runtime.callbacks
         if not callbacks.is_current():
             called = self._runtime.inbox()
@@ -252,7 +252,7 @@ class Appender:
         if not self._is_appending:
             self._is_appending, self._idle = True, effects.Answer()
             engine = self._runtime.engine
-            engine.post(engine.task(self._append_all()))
+            engine.post(engine.task(self._append_all))
 
     async def _append_all(self) -> None:
         """Append one entry after the other, as long as commands wait."""

@@ -76,7 +76,7 @@ class Follower:
         """Apply whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
         first = self.version + 1
         data = self.log.get(first)  # by the caller: mostly there is nothing, and so nothing to do for the engine
-        return self.version if data is None else self._runtime.engine.call(self.refreshing({first: data}))
+        return self.version if data is None else self._runtime.engine.call(partial(self.refreshing, {first: data}))
 
     async def refreshing(self, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
         """See ``refresh``; for commands of the engine. Entries that are ``known`` are not read again."""
