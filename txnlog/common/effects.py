@@ -51,8 +51,8 @@ class Waiting(Protocol):
     def resume(self, effect: Effect[Any], result: Result[Any]) -> None:
         """Let it go on with what came of the effect. Any thread may call it; a second call changes nothing."""
 
-    def resume_after(self, effect: Effect[Any], milliseconds: float) -> None:
-        """Let it go on when so much time has passed."""
+    def resume_after(self, effect: Effect[Any], milliseconds: float) -> Callable[[], None]:
+        """Let it go on when so much time has passed, unless what is returned is called."""
 
 
 class Effect(Generic[R_co]):
@@ -82,10 +82,15 @@ class Pause(Effect[None]):
 
     def __init__(self, milliseconds: float) -> None:
         self._milliseconds = milliseconds
+        self._end: Callable[[], None] = lambda: None
 
     def begin(self, waiting: Waiting) -> None:
         """See Effect."""
-        waiting.resume_after(self, self._milliseconds)
+        self._end = waiting.resume_after(self, self._milliseconds)
+
+    def cancel(self, waiting: Waiting) -> None:  # noqa: ARG002 - see Effect
+        """See Effect."""
+        self._end()
 
 
 Submit = Callable[[Callable[[], None]], None]

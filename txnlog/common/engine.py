@@ -128,9 +128,16 @@ class Worker:
                     token  # behind it: a thread whose beginning was interrupted finds that it is not the one
                 )
 
-    def put_after(self, milliseconds: float, step: Step) -> None:
-        """Have a step taken after so much time. To be called in the thread itself."""
-        heapq.heappush(self._timers, (self._host.elapsed_ms() + milliseconds, next(self._numbers), step))
+    def put_after(self, milliseconds: float, step: Step) -> Step:
+        """Have a step taken after so much time, unless what is returned is called. Both in the thread itself."""
+        timer = (self._host.elapsed_ms() + milliseconds, next(self._numbers), step)
+        heapq.heappush(self._timers, timer)
+        return partial(self._remove, timer)
+
+    def _remove(self, timer: tuple[float, int, Step]) -> None:
+        if timer in self._timers:
+            self._timers.remove(timer)
+            heapq.heapify(self._timers)
 
     def is_current(self) -> bool:
         """Whether this is called in the thread."""
@@ -210,9 +217,9 @@ class Task(Generic[R]):
         """See Waiting."""
         self._engine._put(partial(self._resume, effect, result))
 
-    def resume_after(self, effect: Effect[Any], milliseconds: float) -> None:
+    def resume_after(self, effect: Effect[Any], milliseconds: float) -> Step:
         """See Waiting."""
-        self._engine._put_after(milliseconds, partial(self._resume, effect, Result(None)))
+        return self._engine._put_after(milliseconds, partial(self._resume, effect, Result(None)))
 
     def _resume(self, effect: Effect[Any], result: Result[Any]) -> None:
         if self._effect is effect:
@@ -317,7 +324,7 @@ class Engine:
             del task, reply, result  # the traceback of an error refers to this frame, which must not refer to the error
 
     def look(self, function: Callable[[], R]) -> R:
-        """Call a function in the engine, so that nothing changes meanwhile. It makes no request, and waits for nothing."""
+        """Call a function in the engine: nothing changes meanwhile. It makes no request, and waits for nothing."""
         return function() if self.is_current else self.call(partial(_call, function))
 
     def task(self, command: Command[R], done: Callable[[Result[R]], None] = _nothing) -> Task[R]:

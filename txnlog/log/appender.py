@@ -430,7 +430,7 @@ class Appender:
         return made
 
     async def _make_wave(self, attempt: Attempt[_Waiting]) -> None:
-        """Encode the segments that the members share: small ones here, where another thread would cost as much again."""
+        """Encode the segments that the members share: small ones here, where a hand-over would cost as much again."""
         pieces = attempt.pieces()
         build = partial(self._shared.build, self._follower.state.draft(), pieces, self.numbers)
         small = sum(piece.size_bytes for _, piece in pieces) <= _ENCODED_HERE_BYTES

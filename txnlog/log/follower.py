@@ -117,7 +117,7 @@ class Follower:
         self._is_whole = True
 
     def check_whole(self) -> None:
-        """Raise InvalidTransactionState where an error left the state with a part of an entry: nothing is decided then."""
+        """Raise InvalidTransactionState where an error left the state with a part of an entry."""
         if not self._is_whole:
             raise InvalidTransactionState(
                 "an error in this process left the namespace's state in memory incomplete",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -15,12 +14,10 @@ import pytest
 from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, together, wait_for
 from txnlog.errors import (
     InvalidTransactionState,
-    OutcomeUnknown,
     ProducerFenced,
     TransactionAborted,
     TransactionConflict,
     TransactionTimedOut,
-    TxnLogError,
 )
 from txnlog.format import codec
 from txnlog.format.actions import Acknowledgement, PartitionRanges

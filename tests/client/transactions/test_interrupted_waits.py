@@ -1,4 +1,4 @@
-"""Ctrl-C while a request of the call is under way: the call ends for its caller, and not in the middle for the handle."""
+"""Ctrl-C while a request of the call is under way: the call ends for its caller, and the handle stays whole."""
 
 from __future__ import annotations
 
