@@ -18,8 +18,8 @@ from txnlog.api.internals import connection_of
 from txnlog.api.namespace import Namespace, open_namespace
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
-from txnlog.common.runtime import Clock, Runtime, renew_in_child
 from txnlog.common.validation import shown, truth, whole_number
+from txnlog.engine.runtime import Clock, Runtime, renew_in_child
 from txnlog.errors import (
     Durable,
     InvalidInputError,

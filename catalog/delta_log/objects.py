@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from catalog.delta_log.checkpoint import Hint, is_checkpoint, parse_hint
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, TxnLogError
 from txnlog.format import keys
 from txnlog.log.slots import occupy

@@ -16,7 +16,7 @@ from catalog.publication import ended_table
 from catalog.publication.publisher import TablePublisher, Work
 from catalog.publication.segments_table import SegmentsTable
 from catalog.publication.topic_table import TopicTable, check_published
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
 from txnlog.fold import garbage
 from txnlog.fold.state import TopicRecord

@@ -18,7 +18,7 @@ from txnlog.errors import InvalidInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnlog.common.runtime import Runtime
+    from txnlog.engine.runtime import Runtime
 
 _logger: Final = logging.getLogger("txnlog.spark")
 

@@ -17,7 +17,7 @@ import txnlog
 from catalog import Catalog
 from tests.forks import in_child
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,

@@ -16,8 +16,8 @@ import pytest
 
 import txnlog
 from txnlog.api.namespace import Namespace
-from txnlog.common.effects import Pause
-from txnlog.common.runtime import Clock, Runtime
+from txnlog.engine.effects import Pause
+from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.state import State

@@ -16,7 +16,7 @@ import pyarrow as pa
 import txnlog
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import FORMAT_VERSION
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import TransactionNotFound
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.state import State

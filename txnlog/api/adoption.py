@@ -8,8 +8,8 @@ from typing import Any
 
 from txnlog.api.namespace import root_and_name
 from txnlog.client.view import Connection
-from txnlog.common.runtime import Clock
 from txnlog.common.validation import mapping, truth
+from txnlog.engine.runtime import Clock
 from txnlog.errors import refused_write
 from txnlog.store.base import Store
 

@@ -31,7 +31,6 @@ from txnlog.common.limits import (
     TARGET_SEGMENT_BYTES,
 )
 from txnlog.common.names import nearest, parse_label, parse_namespace_name, parse_topic_name
-from txnlog.common.runtime import Clock, Runtime
 from txnlog.common.validation import (
     IN_SECONDS,
     Duration,
@@ -44,6 +43,7 @@ from txnlog.common.validation import (
     truth,
     whole_number,
 )
+from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import (
     Durable,
     InvalidInputError,

@@ -20,8 +20,8 @@ from txnlog.client.partition_assignment import place
 from txnlog.client.transaction_buffer import Work
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
 from txnlog.common.ids import TxnId
-from txnlog.common.runtime import Promise
 from txnlog.common.unpicklable import ProcessBound
+from txnlog.engine.runtime import Promise
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,

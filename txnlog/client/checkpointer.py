@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
-from txnlog.common.runtime import Background, Runtime
+from txnlog.engine.runtime import Background, Runtime
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, unknown_outcome
 from txnlog.fold.state import State
 from txnlog.format import keys

@@ -16,9 +16,9 @@ from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.names import NamespaceName
-from txnlog.common.runtime import Runtime
 from txnlog.common.validation import shortened
 from txnlog.data.segment_reader import SegmentReader
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     ClockSkew,
     Durable,

@@ -21,9 +21,9 @@ from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.common.lru import Recent
 from txnlog.common.names import nearest, parse_label, parse_namespace_name, parse_topic_name
-from txnlog.common.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.common.validation import epoch_ms, is_to_come, shown, whole_number
 from txnlog.data.segment_reader import SegmentReader
+from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.errors import (
     Durable,
     InvalidInputError,

@@ -19,9 +19,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
-from txnlog.common import effects
 from txnlog.common.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
-from txnlog.common.runtime import Promise, Runtime
+from txnlog.engine import effects
+from txnlog.engine.runtime import Promise, Runtime
 from txnlog.errors import (
     CorruptionError,
     Durable,

@@ -11,11 +11,11 @@ from typing import TypeVar
 import msgspec
 
 from txnlog.common.ranges import Ranges
-from txnlog.common.runtime import Runtime
 from txnlog.common.validation import shown
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_index import SegmentIndex
 from txnlog.data.segment_rows import PlannedSegment, damage_in_scan
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, InvalidTransactionState, RetriableError, TxnLogError, VersionNotAvailable
 from txnlog.fold.apply import applied
 from txnlog.fold.garbage import may_be_gone

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.fold.apply import apply_entry, newer_checkpoint
 from txnlog.fold.state import State

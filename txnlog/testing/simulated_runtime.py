@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from txnlog.common.engine import Engine, Inbox, Worker
-from txnlog.common.runtime import Runtime
+from txnlog.engine.engine import Engine
+from txnlog.engine.runtime import Runtime
+from txnlog.engine.worker import Inbox, Worker
 from txnlog.testing.scheduler import Actor, Task
 from txnlog.testing.simulated_store import SimulatedStore
 

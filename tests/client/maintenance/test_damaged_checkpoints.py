@@ -29,7 +29,7 @@ from txnlog.client import checkpointer
 from txnlog.client.checkpointer import Checkpointer
 from txnlog.common.ids import TxnId
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, StoreError
 from txnlog.format import keys
 from txnlog.format.codec import digest_of

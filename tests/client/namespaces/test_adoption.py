@@ -30,7 +30,7 @@ from tests.memory_log import tables_of
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.ids import TxnId
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     CoordinatorFenced,
     Durable,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, raises, read, received, rows, take
 from txnlog.common.limits import MAX_TIME_MS
-from txnlog.common.runtime import SystemClock
+from txnlog.engine.runtime import SystemClock
 from txnlog.errors import ClockSkew, Durable, InvalidInputError, OutcomeUnknown, StoreError
 from txnlog.testing import ManualClock
 

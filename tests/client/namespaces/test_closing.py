@@ -264,7 +264,7 @@ def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for
 
 def test_who_asks_while_it_fails_asked(local: Place) -> None:
     last = """
-from txnlog.common.runtime import Promise
+from txnlog.engine.runtime import Promise
 
 class AskedMeanwhile(Exception):
     def __str__(self):
@@ -349,7 +349,7 @@ threading.Thread(target=serve).start()
 )
 def test_the_end_waits_for_what_is_under_way_and_for_nothing_else(local: Place, last: str, after: str) -> None:
     """Two seconds are all that it may wait here."""
-    done = _run(local, last, after, before="import txnlog.common.runtime\ntxnlog.common.runtime._end._left_s = 2.0\n")
+    done = _run(local, last, after, before="import txnlog.engine.runtime\ntxnlog.engine.runtime._end._left_s = 2.0\n")
     assert "not finished" not in done.stderr
     assert sorted(read(local.open())) == list(range(31 if last else 30))
 

@@ -12,7 +12,7 @@ import pytest
 import catalog
 import txnlog
 from tests.client.support import SCHEMA, Place, Unchanged, objects, raises, read, rows, run_threads
-from txnlog.common.runtime import SystemClock
+from txnlog.engine.runtime import SystemClock
 from txnlog.errors import (
     ClockSkew,
     CorruptionError,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, read, rows, run_threads, take
-from txnlog.common.engine import engine_of_process
+from txnlog.engine.engine import engine_of_process
 from txnlog.errors import InvalidTransactionState, OutcomeUnknown, TxnLogError
 from txnlog.store import Created, ForwardingStore, Store
 

@@ -16,7 +16,7 @@ from txnlog.api import consumer as consumer_module
 from txnlog.api import messages, transaction
 from txnlog.client import delivery, ledger, shared_delivery, view
 from txnlog.client import transaction_buffer as work
-from txnlog.common import effects, engine, runtime
+from txnlog.engine import effects, engine, runtime
 from txnlog.errors import InvalidTransactionState, TransactionAborted, TransactionTimedOut
 from txnlog.log import appender, follower, group_commit, segment_writer
 from txnlog.testing import ManualClock

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, is_entry, raises, received, rows, wait_for
-from txnlog.common.effects import Pause
+from txnlog.engine.effects import Pause
 from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError
 from txnlog.format.actions import Begin
 from txnlog.log.commands import effect

@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.support import SCHEMA, TXN_CALLS, Place, read, rows, run_threads
 from txnlog.api import producer as producing
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     InvalidTransactionState,
     TransactionAborted,

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.forks import in_child
-from txnlog.common import engine as module
-from txnlog.common.effects import Answer, Cancelled, Pause, Request, Requests, Turn
-from txnlog.common.engine import THREADS, Engine, Worker, engine_of_process
+from txnlog.engine import worker as module
+from txnlog.engine.effects import Answer, Cancelled, Pause, Request, Requests, Turn
+from txnlog.engine.engine import Engine, engine_of_process
+from txnlog.engine.worker import THREADS, Worker
 
 
 def in_thread(work: Callable[[], None]) -> None:

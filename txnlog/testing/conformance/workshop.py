@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from txnlog.api.namespace import Namespace, open_namespace
-from txnlog.common.runtime import Background, Runtime
 from txnlog.data.segment_file import encode
+from txnlog.engine.runtime import Background, Runtime
 from txnlog.fold.state import TopicRecord
 from txnlog.format.actions import AnyAction, Commit, Segment, Share, SliceRows
 from txnlog.format.codec import decode_entry, digest_of

@@ -17,10 +17,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from txnlog.common.effects import Pause, Request, Requests
-from txnlog.common.engine import THREADS, Engine, Inbox, Worker, callbacks_of_process, engine_of_process
 from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
+from txnlog.engine.effects import Pause, Request, Requests
+from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
+from txnlog.engine.worker import THREADS, Inbox, Worker
 from txnlog.errors import InvalidInputError
 
 T = TypeVar("T")
