@@ -134,7 +134,7 @@ class Requests(Effect[list[R]]):
         return None
 
 
-class Answer(Effect[R]):
+class Reply(Effect[R]):
     """A value, or an error, that one command gives to others: once."""
 
     can_be_cancelled = True
@@ -167,13 +167,13 @@ class Turn:
 
     def __init__(self) -> None:
         self._is_free = True
-        self._next: deque[Answer[None]] = deque()
+        self._next: deque[Reply[None]] = deque()
 
     async def __aenter__(self) -> None:
         if self._is_free:
             self._is_free = False
             return
-        mine: Answer[None] = Answer()
+        mine: Reply[None] = Reply()
         self._next.append(mine)
         try:
             await mine
@@ -196,4 +196,4 @@ class Turn:
             self._is_free = True
 
 
-__all__ = ["Answer", "Cancelled", "Effect", "Pause", "Request", "Requests", "Result", "Turn", "Waiting", "result_of"]
+__all__ = ["Cancelled", "Effect", "Pause", "Reply", "Request", "Requests", "Result", "Turn", "Waiting", "result_of"]

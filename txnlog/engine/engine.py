@@ -153,8 +153,7 @@ class Engine:
         Raises:
             Whatever the command raises; what interrupts the wait.
         """
-        if self.is_current:
-            raise RuntimeError("a command of the engine, or a clock that was passed in, called the client")
+        self.check_outside()
         reply = self._host.inbox()
         task = Task(self, command, reply.put, lost)
         try:
@@ -167,6 +166,15 @@ class Engine:
             return result.get()
         finally:
             del task, reply, result  # the traceback of an error refers to this frame, which must not refer to the error
+
+    def check_outside(self) -> None:
+        """Raise RuntimeError in the engine itself, which would wait for itself."""
+        if self.is_current:
+            raise RuntimeError("a command of the engine, or a clock that was passed in, called the client")
+
+    def step(self, function: Step) -> None:
+        """Have a function called in the engine, without waiting for it. It makes no request. From any thread."""
+        self._put(function)
 
     def look(self, function: Callable[[], R]) -> R:
         """Call a function in the engine: nothing changes meanwhile. It makes no request, and waits for nothing."""

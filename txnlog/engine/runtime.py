@@ -160,6 +160,10 @@ class Promise(Future[T]):
         finally:
             _forget(self._number)
 
+    def forget(self) -> None:
+        """Nobody got it: nobody is to wait for it."""
+        _forget(self._number)
+
     def _ask(self) -> None:
         self._asked = True
         _failures.pop(self._number, None)

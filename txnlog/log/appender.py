@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from txnlog.common.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
-from txnlog.engine import effects
+from txnlog.engine.effects import Reply, Result, result_of
 from txnlog.engine.runtime import Promise, Runtime
 from txnlog.errors import (
     CorruptionError,
@@ -89,20 +89,32 @@ class Ride(Protocol):
 
 
 class _Waiting(Member):
-    """A command, and its ``answer``, which never changes."""
+    """A command, and the ``reply`` to it, which never changes."""
 
-    __slots__ = ("answer", "in_background")
+    __slots__ = ("_heard", "in_background", "reply")
 
-    def __init__(self, command: Command[Any], *, in_background: bool = False) -> None:
+    def __init__(
+        self,
+        command: Command[Any],
+        heard: Callable[[Result[Any]], object] = lambda _reply: None,
+        *,
+        in_background: bool = False,
+    ) -> None:
         super().__init__(command)
+        self._heard = heard
         self.in_background = in_background
-        self.answer: effects.Answer[Any] = effects.Answer()
+        self.reply: Result[Any] | None = None
+
+    def answer(self, value: Any, error: BaseException | None = None) -> None:
+        """Reply to it, once: a second reply changes nothing."""
+        if self.reply is None:
+            self.reply = Result(value, error)
+            self._heard(self.reply)
 
     @property
     def outcome(self) -> tuple[Any, BaseException | None] | None:
         """The answer and the error, one of which is None, once there is one."""
-        result = self.answer.result
-        return None if result is None else (result.value, result.error)
+        return None if self.reply is None else (self.reply.value, self.reply.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +166,8 @@ class Appender:
         self._queue: deque[_Waiting] = deque()
         self._riding: deque[_Waiting] = deque()
         self._is_appending = False
-        self._idle: effects.Answer[None] = effects.Answer()
+        self._idle: Reply[None] = Reply()
+        self._completions: list[Callable[[], None]] = []
         self._closed: TxnLogError | None = None
         self._unresolved: _Unresolved | None = None
         self._last_append_ms = -1e12
@@ -166,20 +179,20 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        return self._runtime.engine.call(partial(self.append, command))
-
-    async def append(self, command: Command[R], *, in_background: bool = False) -> R:
-        """See ``call``; for commands of the engine."""
-        waiting = _Waiting(command, in_background=in_background)
-        self._enqueue(waiting)
+        engine = self._runtime.engine
+        engine.check_outside()
+        replies = self._runtime.inbox()
+        waiting = _Waiting(command, replies.put)
         try:
-            value: R = await waiting.answer
-        except effects.Cancelled:
-            if waiting in self._queue:
-                self._queue.remove(waiting)
-                raise
-            value = await waiting.answer  # it is on its way into the log
-        return value
+            self._enqueue(waiting)
+            reply: Result[R] = replies.take(None)
+        except BaseException:
+            engine.step(partial(self._withdraw, waiting))
+            raise
+        try:
+            return reply.get()
+        finally:
+            del waiting, replies, reply  # the traceback of an error refers to this frame
 
     def submit(self, command: Command[R], finish: Callable[[R | None, BaseException | None], T]) -> Future[T]:
         """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error.
@@ -189,20 +202,23 @@ class Appender:
         """
         future: Promise[T] = Promise()
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
-        engine = self._runtime.engine
-        task = engine.task(partial(self.append, command, in_background=True), partial(self._answered, future, finish))
+        waiting = _Waiting(
+            command,
+            lambda reply: self._completions.append(partial(_complete, future, finish, reply)),
+            in_background=True,
+        )
         try:
-            engine.post(task)
+            self._enqueue(waiting)
         except BaseException:
-            engine.cancel(task)
+            self._runtime.engine.step(partial(self._withdraw, waiting))
+            future.forget()
             raise
         return future
 
-    def _answered(
-        self, future: Future[T], finish: Callable[[R | None, BaseException | None], T], result: effects.Result[R]
-    ) -> None:
-        if not isinstance(result.error, effects.Cancelled):  # else nobody got the Future
-            self._runtime.callbacks.put(partial(_complete, future, finish, result))
+    def _withdraw(self, waiting: _Waiting) -> None:
+        """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
+        if waiting in self._queue:
+            self._queue.remove(waiting)
 
     def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
@@ -246,11 +262,16 @@ class Appender:
     # --- the queue --------------------------------------------------------------------------------------------------
 
     def _enqueue(self, waiting: _Waiting) -> None:
+        """From any thread. The engine need not hear of it while it appends: it looks into the queue by itself."""
         if self._closed is not None:
             raise self._closed
         self._queue.append(waiting)
         if not self._is_appending:
-            self._is_appending, self._idle = True, effects.Answer()
+            self._runtime.engine.step(self._begin)
+
+    def _begin(self) -> None:
+        if self._queue and not self._is_appending:
+            self._is_appending, self._idle = True, Reply()
             engine = self._runtime.engine
             engine.post(engine.task(self._append_all))
 
@@ -259,12 +280,19 @@ class Appender:
         try:
             while self._queue:
                 if not await self._append_next() and self._closed is not None:
-                    for waiting in self._queue:
-                        waiting.answer.give(None, self._closed)
-                    self._queue.clear()
+                    while self._queue:
+                        self._queue.popleft().answer(None, self._closed)
+                self._call_back()
         finally:
             self._is_appending = False
             self._idle.give(None)
+            self._begin()  # for what came since the last look
+
+    def _call_back(self) -> None:
+        """Have the Futures of the background answered, many at a time."""
+        if self._completions:
+            completions, self._completions = self._completions, []
+            self._runtime.callbacks.put(partial(_call_all, completions))
 
     async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
@@ -343,7 +371,7 @@ class Appender:
         self._answer_settled(attempt)
         sent = {id(member) for member in attempt.sent}
         unresolved = self._unresolved.txn_ids if self._unresolved is not None else frozenset()
-        members = [member for member in attempt.members if member.answer.result is None]
+        members = [member for member in attempt.members if member.reply is None]
         for member in members:
             answer = error
             if not isinstance(error, Exception):
@@ -356,7 +384,7 @@ class Appender:
             elif isinstance(error, TxnLogError) and len(members) > 1:
                 answer = copy.copy(error)
                 answer.__cause__ = error.__cause__
-            member.answer.give(None, answer)
+            member.answer(None, answer)
 
     def _answer_settled(self, attempt: Attempt[_Waiting]) -> None:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
@@ -440,7 +468,8 @@ class Appender:
             return
         wanted = _Waiting(_numbers_wanted(self.numbers))
         await self._append_batch(Attempt([wanted]))
-        await wanted.answer
+        if wanted.reply is not None:
+            wanted.reply.get()
 
     async def _send(self, attempt: Attempt[_Waiting], made: MadeEntry[_Waiting]) -> bool:
         """Put the data wave, then the entry. False where another entry took the slot."""
@@ -491,7 +520,7 @@ class Appender:
 
     def _complete_all(self, attempt: Attempt[_Waiting]) -> None:
         for reply in attempt.answers:
-            reply.member.answer.give(reply.value, reply.error)
+            reply.member.answer(reply.value, reply.error)
         attempt.answers.clear()
 
     def _add_numbers(self, actions: tuple[AnyAction, ...]) -> None:
@@ -560,12 +589,15 @@ def _not_sent(look: Callable[[], object]) -> None:
         raise
 
 
-def _complete(
-    future: Future[T], finish: Callable[[R | None, BaseException | None], T], result: effects.Result[R]
-) -> None:
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+
+def _complete(future: Future[T], finish: Callable[[R | None, BaseException | None], T], result: Result[R]) -> None:
     """Make a Future's value, and call its callbacks. What those raise costs nobody else an answer."""
     value, error = (result.get(), None) if result.error is None else (None, result.error)
-    finished = effects.result_of(partial(finish, value, error))
+    finished = result_of(partial(finish, value, error))
     try:
         if finished.error is not None:
             future.set_exception(finished.error)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.forks import in_child
 from txnlog.engine import worker as module
-from txnlog.engine.effects import Answer, Cancelled, Pause, Request, Requests, Turn
+from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests, Turn
 from txnlog.engine.engine import Engine, engine_of_process
 from txnlog.engine.worker import THREADS, Worker
 
@@ -179,7 +179,7 @@ def test_pauses_end_in_the_order_of_their_time(engine: Engine) -> None:
 
 
 def test_a_command_gives_others_an_answer_once(engine: Engine) -> None:
-    answer: Answer[int] = Answer()
+    answer: Reply[int] = Reply()
     found: list[int] = []
 
     async def asking() -> None:
@@ -214,7 +214,7 @@ def test_commands_have_a_turn_in_the_order_in_which_they_came(engine: Engine) ->
 @pytest.mark.parametrize("given", [False, True], ids=["while it waits", "when it was given the turn just now"])
 def test_who_is_cancelled_in_front_of_its_turn_leaves_it_to_the_next(engine: Engine, given: bool) -> None:
     turn, seen = Turn(), list[str]()
-    release: Answer[None] = Answer()
+    release: Reply[None] = Reply()
 
     async def first() -> None:
         async with turn:
