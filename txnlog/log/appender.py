@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -289,10 +289,10 @@ class Appender:
             self._begin()  # for what came since the last look
 
     def _call_back(self) -> None:
-        """Have the Futures of the background answered, many at a time."""
-        if self._completions:
-            completions, self._completions = self._completions, []
-            self._runtime.callbacks.put(partial(_call_all, completions))
+        """Have the Futures of the background answered: all of an entry in a row, so that their thread wakes up once."""
+        completions, self._completions = self._completions, []
+        for completion in completions:
+            self._runtime.callbacks.put(completion)
 
     async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
@@ -587,11 +587,6 @@ def _not_sent(look: Callable[[], object]) -> None:
     except StoreError as error:
         error.durable = Durable.NOTHING  # of the commands, that is
         raise
-
-
-def _call_all(calls: Iterable[Callable[[], None]]) -> None:
-    for call in calls:
-        call()
 
 
 def _complete(future: Future[T], finish: Callable[[R | None, BaseException | None], T], result: Result[R]) -> None:

@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, read, rows, run_threads, take
+from tests.interrupts import hearing_interrupts
 from txnlog.engine.engine import engine_of_process
 from txnlog.errors import InvalidTransactionState, OutcomeUnknown, TxnLogError
 from txnlog.store import Created, ForwardingStore, Store
@@ -64,6 +65,12 @@ class InterruptingStore(ForwardingStore):
     def get(self, key: str) -> bytes:
         self._pass()
         return super().get(key)
+
+
+@pytest.fixture(autouse=True)
+def _hearing_interrupts() -> Iterator[None]:
+    with hearing_interrupts():
+        yield
 
 
 @pytest.fixture

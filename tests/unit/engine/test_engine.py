@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.forks import in_child
+from tests.interrupts import hearing_interrupts
 from txnlog.engine import worker as module
 from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests, Turn
 from txnlog.engine.engine import Engine, engine_of_process
@@ -38,6 +39,12 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     made = Engine(THREADS)
     yield made
     wait_for(lambda: made._worker._running is None)
+
+
+@pytest.fixture(autouse=True)
+def _hearing_interrupts() -> Iterator[None]:
+    with hearing_interrupts():
+        yield
 
 
 def interrupt_main_thread() -> None:
