@@ -17,6 +17,9 @@ _logger = logging.getLogger("txnlog.engine")
 _IDLE_MS: Final = 1_000.0
 """A thread with nothing to do ends after this: a process that forks should have as few threads as it can."""
 
+_LONGEST_WAIT_S: Final = 0.5
+"""A signal that comes just before a thread begins to wait is handled when the wait ends, so none lasts longer."""
+
 Step = Callable[[], None]
 
 
@@ -59,10 +62,12 @@ class _ThreadInbox:
 
     def take(self, timeout_ms: float | None) -> Any:
         """See Inbox."""
-        try:
-            return self._items.get(timeout=None if timeout_ms is None else timeout_ms / 1e3)
-        except Empty:
-            return None
+        while True:
+            try:
+                return self._items.get(timeout=_LONGEST_WAIT_S if timeout_ms is None else timeout_ms / 1e3)
+            except Empty:
+                if timeout_ms is not None:
+                    return None
 
 
 class _Threads:
