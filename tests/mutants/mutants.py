@@ -941,7 +941,7 @@ MUTANTS = (
     ),
     Mutant(
         "the version before the commit is told",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "session.txn_id(result.number), result.version, offsets,",
         "session.txn_id(result.number), result.version - 1, offsets,",
         "who reads at the version that commit() returned does not find what was committed",
@@ -1051,7 +1051,7 @@ MUTANTS = (
     ),
     Mutant(
         "the owner is asked about another's epoch",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "check_producer(self.follower.state.draft(), producer, epoch)",
         "check_producer(self.follower.state.draft(), producer, self.producer_epoch(producer))",
         "a zombie hears of its fence only when it commits, after all its work",
@@ -1147,7 +1147,7 @@ MUTANTS = (
     ),
     Mutant(
         "a child goes on with its parent's transaction",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "if owner is not self.identity:",
         "if owner is None:",
         "parent and child both commit one number",
@@ -1164,7 +1164,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repeat takes another's offsets",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "if any(one.offset + one.rows != other.offset for one, other in itertools.pairwise(batches)):",
         "if not batches:",
         "a repeat over two batches is told offsets of rows that others wrote in between",
@@ -1218,7 +1218,7 @@ MUTANTS = (
     ),
     Mutant(
         "conflicts are left to the commit",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "                    check_claim(draft, txn, rest, handle._claims_of(wanted))\n",
         "                    pass\n",
         "two transactions of one client do the same work, and one in vain",
@@ -1226,7 +1226,7 @@ MUTANTS = (
     ),
     Mutant(
         "between the look and the hold",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "        with first.follower.lock, second.follower.lock:\n",
         "        if True:\n",
         "what a thread gives back meanwhile is lost, or two do the same work, and one in vain",
@@ -1338,7 +1338,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the consumer's handle holds is not asked",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "for handle in handles:  # a consumer",
         "for handle in handles[:1]:  # a consumer",
         "a cumulative acknowledgement takes what another handle's transaction gives back",
@@ -1354,7 +1354,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was ended for who waits stands against him",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "        if len(handles) > 1:\n",
         "        if len(handles) > 2:\n",
         "the first try over another handle's consumer is refused for what is over",
@@ -1362,7 +1362,7 @@ MUTANTS = (
     ),
     Mutant(
         "two handles stand still in any order",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "sorted((handles[0], handles[-1]), key=id)",
         "(handles[0], handles[-1])",
         "two threads wait for each other for ever",
@@ -1435,7 +1435,7 @@ MUTANTS = (
     ),
     Mutant(
         "plain acknowledgements are in each other's way",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "                if rest_of is None:\n                    self._check_plain",
         "                if True:\n                    self._check_plain",
         "threads that acknowledge what each received are refused by chance",
@@ -1515,7 +1515,7 @@ MUTANTS = (
     ),
     Mutant(
         "a plain acknowledgement is in the way of what lies behind it",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "                ranges.exclude(named, receipt.unnamed)\n",
         "                pass\n",
         "transactions are refused for messages that they do not name",
@@ -1531,7 +1531,7 @@ MUTANTS = (
     ),
     Mutant(
         "the consumer's handle is not told what is claimed",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "return found if receipt is None or receipt.ledger in found else [*found, receipt.ledger]",
         "return found",
         "a consumer acknowledges over what a transaction of another handle has in hand",
@@ -1547,7 +1547,7 @@ MUTANTS = (
     ),
     Mutant(
         "an end in a checkpoint is none",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "ledger.abort_those_over(self.may_have_ended, self.runtime.now_ms())",
         "ledger.abort_those_over(self.follower.state.outcomes.__contains__, self.runtime.now_ms())",
         "messages of a transaction that ended are held until its deadline, or for ever",
@@ -1692,7 +1692,7 @@ MUTANTS = (
     ),
     Mutant(
         "a relative root means another folder later",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "self.root = absolute(root) if store is None else root",
         "self.root = root",
         "a handle that is sent to another process writes into another log",
@@ -2235,7 +2235,7 @@ MUTANTS = (
     ),
     Mutant(
         "a close settles before it waits",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "            session.close(self._closed_error())\n",
         "            session.unended.settle_all()\n            session.close(self._closed_error())\n",
         "after Ctrl-C in a close nobody says which work is lost",

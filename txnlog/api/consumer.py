@@ -38,7 +38,7 @@ from txnlog.log.commands import Answer, effect
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection, Position
+    from txnlog.client.connection import Connection, Position
 
 _SOUGHT = "open another consumer, and look where the subscription stands: this one may be fenced"
 """After a seek whose outcome is unknown: a second one would undo what others did since."""

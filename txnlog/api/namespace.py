@@ -19,7 +19,7 @@ from txnlog.api.topic_alteration import Alteration
 from txnlog.api.transact import transact
 from txnlog.api.transaction import Transaction
 from txnlog.client import dead_letters
-from txnlog.client.view import Connection, Mode, Position
+from txnlog.client.connection import Connection, Mode, Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import (
     DEFAULT_GRACE_MS,

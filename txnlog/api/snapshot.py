@@ -19,7 +19,7 @@ from txnlog.errors import InvalidInputError, only_looking
 from txnlog.fold.garbage import may_be_gone
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.snapshot")
 

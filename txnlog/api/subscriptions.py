@@ -39,7 +39,7 @@ from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionI
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection, Position
+    from txnlog.client.connection import Connection, Position
 
 _logger: Final = logging.getLogger("txnlog.subscriptions")
 

@@ -22,7 +22,7 @@ from txnlog.fold.state import Draft, Redelivery, SegmentRecord, SubscriptionReco
 from txnlog.format.actions import AnyAction, Seek
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 
 class Received(NamedTuple):

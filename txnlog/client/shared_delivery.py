@@ -25,7 +25,7 @@ from txnlog.log.commands import Answer, Simple, effect
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.consumer")
 

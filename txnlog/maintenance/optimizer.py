@@ -35,7 +35,7 @@ from txnlog.store.base import ObjectNotFound
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.optimizer")
 
