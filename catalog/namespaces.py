@@ -38,7 +38,7 @@ from txnlog.store.wrappers import PrefixStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnlog.client.connection import Mode
+    from txnlog.client.session_owner import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnlog.api.namespace import Namespace
-    from txnlog.client.connection import Connection, Mode
+    from txnlog.client.connection import Connection
+    from txnlog.client.session_owner import Mode
 
 _MOST: Final = 32
 """Handles kept; the one that was not used for the longest time goes first, and ends when nobody uses it any more."""

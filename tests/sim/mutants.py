@@ -22,7 +22,7 @@ from txnlog.api import transaction_admin
 from txnlog.api.namespace import Namespace
 from txnlog.api.snapshot import Snapshot, snapshot_at
 from txnlog.api.transaction import Transaction
-from txnlog.client import connection, dead_letters, delivery
+from txnlog.client import acknowledgement_conflicts, dead_letters, delivery
 from txnlog.client.ledger import Ledger
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_file import decode
@@ -283,7 +283,7 @@ def acknowledged_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(acknowledgements, "_check_individual", lambda *_arguments: None)
     patch.setattr(Ledger, "claims", lambda _self: {})
     patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
-    patch.setattr(connection, "check_claim", lambda *_arguments: None)
+    patch.setattr(acknowledgement_conflicts, "check_claim", lambda *_arguments: None)
 
 
 # --- reading and folding ----------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def cursor_by_maximum(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(acknowledgements, "_check_cumulative", lambda *_arguments: None)
     patch.setattr(Ledger, "claims", lambda _self: {})
     patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
-    patch.setattr(connection, "check_claim", lambda *_arguments: None)
+    patch.setattr(acknowledgement_conflicts, "check_claim", lambda *_arguments: None)
 
 
 def abort_ends_prepared(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,9 @@ from txnlog.api.topic_alteration import Alteration
 from txnlog.api.transact import transact
 from txnlog.api.transaction import Transaction
 from txnlog.client import dead_letters
-from txnlog.client.connection import Connection, Mode, Position
+from txnlog.client.connection import Connection
+from txnlog.client.positions import Position
+from txnlog.client.session_owner import Mode
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import (
     DEFAULT_GRACE_MS,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txnlog.client import positions
 from txnlog.common.validation import shown, truth
 from txnlog.data import scan_planner
 from txnlog.data.scan_planner import OffsetRanges, ScanPlan
@@ -56,7 +57,7 @@ class Snapshot:
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.
         """
-        return self._connection.start_offsets(self._connection.topic_record(topic, self.version))
+        return positions.start_offsets(self._connection.follower, self._connection.topic_record(topic, self.version))
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The offset behind the last message that is visible at this version, by partition.
@@ -64,7 +65,8 @@ class Snapshot:
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.
         """
-        return self._connection.end_offsets(self._connection.topic_record(topic, self.version), self.version)
+        record = self._connection.topic_record(topic, self.version)
+        return positions.end_offsets(self._connection.follower, record, self.version)
 
     @only_looking()
     def plan(
@@ -90,10 +92,11 @@ class Snapshot:
         if unavailable is not None:
             raise unavailable
         record = self._connection.topic_record(topic, self.version)
-        starts = self._connection.start_offsets(record)
+        starts = positions.start_offsets(self._connection.follower, record)
         if offsets is not None:
             offsets = _parsed_offsets(offsets)
-            scan_planner.check_offsets(offsets, starts, self._connection.end_offsets(record, self.version))
+            ends = positions.end_offsets(self._connection.follower, record, self.version)
+            scan_planner.check_offsets(offsets, starts, ends)
         segments, removals = self._connection.follower.segments(record.id)
         excluded = segment_numbers(exclude_segments)
         check_known(excluded, (item.number for item in segments), [topic])
