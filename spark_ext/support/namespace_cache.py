@@ -110,7 +110,7 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
 
     What it knows of the log may be old; ``snapshot()`` and every write look at the log first.
     """
-    from txnlog.api.namespace import open_namespace  # noqa: PLC0415 - needs what executors may not have
+    from txnlog.api.opening import open_namespace  # noqa: PLC0415 - needs what executors may not have
 
     keep_modules()
     key = (location.root, location.namespace, mode, digest_of(storage_options))

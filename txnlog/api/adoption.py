@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from txnlog.api.namespace import root_and_name
+from txnlog.api.opening import root_and_name
 from txnlog.client.connection import Connection
 from txnlog.common.runtime import Clock
 from txnlog.common.validation import mapping, truth

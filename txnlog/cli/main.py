@@ -14,7 +14,8 @@ import click
 import pyarrow as pa
 
 from txnlog.api.adoption import adopt_namespace
-from txnlog.api.namespace import Namespace, open_namespace
+from txnlog.api.namespace import Namespace
+from txnlog.api.opening import open_namespace
 from txnlog.api.snapshot import snapshot_at
 from txnlog.api.transaction_admin import STATES
 from txnlog.cli.output import Printer, StatusLine
