@@ -51,21 +51,32 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_a_push_runs_no_long_test_and_so_many_cases_and_skips_nothing(run: Run, monkeypatch: pytest.MonkeyPatch):
-    taken = set()
-    for share in ("1", "2", "3", "4", "5"):
-        monkeypatch.setattr(effort, "SHARE", share)
+    taken: list[str] = []
+    for day in ("2026-12-30", "2026-12-31", "2027-01-01", "2027-01-02", "2027-01-03"):
+        monkeypatch.setattr(effort, "DAY", day)
         result = run()
         result.assert_outcomes(passed=1 + 2 + 2 + 1, deselected=EVERYTHING - 6)
-        result.stdout.fnmatch_lines([f"*the share of a push, TXNLOG_SHARE={share} *"])
-        taken.add(frozenset(line.split()[0] for line in result.outlines if "test_some[" in line))
-    assert len(taken) > 1, "others each time"
-    assert len(frozenset.union(*taken)) > 2
+        result.stdout.fnmatch_lines([f"*TXNLOG_DAY={day} *"])
+        taken += [line.split()[0] for line in result.outlines if "test_some[" in line]
+    assert len(taken) == len(set(taken)) == 10, "two a day: after five days each one was run"
 
 
-def test_the_same_share_is_the_same_choice(run: Run, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(effort, "SHARE", "7")
+def test_the_same_day_is_the_same_choice(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "DAY", "2026-12-31")
     taken = [[line.split()[0] for line in run().outlines if "test_some[" in line] for _ in range(2)]
     assert taken[0] == taken[1] != []
+
+
+def test_one_place_of_so_many_is_another_one_each_day_and_all_in_a_long_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "LONG", False)
+    taken: list[int] = []
+    for day in ("2026-12-30", "2026-12-31", "2027-01-01"):
+        monkeypatch.setattr(effort, "DAY", day)
+        first, step = effort.every(3)
+        taken += range(first, 9, step)
+    assert sorted(taken) == list(range(9))
+    monkeypatch.setattr(effort, "LONG", True)
+    assert effort.every(3) == (0, 1)
 
 
 def test_a_long_run_takes_everything(run: Run, monkeypatch: pytest.MonkeyPatch):
