@@ -72,7 +72,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say how much this run tries, and how to have the same choice again."""
     if effort.LONG or _asked_for(config):
         return "tests: all that are asked for"
-    return f"tests: the share of a push, TXNLOG_SHARE={effort.SHARE} (make test-all runs all)"
+    return f"tests: a push's share of the day, TXNLOG_DAY={effort.DAY} (make test-all runs all)"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,28 +1,42 @@
 """How much is tried: a share in ``make test``, which each push runs, all of it in ``make test-all``.
 
-Where a test could try for ever it asks ``tries`` or ``every``: each run takes other random choices or other places of
-the same kind, and what is asked of every one of them stays the same. Two marks leave out whole tests:
+Which share is decided by the day. All pushes of a day run the same, so what failed in one fails again in the next, and
+as many days later as the shares need every case was run. The first lines of a run name the day; ``TXNLOG_DAY`` sets it.
+
+Where a test could try for ever it asks ``tries`` or ``every``: how many, or which places of the same kind; what is
+asked of every one of them stays the same. Two marks leave out whole tests:
 
 ``long``: more of what another test shows already. Only ``make test-all`` runs it.
-``some(n)``: of the cases of this test (or, on a class or module, of each test in it) a push runs n, others each time.
+``some(n)``: of the cases of this test (or, on a class or module, of each test in it) a push runs n, the next n on the
+next day. ``some(n, of="place")``, on the values of a parameter, says the same of them: whatever the other parameters
+are, n of its values. ``some(one_in=n)``, on a module, says it of the module's tests: one in n, and each day those that
+docs/guarantees.md or a planted bug names.
 
 Whoever asks for tests by name (``file::test``, ``-k``) gets all of them.
 """
 
 from __future__ import annotations
 
+import datetime
+import functools
 import os
 import random
+import re
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import pytest
 
+T = TypeVar("T")
+
 LONG: Final = os.environ.get("TXNLOG_TESTS", "") == "long"
 
-SHARE: Final = os.environ.setdefault("TXNLOG_SHARE", str(random.randrange(10**9)))
-"""Decides which cases this run takes. All processes of a run must take the same: they inherit it."""
+DAY: Final = os.environ.setdefault("TXNLOG_DAY", datetime.datetime.now(datetime.UTC).date().isoformat())
+"""Decides which cases this run takes. All processes of a run must take the same, also at midnight: they inherit it."""
+
+_PROMISES: Final = Path(__file__).parent.parent / "docs" / "guarantees.md"
 
 
 def tries(all_of_them: int, some: int) -> int:
@@ -31,25 +45,70 @@ def tries(all_of_them: int, some: int) -> int:
 
 
 def every(step: int) -> tuple[int, int]:
-    """Where to begin and how far to go on, to take one place of so many: another one in each run, in a long run all."""
-    return (0, 1) if LONG else (random.randrange(step), step)
+    """Where to begin and how far to go on, to take one place of so many: the next one each day, in a long run all."""
+    return (0, 1) if LONG else (_number_of_day() % step, step)
+
+
+@functools.cache
+def named() -> frozenset[str]:
+    """The tests that stand for a promise or must catch a planted bug: each push runs them."""
+    from tests.mutants.mutants import HARMLESS, MUTANTS
+
+    page = _PROMISES.read_text(encoding="utf-8")
+    promised = {f"tests/{test}" for test in re.findall(r"`([a-z0-9_/]+\.py::test_\w+)`", page)}
+    return frozenset(promised | {test.partition("[")[0] for mutant in (HARMLESS, *MUTANTS) for test in mutant.tests})
 
 
 def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The tests that a push does not run, of those that were collected."""
     left_out: set[pytest.Item] = set()
-    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    tests: dict[tuple[str, int], dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         if item.get_closest_marker("long"):
             left_out.add(item)
-        elif item.get_closest_marker("some"):
-            cases[item.nodeid.partition("[")[0]].append(item)
-    for name, several in cases.items():
-        mark = several[0].get_closest_marker("some")
-        assert mark is not None, "they were found by it"
-        chance = random.Random(f"{SHARE} {name}")
-        left_out.update(chance.sample(several, max(0, len(several) - mark.args[0])))
+            continue
+        test = item.nodeid.partition("[")[0]
+        marks = list(item.iter_markers("some"))  # the closest one first
+        if counts := [mark for mark in marks if mark.args]:
+            cases[_other_parameters(item, test, counts[0]), counts[0].args[0]].append(item)
+        if (steps := [mark for mark in marks if not mark.args]) and test not in named():
+            tests[test.partition("::")[0], steps[0].kwargs["one_in"]][test].append(item)
+    for (name, count), several in cases.items():
+        left_out.update(several)
+        left_out.difference_update(_of_this_day(name, several, count))
+    for (name, step), by_name in tests.items():
+        first = _number_of_day() % step
+        for test in (order := _shuffled(name, list(by_name))):
+            if order.index(test) % step != first:
+                left_out.update(by_name[test])
     return left_out
 
 
-__all__ = ["LONG", "SHARE", "every", "left_to_test_all", "tries"]
+def _other_parameters(item: pytest.Item, test: str, mark: pytest.Mark) -> str:
+    """What the cases have in common among which a mark chooses: the test, and its other parameters if it names one."""
+    if "of" not in mark.kwargs:
+        return test
+    call: Any = getattr(item, "callspec")  # noqa: B009 - whatever bears such a mark has parameters
+    others = item.nodeid.partition("[")[2].removesuffix("]").split("-")
+    others.remove(call.params[mark.kwargs["of"]])
+    return f"{test}[{'-'.join(others)}]"
+
+
+def _of_this_day(name: str, cases: Sequence[T], count: int) -> list[T]:
+    """So many of them, which follow those of the day before."""
+    order = _shuffled(name, cases)
+    first = _number_of_day() * count
+    return [order[(first + place) % len(order)] for place in range(min(count, len(order)))]
+
+
+def _shuffled(name: str, of_it: Sequence[T]) -> list[T]:
+    """The same order each day: neighbours are too much alike to be taken together."""
+    return random.Random(name).sample(of_it, len(of_it))
+
+
+def _number_of_day() -> int:
+    return datetime.date.fromisoformat(DAY).toordinal()
+
+
+__all__ = ["DAY", "LONG", "every", "left_to_test_all", "named", "tries"]

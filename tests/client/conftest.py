@@ -42,7 +42,10 @@ def local(tmp_path: Path) -> Iterator[Place]:
     place.close()
 
 
-@pytest.fixture(params=["memory", "local"])
+_A_PUSH_TAKES_ONE = pytest.mark.some(1, of="place")
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=_A_PUSH_TAKES_ONE) for kind in ("memory", "local")])
 def place(request: pytest.FixtureRequest) -> Place:
     """An empty root of each kind in turn."""
     found: Place = request.getfixturevalue(request.param)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests import effort
-from tests.mutants.mutants import HARMLESS, MUTANTS
 from tests.protocol.document import ROOT
 
 CONFTEST = Path(__file__).parent.parent / "conftest.py"
@@ -35,6 +33,34 @@ def test_one_case_is_long(number): pass
 """
 EVERYTHING = 1 + 1 + 10 + 2 + 2
 
+PLACES = """
+import pytest
+
+one = pytest.mark.some(1, of="place")
+
+@pytest.fixture(params=[pytest.param(kind, marks=one) for kind in ("memory", "local")])
+def place(request): pass
+
+@pytest.mark.parametrize("number", range(6))
+def test_number(place, number): pass
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("number", range(9))
+def test_some(place, number): pass
+"""
+
+ONE_IN_THREE = """
+import pytest
+
+pytestmark = pytest.mark.some(one_in=3)
+
+def test_promised(): pass
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("number", range(4))
+def test_some(number): pass
+""" + "".join(f"\ndef test_{number}(): pass\n" for number in range(8))
+
 Run = Callable[..., pytest.RunResult]
 
 
@@ -51,21 +77,65 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_a_push_runs_no_long_test_and_so_many_cases_and_skips_nothing(run: Run, monkeypatch: pytest.MonkeyPatch):
-    taken = set()
-    for share in ("1", "2", "3", "4", "5"):
-        monkeypatch.setattr(effort, "SHARE", share)
+    taken: list[str] = []
+    for day in ("2026-12-30", "2026-12-31", "2027-01-01", "2027-01-02", "2027-01-03"):
+        monkeypatch.setattr(effort, "DAY", day)
         result = run()
         result.assert_outcomes(passed=1 + 2 + 2 + 1, deselected=EVERYTHING - 6)
-        result.stdout.fnmatch_lines([f"*the share of a push, TXNLOG_SHARE={share} *"])
-        taken.add(frozenset(line.split()[0] for line in result.outlines if "test_some[" in line))
-    assert len(taken) > 1, "others each time"
-    assert len(frozenset.union(*taken)) > 2
+        result.stdout.fnmatch_lines([f"*TXNLOG_DAY={day} *"])
+        taken += [line.split()[0] for line in result.outlines if "test_some[" in line]
+    assert len(taken) == len(set(taken)) == 10, "two a day: after five days each one was run"
 
 
-def test_the_same_share_is_the_same_choice(run: Run, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(effort, "SHARE", "7")
+def test_the_same_day_is_the_same_choice(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "DAY", "2026-12-31")
     taken = [[line.split()[0] for line in run().outlines if "test_some[" in line] for _ in range(2)]
     assert taken[0] == taken[1] != []
+
+
+def test_one_place_of_so_many_is_another_one_each_day_and_all_in_a_long_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "LONG", False)
+    taken: list[int] = []
+    for day in ("2026-12-30", "2026-12-31", "2027-01-01"):
+        monkeypatch.setattr(effort, "DAY", day)
+        first, step = effort.every(3)
+        taken += range(first, 9, step)
+    assert sorted(taken) == list(range(9))
+    monkeypatch.setattr(effort, "LONG", True)
+    assert effort.every(3) == (0, 1)
+
+
+def names_run(run: Run, *arguments: str) -> list[str]:
+    return [line.split()[0].partition("::")[2] for line in run(*arguments).outlines if " PASSED" in line]
+
+
+def test_of_two_places_a_push_takes_one_whatever_the_other_parameters_are(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    pytester.makepyfile(test_marked=PLACES)
+    taken: list[str] = []
+    for day in ("2026-12-30", "2026-12-31"):
+        monkeypatch.setattr(effort, "DAY", day)
+        taken += (today := names_run(run))
+        assert sorted(name[-2] for name in today if "test_number" in name) == list("012345")
+        assert len({name.partition("-")[0] for name in today if "test_number" in name}) == 2, "some here, some there"
+        assert sum("test_some" in name for name in today) == 3, "a mark of the test itself counts all its cases"
+    assert len(taken) == len(set(taken))
+
+
+def test_of_a_module_a_push_takes_one_test_in_so_many_and_each_that_is_named(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    pytester.makepyfile(test_marked=ONE_IN_THREE)
+    monkeypatch.setattr(effort, "named", lambda: {"test_marked.py::test_promised"})
+    taken: list[str] = []
+    for day in ("2026-12-30", "2026-12-31", "2027-01-01"):
+        monkeypatch.setattr(effort, "DAY", day)
+        today = [name.partition("[")[0] for name in names_run(run)]
+        assert len(today) == 1 + 3
+        assert today[0] == "test_promised"
+        taken += today[1:]
+    assert sorted(taken) == sorted([*(f"test_{number}" for number in range(8)), "test_some"]), "each one in three days"
 
 
 def test_a_long_run_takes_everything(run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -107,10 +177,8 @@ def test_what_is_left_out_is_seen():
 
 
 def test_every_promise_and_every_planted_bug_has_its_tests_in_each_push():
-    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    promised = {f"tests/{test}" for test in re.findall(r"`([a-z0-9_/]+\.py::test_\w+)`", page)}
-    needed = promised | {test.partition("[")[0] for mutant in (HARMLESS, *MUTANTS) for test in mutant.tests}
+    needed = effort.named()
     files = {test.partition("::")[0] for test in needed}
     gone = {f"{file}::{name}" for file in files for name in left_out((ROOT / file).read_text(encoding="utf-8"))}
-    assert len(promised) > 100
+    assert len(needed) > 400, "of the page and of the planted bugs"
     assert needed & gone == set()

@@ -1,0 +1,219 @@
+"""Bugs planted in txnlog/client, but for what consumers receive: the session, transactions, the view of a root."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.names import (
+    ANSWERS,
+    CLIENT_TRANSACTIONS,
+    CONSUMER_FAULTS,
+    CONSUMER_THREADS,
+    CUMULATIVE,
+    DOUBT_OF_TRANSACTIONS,
+    FAILOVER,
+    FORKS,
+    HOLDS,
+    INTERRUPTS,
+    LIFECYCLE,
+    LOST_WORK,
+    PRODUCING,
+    RIGHTS,
+    TWO_PHASES,
+)
+
+MUTANTS: Final = (
+    # --- appending --------------------------------------------------------------------------------------------------
+    Mutant(
+        "a flush forgets what it left out",
+        "txnlog/client/transaction_buffer.py",
+        "self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed",
+        "self.staged, self.acknowledged, self._sealed = [], [], 0",
+        "an outside system commits by a token that lacks rows, and neither prepare nor complete says so",
+        (TWO_PHASES + "what_a_flush_left_out_is_told_by_prepare",),
+    ),
+    # --- the client -------------------------------------------------------------------------------------------------
+    Mutant(
+        "a commit without an answer is a failure",
+        "txnlog/client/transaction_lifecycle.py",
+        "Fate.UNKNOWN: Stage.COMMIT_UNKNOWN,",
+        "Fate.UNKNOWN: stage,",
+        "the transaction goes on, and its second commit carries more than the first one, which may be durable",
+        (LIFECYCLE + "each_fate_of_each_call_leads_where_the_table_says",),
+    ),
+    Mutant(
+        "rows stay buffered behind a failed write",
+        "txnlog/client/transaction_buffer.py",
+        "self.pieces = left",
+        "pass",
+        "rows whose files were written are written again: they are there twice",
+        (DOUBT_OF_TRANSACTIONS + "rows_whose_files_were_written_half_way_are_not_written_twice",),
+    ),
+    # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
+    Mutant(
+        "the version before the commit is told",
+        "txnlog/client/commit_results.py",
+        "session.txn_id(result.number), result.version, offsets,",
+        "session.txn_id(result.number), result.version - 1, offsets,",
+        "who reads at the version that commit() returned does not find what was committed",
+        (CLIENT_TRANSACTIONS + "a_block_commits_at_its_end_all_topics_at_once",),
+    ),
+    Mutant(
+        "maintenance fails its caller",
+        "txnlog/client/heartbeats.py",
+        '        except TxnLogError:\n            _logger.warning("the heartbeat of the consumer %r was not',
+        '        except ZeroDivisionError:\n            _logger.warning("the heartbeat of the consumer %r was not',
+        "what only helps others fails the call whose entry is in the log",
+        (FAILOVER + "a_store_that_fails_with_hints_fails_nobody",),
+    ),
+    # --- docs/guarantees.md, rules about transactions -----------------------------------------------------------------
+    Mutant(
+        "the owner is asked about another's epoch",
+        "txnlog/client/connection.py",
+        "check_producer(self.follower.state.draft(), producer, epoch)",
+        "check_producer(self.follower.state.draft(), producer, self.producer_epoch(producer))",
+        "a zombie hears of its fence only when it commits, after all its work",
+        (PRODUCING + "a_fenced_producer_hears_of_it_from_the_log",),
+    ),
+    Mutant(
+        "a child goes on with its parent's transaction",
+        "txnlog/client/session_owner.py",
+        "if owner is not self.identity:",
+        "if owner is None:",
+        "parent and child both commit one number",
+        (FORKS + "a_forked_child_is_refused_its_parents_transaction",),
+    ),
+    # --- docs/guarantees.md, rules about producing --------------------------------------------------------------------
+    Mutant(
+        "a repeat takes another's offsets",
+        "txnlog/client/commit_results.py",
+        "if any(one.offset + one.rows != other.offset for one, other in itertools.pairwise(batches)):",
+        "if not batches:",
+        "a repeat over two batches is told offsets of rows that others wrote in between",
+        (PRODUCING + "a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others",),
+    ),
+    # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
+    Mutant(
+        "conflicts are left to the commit",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "                check_claim(draft, txn, rest, _claims_of(handle, wanted))\n",
+        "                pass\n",
+        "two transactions of one client do the same work, and one in vain",
+        (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
+    ),
+    Mutant(
+        "between the look and the hold",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "    with first.follower.lock, second.follower.lock:\n",
+        "    if True:\n",
+        "what a thread gives back meanwhile is lost, or two do the same work, and one in vain",
+        (CONSUMER_THREADS + "between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back",),
+    ),
+    Mutant(
+        "what the consumer's handle holds is not asked",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "for handle in handles:  # a consumer",
+        "for handle in handles[:1]:  # a consumer",
+        "a cumulative acknowledgement takes what another handle's transaction gives back",
+        (CUMULATIVE + "it_does_not_take_what_the_consumers_handle_holds",),
+    ),
+    Mutant(
+        "what was ended for who waits stands against him",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "    if len(handles) > 1:\n",
+        "    if len(handles) > 2:\n",
+        "the first try over another handle's consumer is refused for what is over",
+        (HOLDS + "what_was_given_up_is_ended_for_who_waits_at_either_handle",),
+    ),
+    Mutant(
+        "two handles stand still in any order",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "sorted((handles[0], handles[-1]), key=id)",
+        "(handles[0], handles[-1])",
+        "two threads wait for each other for ever",
+        (CONSUMER_THREADS + "threads_that_acknowledge_over_two_handles_do_not_wait_for_each_other",),
+    ),
+    Mutant(
+        "plain acknowledgements are in each other's way",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "            if rest_of is None:\n                _check_plain",
+        "            if True:\n                _check_plain",
+        "threads that acknowledge what each received are refused by chance",
+        (CONSUMER_THREADS + "two_at_once_are_in_nobodys_way",),
+    ),
+    Mutant(
+        "a plain acknowledgement is in the way of what lies behind it",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "            ranges.exclude(named, receipt.unnamed)\n",
+        "            pass\n",
+        "transactions are refused for messages that they do not name",
+        (CONSUMER_FAULTS + "a_transaction_goes_on_behind_a_plain_acknowledgement_of_other_messages",),
+    ),
+    Mutant(
+        "the consumer's handle is not told what is claimed",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "return found if receipt is None or receipt.ledger in found else [*found, receipt.ledger]",
+        "return found",
+        "a consumer acknowledges over what a transaction of another handle has in hand",
+        (CUMULATIVE + "it_does_not_take_what_a_transaction_of_another_handle_has_in_hand",),
+    ),
+    Mutant(
+        "an end in a checkpoint is none",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "ledger.abort_those_over(connection.may_have_ended, connection.runtime.now_ms())",
+        "ledger.abort_those_over(connection.follower.state.outcomes.__contains__, connection.runtime.now_ms())",
+        "messages of a transaction that ended are held until its deadline, or for ever",
+        (HOLDS + "an_end_that_a_checkpoint_took_out_of_memory_is_an_end",),
+    ),
+    Mutant(
+        "too few signs of life",
+        "txnlog/client/heartbeats.py",
+        "if known == epoch and now_ms - last_ms < lease_ms / 3:",
+        "if known == epoch and now_ms - last_ms < lease_ms * 3:",
+        "a consumer that works is fenced by one that waits",
+        (FAILOVER + "a_consumer_that_shows_signs_of_life_keeps_its_place",),
+    ),
+    # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
+    Mutant(
+        "rows are staged before they leave the buffer",
+        "txnlog/client/transaction_buffer.py",
+        "                self.staged += written\n                self.pieces = left\n",
+        "                self.staged.extend(written)\n                self.pieces = left\n",
+        "Ctrl-C between the two has the rows there twice",
+        (INTERRUPTS + "an_end_that_is_interrupted_anywhere_and_repeated_doubles_nothing",),
+    ),
+    Mutant(
+        "a relative root means another folder later",
+        "txnlog/client/session_owner.py",
+        "self.root = absolute(root) if store is None else root",
+        "self.root = root",
+        "a handle that is sent to another process writes into another log",
+        (FORKS + "a_handle_means_the_same_root_when_the_working_directory_is_another",),
+    ),
+    # --- what handles say, and what lies in the way -----------------------------------------------------------------
+    Mutant(
+        "a forked child reports its parent's transactions",
+        "txnlog/client/transaction_buffer.py",
+        "if self._unended is not None and self._identity is self._connection.identity:",
+        "if self._unended is not None:",
+        "work that its owner is about to commit is said to be lost",
+        (LOST_WORK + "a_child_drops_its_parents_transaction_in_silence",),
+    ),
+    Mutant(
+        "a close settles before it waits",
+        "txnlog/client/session_owner.py",
+        "            session.close(self._closed_error())\n",
+        "            session.unended.settle_all()\n            session.close(self._closed_error())\n",
+        "after Ctrl-C in a close nobody says which work is lost",
+        (LOST_WORK + "a_close_that_was_interrupted_and_is_called_again_reports_what_was_open",),
+    ),
+    Mutant(
+        "the verdict on a store is not logged",
+        "txnlog/client/session.py",
+        "return [] if verdict is None or has_verdict_on(self.store, draft.verdicts) else [verdict]",
+        "return []",
+        "each handle tries the store again",
+        (RIGHTS + "a_store_that_the_root_does_not_know_is_tried_below_the_namespace",),
+    ),
+)

@@ -1,0 +1,241 @@
+"""Bugs planted in txnlog/log: ids, group commit, the appender and its slots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.names import (
+    ANSWERS,
+    BACKGROUND,
+    BLOCK_KEEPER,
+    DOUBT,
+    DOUBT_OF_TRANSACTIONS,
+    ENTRY_BUILDER,
+    FILES,
+    GROUP_COMMIT,
+    OPENING,
+    RACES,
+)
+
+MUTANTS: Final = (
+    # --- appending --------------------------------------------------------------------------------------------------
+    Mutant(
+        "not found taken for failed",
+        "txnlog/log/slots.py",
+        "        except ObjectNotFound:\n            pass\n",
+        "        except ObjectNotFound:\n"
+        '            raise StoreError("not there", durable=Durable.NOTHING) from None\n',
+        "a delayed put lands after the caller was told that nothing was written",
+        (DOUBT + "a_commit_survives_one_bad_answer",),
+    ),
+    Mutant(
+        "any answer taken for created",
+        "txnlog/log/slots.py",
+        "if store.create(key, data) is Created.CREATED:",
+        "if store.create(key, data):",
+        "whoever loses a race reports success",
+        (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
+    ),
+    Mutant(
+        "the winner taken for ourselves",
+        "txnlog/log/appender.py",
+        "won = found == entry.data",
+        "won = bool(found)",
+        "whoever loses a race reports success, and folds what is not there",
+        (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
+    ),
+    Mutant(
+        "doubt forgotten",
+        "txnlog/log/appender.py",
+        "        self._unresolved = entry\n",
+        "        self._unresolved = None\n",
+        "the next entry overtakes one that may still land",
+        (DOUBT + "nothing_else_is_sent_while_an_entry_is_in_doubt",),
+    ),
+    Mutant(
+        "told before it is on disk",
+        "txnlog/log/slots.py",
+        "store.sync(key)  #",
+        "#",
+        "a power cut takes back what was reported",
+        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_in_doubt",),
+    ),
+    Mutant(
+        "refused by an old state",
+        "txnlog/log/group_commit.py",
+        "if not self.refreshed and (",
+        "if self.refreshed and (",
+        "a client that is behind says no where the log says yes",
+        (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
+    ),
+    Mutant(
+        "told of what fell out of the entry",
+        "txnlog/log/group_commit.py",
+        "answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)",
+        "answer = (reply, settled)",
+        "a batch is skipped for one that is never committed, and nobody brings it again",
+        (
+            ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",
+            BACKGROUND + "a_batch_is_not_skipped_for_one_that_is_not_committed_after_all",
+        ),
+    ),
+    Mutant(
+        "whoever is put off is overtaken",
+        "txnlog/log/group_commit.py",
+        "put_off = self._now[place:]  # whoever is behind must not overtake\n                break\n",
+        "put_off.append(member)\n                continue\n",
+        "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
+        (
+            ENTRY_BUILDER + "a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one",
+            GROUP_COMMIT + "a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken",
+        ),
+    ),
+    Mutant(
+        "told before somebody in front",
+        "txnlog/log/group_commit.py",
+        "if look.dependent:",
+        "if False:",
+        "of two calls of one client the second is told what was true before the first",
+        (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
+    ),
+    Mutant(
+        "without rows in the segments, without rows at all",
+        "txnlog/log/group_commit.py",
+        "(_supposed if rowless else _decided)(member,",
+        "_decided(member,",
+        "a commit that rested on one that fell out is refused, or goes on without its rows",
+        (ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",),
+    ),
+    Mutant(
+        "refused by an entry that ends only some of what is overdue",
+        "txnlog/log/group_commit.py",
+        "answered_with_ends = riders.ending and encoded is None",
+        "answered_with_ends = False",
+        "a seek is refused for the hundred and first transaction that is over",
+        (
+            ENTRY_BUILDER + "an_answer_that_rests_on_a_rider_is_given_behind_the_entry",
+            ANSWERS + "a_seek_ends_all_that_is_overdue_however_much_it_is",
+        ),
+    ),
+    Mutant(
+        "refused beside others without another look",
+        "txnlog/log/group_commit.py",
+        "(look.dependent or any(not settled for _, settled in look.answers))",
+        "any(not settled for _, settled in look.answers)",
+        "a commit behind one that is skipped is refused for a transaction that is over",
+        (BACKGROUND + "nobody_is_refused_for_what_is_overdue_in_whatever_company",),
+    ),
+    Mutant(
+        "what the log shows is not told where asking again fails",
+        "txnlog/log/appender.py",
+        "        self._answer_settled(attempt)\n",
+        "        self._complete_all(attempt)\n",
+        "the owner of a committed transaction hears that nothing was written, and does it again",
+        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_told_so_whatever_fails",),
+    ),
+    Mutant(
+        "what does not fit is led by nobody",
+        "txnlog/log/appender.py",
+        "            self._work.set()  # nobody waits in a thread for those of the background\n",
+        "",
+        "a commit in the background is told nothing until its handle appends something else",
+        (BACKGROUND + "a_background_commit_that_does_not_fit_is_led_by_the_worker",),
+    ),
+    Mutant(
+        "a busy writer never looks for what is overdue",
+        "txnlog/log/appender.py",
+        "        if made.riders.looked:\n",
+        "        if made.riders:\n",
+        "as long as one client appends all the time, what dead ones left open stays open",
+        (RACES + "who_appends_all_the_time_ends_what_is_overdue_too",),
+    ),
+    Mutant(
+        "refused for what is overdue",
+        "txnlog/log/appender.py",
+        "        self._last_expiry_scan_ms = None\n        attempt",
+        "        attempt",
+        "a seek is refused for a transaction that is over, instead of ending it",
+        (ANSWERS + "a_seek_is_not_refused_for_what_an_overdue_transaction_holds",),
+    ),
+    Mutant(
+        "one look ends a hundred, and then no other is taken",
+        "txnlog/log/appender.py",
+        "bool(ending), looked and not ending)",
+        "bool(ending), looked)",
+        "a seek is refused for the hundred and first transaction that is over",
+        (ANSWERS + "a_seek_ends_all_that_is_overdue_however_much_it_is",),
+    ),
+    Mutant(
+        "shared file keeps the rows of who fell out",
+        "txnlog/log/group_commit.py",
+        "return self._waved == self._with_rows() and all(",
+        "return bool(self._waved) and all(",
+        "rows of a refused transaction get offsets, or the entry is damage",
+        (GROUP_COMMIT + "shared_rows_are_written_again_without_the_one_that_lost_its_topic",),
+    ),
+    Mutant(
+        "an entry before its segments",
+        "txnlog/log/appender.py",
+        """        self._put_wave(attempt)
+        version = made.header.version
+        numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
+        attempt.sent = made.sent
+        try:
+            won = self._put_entry(_Unresolved(version, made.data, numbers))
+""",
+        """        version = made.header.version
+        numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
+        attempt.sent = made.sent
+        try:
+            won = self._put_entry(_Unresolved(version, made.data, numbers))
+            self._put_wave(attempt)
+""",
+        "a reader of the entry finds no file, and after a crash nobody ever does",
+        (FILES + "segments_are_on_the_store_before_the_entry_that_names_them",),
+    ),
+    Mutant(
+        "the worker leaves while another thread leads",
+        "txnlog/log/appender.py",
+        "if self._closed is not None and self._is_through():",
+        "if self._closed is not None:",
+        "after a close that was interrupted a Future waits for ever",
+        (BACKGROUND + "a_commit_that_close_leads_is_told_whatever_ends_close",),
+    ),
+    Mutant(
+        "the clock is looked at once for all entries of an append",
+        "txnlog/log/appender.py",
+        "self._not_sent(self._before_append)  # each time:",
+        "pass  # each time:",
+        "a clock that jumps while a race is lost ends the transactions of others",
+        (
+            "tests/client/namespaces/test_clocks.py::test_a_clock_that_jumps_while_an_append_is_under_way_does_not_drag_the_log_along",
+        ),
+    ),
+    # --- collection -------------------------------------------------------------------------------------------------
+    Mutant(
+        "no life shown",
+        "txnlog/log/id_allocator.py",
+        "now_ms - block.touched_ms >= RENEW_AFTER_MS",
+        "block.touched_ms > now_ms",
+        "a writer that is slow but alive loses its numbers, and its commit is refused",
+        (BLOCK_KEEPER + "whoever_takes_a_number_after_a_silence_has_time_to_use_it",),
+    ),
+    # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
+    Mutant(
+        "a refused command leaves its traces",
+        "txnlog/log/group_commit.py",
+        "        draft.rollback(mark)\n",
+        "",
+        "what the log never showed is taken for done by the client that was refused",
+        (GROUP_COMMIT + "a_refused_member_leaves_no_trace_in_what_the_client_knows",),
+    ),
+    Mutant(
+        "each client's own clock",
+        "txnlog/log/appender.py",
+        "timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())",
+        "timestamp_ms = self._runtime.now_ms()",
+        "log time goes back with a clock that is behind: nobody can append after one that is ahead",
+        (OPENING + "log_time_never_goes_back",),
+    ),
+)

@@ -1,0 +1,101 @@
+"""Bugs planted in txnlog/maintenance: optimize and vacuum."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.names import (
+    COMPACTION,
+    OPTIMIZE,
+    RETENTION,
+    VACUUM,
+)
+
+MUTANTS: Final = (
+    # --- collection -------------------------------------------------------------------------------------------------
+    Mutant(
+        "a dropped topic's files deleted before the table that names them",
+        "txnlog/maintenance/vacuum.py",
+        "if garbage.is_over(topic, self._plan.bound):",
+        "if garbage.is_over(topic, -1):",
+        "a published table names files that are gone",
+        (RETENTION + "a_dropped_topic_goes_with_its_published_table",),
+    ),
+    Mutant(
+        "names looked up in an old fold",
+        "txnlog/maintenance/vacuum.py",
+        "by_number = {record.number: record for record in records}",
+        "by_number = {r.number: r for r in records if r.logged_version < self._plan.version - 2}",
+        "a file that was named just before its block was closed is deleted",
+        (VACUUM + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
+    ),
+    Mutant(
+        "hints of living consumers collected",
+        "txnlog/maintenance/vacuum.py",
+        "return epoch is None or hint.epoch < epoch",
+        "return epoch is None or hint.epoch <= epoch",
+        "a vacuum takes the sign of life of a consumer away",
+        (VACUUM + "hints_that_are_over_go_and_those_of_consumers_stay",),
+    ),
+    # --- optimize -----------------------------------------------------------------------------------------------------
+    Mutant(
+        "segments are replaced by what was known before",
+        "txnlog/maintenance/compaction.py",
+        "if not all(self._is_there(draft, number) for number in self.removed):",
+        "if not self.removed:",
+        "of two optimizers the second cannot end",
+        (COMPACTION + "what_is_gone_by_now_is_not_replaced_again",),
+    ),
+    Mutant(
+        "what the fold has let go of is taken for visible",
+        "txnlog/maintenance/compaction.py",
+        "draft.segments.get(number) is not None or self.forgotten() <= self.known",
+        "draft.segments.get(number) is not None or self.forgotten() >= -1",
+        "rows that were merged are merged again, and are there twice",
+        (
+            COMPACTION + "what_the_fold_has_let_go_of_is_replaced_only_if_it_was_known_to_be_there",
+            OPTIMIZE + "who_comes_second_plans_again_and_replaces_nothing_twice",
+        ),
+    ),
+    Mutant(
+        "a slice of a shared segment is taken for its first rows",
+        "txnlog/maintenance/optimizer.py",
+        "table.slice(part.first_row + low - part.offset, high - low)",
+        "table.slice(low - part.offset, high - low)",
+        "rows of one partition are at the offsets of another",
+        (OPTIMIZE + "shared_segments_of_several_partitions_become_one_each",),
+    ),
+    Mutant(
+        "neighbours with a hole between them are merged",
+        "txnlog/maintenance/compaction.py",
+        "if last is not None and last.partition == part.partition and last.offset + last.rows == part.offset:",
+        "if last is not None and last.partition == part.partition:",
+        "the rows behind the hole get other offsets",
+        (COMPACTION + "a_big_file_between_shared_segments_stays_and_cuts_its_partition",),
+    ),
+    Mutant(
+        "whatever is small is merged at once",
+        "txnlog/maintenance/compaction.py",
+        "if biggest * 2 <= sum(weights):",
+        "if biggest <= sum(weights):",
+        "a topic that grows slowly is written again and again",
+        (COMPACTION + "a_row_is_written_again_a_few_times_only",),
+    ),
+    Mutant(
+        "optimize goes on with what comes meanwhile",
+        "txnlog/maintenance/optimizer.py",
+        "lambda item: item.number in self._own or (item.ended_version or 0) <= self._begun,",
+        "lambda item: True,",
+        "beside a writer that is quick enough it never ends",
+        (OPTIMIZE + "only_what_was_there_at_the_beginning_is_merged",),
+    ),
+    Mutant(
+        "the blocks of an optimize are not kept open",
+        "txnlog/maintenance/optimizer.py",
+        "with connection.keep_blocks_alive([txn, *numbers]):",
+        "with connection.keep_blocks_alive([]):",
+        "vacuum takes its files before the entry names them, and the work is done again",
+        (OPTIMIZE + "its_blocks_are_kept_open_while_it_works",),
+    ),
+)
