@@ -45,15 +45,8 @@ CODE = re.compile(r"``?[\w.]+``?")
 """A name in a text: of code or of a field of the format."""
 
 UNCLEAN: dict[str, set[str]] = {
-    "txnlog": {
-        "txnlog/data/segment_columns.py",
-        "txnlog/data/segment_rows.py",
-        "txnlog/log/log_reader.py",
-        "txnlog/testing/conformance/workshop.py",
-    },
+    "txnlog": set(),
     "catalog": {
-        "catalog/delta_log/checkpoint.py",
-        "catalog/delta_log/commit.py",
         "catalog/delta_log/commit_provenance.py",
         "catalog/delta_log/objects.py",
         "catalog/delta_log/statistics.py",
@@ -107,9 +100,7 @@ UNCLEAN: dict[str, set[str]] = {
         "docs/spark.md",
         "docs/testing.md",
     },
-    "names": {
-        "txnlog/testing/conformance/cases.py",
-    },
+    "names": set(),
 }
 
 
