@@ -46,20 +46,8 @@ CODE = re.compile(r"``?[\w.]+``?")
 
 UNCLEAN: dict[str, set[str]] = {
     "txnlog": set(),
-    "catalog": {
-        "catalog/delta_log/commit_provenance.py",
-        "catalog/delta_log/objects.py",
-        "catalog/delta_log/statistics.py",
-        "catalog/namespaces.py",
-        "catalog/publication/publisher.py",
-        "catalog/publication/segments_table.py",
-        "catalog/publication/topic_table.py",
-        "catalog/publication/topic_versions.py",
-    },
+    "catalog": set(),
     "spark_ext": {
-        "spark_ext/delta/commit_arbiter.py",
-        "spark_ext/delta/delta_table.py",
-        "spark_ext/delta/idempotence.py",
         "spark_ext/processing/batch_plan.py",
         "spark_ext/processing/delta_batches.py",
         "spark_ext/processing/process.py",

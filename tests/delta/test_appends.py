@@ -63,7 +63,7 @@ def test_an_append_behind_which_a_hook_failed_is_done(shop: Shop, caplog: pytest
     break_hook(shop)
     append(shop, 7)
     assert shop.in_delta() == [7]
-    assert "took the rows, and then: " in caplog.text
+    assert "has the rows, and then failed: " in caplog.text
     assert "DELTA_POST_COMMIT_HOOK_FAILED" in caplog.text
 
 
@@ -102,7 +102,7 @@ def test_a_table_that_does_not_tell_whether_it_took_the_rows(
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "_notes_behind", raising(error))
         patch.setattr("spark_ext.delta.delta_table.DataFrame", raising(error))
-        with pytest.raises(OutcomeUnknown, match=r"does not tell whether it took the rows: .*gone") as told:
+        with pytest.raises(OutcomeUnknown, match=r"it is unknown whether .* has the rows: .*gone") as told:
             append(shop, 1)
     assert told.value.durable is Durable.MAYBE
     append(shop, 1)

@@ -44,7 +44,7 @@ def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_a
     put_back(shop, backup)
     produce(shop, 200, 201)  # the sender has other messages by now
     shop.born()
-    with pytest.raises(TransactionConflict, match="which is aborted: nothing of it is committed"):
+    with pytest.raises(TransactionConflict, match="which was aborted: nothing of it is committed"):
         shop.decided()
     assert shop.in_topic() == [0, 1, 2, 3, 4, 5, 6, 7]
     assert shop.in_delta() == [0, 1, 2, 3, 4, 5, 6, 7, 100, 101]

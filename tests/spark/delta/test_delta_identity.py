@@ -217,7 +217,7 @@ def test_a_deciding_table_that_may_have_the_rows_is_not_said_to_have_nothing(bil
     if answers:
         table.append = lost  # type: ignore[assignment,method-assign]
     for _ in range(2):  # asked again it knows no more
-        with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table") as told:
+        with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table") as told:
             decision._finish(["a"], {}, inner)  # type: ignore[arg-type]  # they are no DataFrame
         assert told.value.durable is Durable.MAYBE
     table.is_silent = table.about_to = False
@@ -239,13 +239,13 @@ def test_how_a_silent_table_decided_is_unknown_to_whoever_settles(
     for name in ("last", "take"):
         with monkeypatch.context() as patched:
             patched.setattr(table, name, silent)
-            with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table"):
+            with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table"):
                 decision.settle()
     table.append(["a"], decision._app, 2 * prepared.version, {"txn": str(prepared.txn_id)}, {})
     for asked, name in ((table, "newest_records"), (bills, "transaction"), (decision, "_decided")):
         with monkeypatch.context() as patched:
             patched.setattr(asked, name, silent)
-            with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table"):
+            with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table"):
                 decision.settle()
     assert bills.transaction(prepared.txn_id).state == "PREPARED"
 
