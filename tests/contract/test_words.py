@@ -48,12 +48,7 @@ UNCLEAN: dict[str, set[str]] = {
     "txnlog": set(),
     "catalog": set(),
     "spark_ext": {
-        "spark_ext/processing/batch_plan.py",
         "spark_ext/processing/delta_batches.py",
-        "spark_ext/processing/process.py",
-        "spark_ext/processing/progress.py",
-        "spark_ext/processing/run.py",
-        "spark_ext/processing/stop.py",
         "spark_ext/read/native_scan.py",
         "spark_ext/read/scan.py",
         "spark_ext/read/scan_session.py",

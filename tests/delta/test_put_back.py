@@ -66,7 +66,7 @@ def test_a_record_that_is_damaged_is_told_with_a_type(shop: Shop, record: dict[s
     note = json.dumps({"txnlog": {"app": app, "version": 0, **record}}, separators=(",", ":"))
     row = shop.spark.createDataFrame([(-1, "x")], "id bigint, customer string")
     row.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)
-    with pytest.raises(CorruptionError, match="is damaged, or not of this library"):
+    with pytest.raises(CorruptionError, match="is damaged, or was not written by this library"):
         shop.process()
     assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [-1], shop.count), "nothing is done on its word"
 

@@ -170,7 +170,7 @@ def test_a_batch_that_cannot_come_again_stops_the_run_and_says_which_it_was(shop
     shop.born()
     with shop.open() as ns:
         ns.consumer("orders", subscription="billing", takeover=True).seek({0: 1, 1: 1})
-    with pytest.raises(InvalidInputError, match=r"cannot come again: its offsets were orders 0: 0 to 2, 1: 0 to 2"):
+    with pytest.raises(InvalidInputError, match=r"cannot be repeated: its offsets were orders 0: 0 to 2, 1: 0 to 2"):
         shop.process()
     assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3])
     with shop.open() as ns:
@@ -428,7 +428,7 @@ def test_a_batch_that_was_left_and_taken_off_otherwise_stops_the_run_too(shop: S
         else:
             consumer.seek("latest" if how == "sought to the newest" else {0: 2, 1: 2})
     shop.produce()
-    with pytest.raises(InvalidInputError, match=r"cannot come again: its offsets were orders 0: 0 to 2, 1: 0 to 2"):
+    with pytest.raises(InvalidInputError, match=r"cannot be repeated: its offsets were orders 0: 0 to 2, 1: 0 to 2"):
         shop.process()
     assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3])
 

@@ -393,7 +393,7 @@ def test_a_note_that_is_damaged_is_told_with_a_type(place: Place, damage: dict[s
     place.bring(older, batch(0, 2), "a")
     _, record = next(place.table.newest_records(older.app))
     place.table.take(older.app, older.next_version(), {**record, **damage, "version": 0})
-    with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 2 is damaged"):
+    with pytest.raises(CorruptionError, match=r"note about a batch of .* in version 2 of .* is damaged"):
         place.bring(place.run(6), batch(0, 2), "a")
     assert place.table.rows == ["a"]
 
@@ -404,7 +404,7 @@ def test_a_note_with_a_partition_that_the_topic_never_had_is_damaged(place: Plac
 
     place.bring(place.run(5), batch(0, 2), "a")
     identity = place.run(6).of(batch(0, 2), place.ns._connection, what_is_left)
-    with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 1 is damaged"):
+    with pytest.raises(CorruptionError, match=r"note about a batch of .* in version 1 of .* is damaged"):
         place.write(identity, "a")
     assert place.table.rows == ["a"]
 
@@ -445,7 +445,7 @@ def test_a_table_that_took_a_batch_and_does_not_answer_then_is_not_said_to_have_
     run = place.run(5)
     place.committed.add(place.bring(run, batch(0, 2), "a"))
     table.about_to = True
-    with pytest.raises(OutcomeUnknown, match="does not tell whether another run took it over") as told:
+    with pytest.raises(OutcomeUnknown, match="it is unknown whether another run took the table over") as told:
         place.bring(run, batch(2, 4), "b")
     assert told.value.durable is Durable.MAYBE
     table.about_to = table.is_silent = False

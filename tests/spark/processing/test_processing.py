@@ -605,7 +605,7 @@ def test_an_error_of_ours_that_came_of_a_row_brings_its_batch_to_the_dead_letter
 
 def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(shop: Shop) -> None:
     shop.produce(0)
-    with pytest.raises(InvalidInputError, match=r"'billing' of 'orders' does not exist yet.* makes one that has"):
+    with pytest.raises(InvalidInputError, match=r"'billing' of 'orders' does not exist yet.* create it with "):
         shop.run(on_error="dead_letter")
     assert shop.ns.subscriptions("orders") == ()
     shop.ns.create_subscription("orders", "billing")
@@ -724,7 +724,7 @@ def test_a_start_that_is_none_is_refused_whether_or_not_the_subscription_is_ther
         ns.create_subscription(topic, "billing")
     version = ns.snapshot().version
     with pytest.raises(kind, match=problem):
-        claim(ns._connection, topics, "billing", query_name="q", start=start, gives_up=False)
+        claim(ns._connection, topics, "billing", query_name="q", start=start, to_dead_letters=False)
     assert ns.snapshot().version == version
 
 

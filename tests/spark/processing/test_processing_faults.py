@@ -286,7 +286,7 @@ def test_a_run_that_is_refused_behind_a_subscription_that_it_made_says_so(memory
         store.script.appendleft("ok")
     kind = TopicNotFound if "takeover" not in when else SubscriptionNotFound
     with raises(kind, match="topic 'audit'.*may be durable", durable=Durable.MAYBE):
-        claim(ns._connection, ["orders", "audit"], "billing", query_name="q", start="earliest", gives_up=False)
+        claim(ns._connection, ["orders", "audit"], "billing", query_name="q", start="earliest", to_dead_letters=False)
     assert ns.subscriptions("orders") == ("billing",)
 
 

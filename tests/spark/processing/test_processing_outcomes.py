@@ -19,7 +19,7 @@ READ = {"orders": {0: (0, 2)}}
 
 
 def claimed(ns: Any) -> Any:
-    return claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", gives_up=False)
+    return claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=False)
 
 
 def left(memory: Place, **options: Any) -> tuple[Any, str, int]:
