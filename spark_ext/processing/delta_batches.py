@@ -126,7 +126,7 @@ class _Known:
 class RunIdentity:
     """The identity of one run of ``process``, whose versions are above those of every older run.
 
-    So once it has taken a table over, Delta skips what older runs append.
+    So once it took a table over, Delta skips what older runs append.
 
     Attributes:
         connection: the namespace's connection.
@@ -221,7 +221,7 @@ class RunIdentity:
         """The run's knowledge of a table, which it takes over from older runs at the first call.
 
         Raises:
-            ConsumerFenced: a newer run has taken the table over.
+            ConsumerFenced: a newer run took the table over.
             CorruptionError: the note in the table is damaged, or of another log.
             InvalidInputError: a run over other topics with one of these subscriptions left an uncommitted batch there.
         """

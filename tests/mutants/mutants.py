@@ -1734,7 +1734,7 @@ MUTANTS = (
     Mutant(
         "checkpoints of one app are taken for one query",
         "spark_ext/streaming/batch_commit.py",
-        'parse_label("txnAppId", txn_app_id), query or told)',
+        'parse_label("txnAppId", txn_app_id), query or task_query)',
         'parse_label("txnAppId", txn_app_id), "")',
         "the batches of a new checkpoint are taken for those of the old one",
         (QUERY_CHECKPOINT + "a_new_checkpoint_under_the_same_app_id_is_refused_naming_both",),

@@ -488,7 +488,7 @@ def test_a_stopped_query_whose_subscription_was_sought_back_acknowledges_nothing
     with pipeline.ns.consumer("orders", subscription="billing", takeover=True) as consumer:
         consumer.seek("earliest")
     for first in (10, 20):
-        with pytest.raises(StreamingQueryException, match=r"goes on at offset \d+, but .* is at 0 .*new checkpoint"):
+        with pytest.raises(StreamingQueryException, match=r"continues at offset \d+, but .* is at 0 .*new checkpoint"):
             pipeline.run()
         pipeline.produce(first)
     assert pipeline.behind() == 30
