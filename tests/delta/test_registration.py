@@ -62,7 +62,7 @@ def test_a_place_for_which_sql_would_put_what_a_setting_says_is_refused(spark: S
     with txnlog.open(root, namespace="sales", create=True) as ns, catalog.open(root) as cat:
         ns.create_topic("orders", SCHEMA)
         publish(cat, ns, "orders", 1)
-        with pytest.raises(InvalidInputError, match=r"what a setting says .*as_=.views"):
+        with pytest.raises(InvalidInputError, match=r"the value of a setting .*as_=.views"):
             cat.register(spark, "sales", as_="delta")
     assert not spark.catalog.databaseExists("sales")
 
