@@ -133,7 +133,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         txn = write_jobs.begin(ns, numbers)
         with batch_commit.leaving_outcome_open(txn), txn:
             set_stream(txn, batch)
-            write_jobs.hand_over(txn, write_jobs.segments_of(written, numbers, numbers.txn))
+            write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
             acknowledge_ranges(txn, wanted)
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)

@@ -47,19 +47,7 @@ CODE = re.compile(r"``?[\w.]+``?")
 UNCLEAN: dict[str, set[str]] = {
     "txnlog": set(),
     "catalog": set(),
-    "spark_ext": {
-        "spark_ext/support/namespace_cache.py",
-        "spark_ext/support/options.py",
-        "spark_ext/support/short_errors.py",
-        "spark_ext/support/spark_errors.py",
-        "spark_ext/support/spark_versions.py",
-        "spark_ext/write/arrow_batches.py",
-        "spark_ext/write/dataframe_transaction.py",
-        "spark_ext/write/format_batch_writer.py",
-        "spark_ext/write/task_writer.py",
-        "spark_ext/write/write_delta.py",
-        "spark_ext/write/write_jobs.py",
-    },
+    "spark_ext": set(),
     "pages": {
         "PROTOCOL.md",
         "docs/guarantees.md",

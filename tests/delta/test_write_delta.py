@@ -234,7 +234,10 @@ def test_an_older_version_than_the_table_has_is_an_error_and_nothing_is_committe
     with pytest.raises(Death):
         nightly(8)
     shop.born()
-    with pytest.raises(TransactionConflict, match=r"has version 8 of txnlog/\w{16}/app/nightly, so Delta would skip the rows of version 7"):
+    with pytest.raises(
+        TransactionConflict,
+        match=r"has version 8 of txnlog/\w{16}/app/nightly, so Delta would skip the rows of version 7",
+    ):
         nightly(7)
     assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2])
 

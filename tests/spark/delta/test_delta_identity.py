@@ -159,7 +159,10 @@ def test_a_batch_that_is_there_is_not_appended_again(place: Place) -> None:
 
 def test_a_later_version_in_the_table_is_a_conflict(place: Place) -> None:
     place.write(place.nightly(8), "a")
-    with pytest.raises(TransactionConflict, match=r"has version 8 of txnlog/\w{16}/app/nightly, so Delta would skip the rows of version 7"):
+    with pytest.raises(
+        TransactionConflict,
+        match=r"has version 8 of txnlog/\w{16}/app/nightly, so Delta would skip the rows of version 7",
+    ):
         place.write(place.nightly(7), "b")
     assert place.table.rows == ["a"]
 

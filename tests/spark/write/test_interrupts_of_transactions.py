@@ -84,8 +84,8 @@ def test_what_a_flush_left_in_doubt_is_logged_before_more_is_handed_over(monkeyp
     monkeypatch.setattr(write_jobs, "_entries", lambda segments: ([item] for item in segments))
     txn, segments = Doubtful(), ["a", "b", "c"]
     with pytest.raises(OutcomeUnknown):
-        write_jobs.hand_over(txn, segments)  # type: ignore[arg-type]
-    write_jobs.hand_over(txn, segments)  # type: ignore[arg-type]
+        write_jobs.add_segments(txn, segments)  # type: ignore[arg-type]
+    write_jobs.add_segments(txn, segments)  # type: ignore[arg-type]
     assert txn.calls == ["a", "flush", "a", "flush", "b", "flush", "c"]
     assert segments == []
 
