@@ -178,7 +178,7 @@ def test_a_source_without_anything_new_took_nothing(ns: Namespace, query: Query)
 
 def test_a_batch_without_the_one_before_it_is_refused(ns: Namespace, query: Query) -> None:
     query.write(7, offset(ns, (0, 0), (4, 4)))
-    with pytest.raises(InvalidInputError, match="does not hold the offsets of batch 6"):
+    with pytest.raises(InvalidInputError, match="lacks the offsets of batch 6"):
         ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(7), "billing")
 
 
