@@ -264,7 +264,7 @@ MUTANTS = (
         (DOUBT + "a_commit_survives_one_bad_answer",),
     ),
     Mutant(
-        "any answer taken for created",
+        "any answer counts as created",
         "txnlog/log/slots.py",
         "if store.create(key, data) is Created.CREATED:",
         "if store.create(key, data):",
@@ -272,7 +272,7 @@ MUTANTS = (
         (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
     ),
     Mutant(
-        "the winner taken for ourselves",
+        "the winner counts as this writer",
         "txnlog/log/appender.py",
         "won = found == entry.data",
         "won = bool(found)",
@@ -304,7 +304,7 @@ MUTANTS = (
         (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
     ),
     Mutant(
-        "told of what fell out of the entry",
+        "notified of what fell out of the entry",
         "txnlog/log/group_commit.py",
         "answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)",
         "answer = (reply, settled)",
@@ -497,7 +497,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a repetition is told without a look",
+        "a repetition is reported without a look",
         "txnlog/log/transaction_commands.py",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)))",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)), settled=True)",
@@ -623,7 +623,7 @@ MUTANTS = (
         (ACKNOWLEDGEMENTS + "a_cumulative_one_over_messages_that_another_holds_individually_conflicts",),
     ),
     Mutant(
-        "pending messages taken again",
+        "pending messages claimed again",
         "txnlog/fold/acknowledgements.py",
         "if ranges.overlaps(item.ranges, other.ranges):",
         "if item.ranges is other.ranges:",
@@ -722,7 +722,7 @@ MUTANTS = (
         (DOUBT_OF_TRANSACTIONS + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
     ),
     Mutant(
-        "pending messages handed out again",
+        "pending messages delivered again",
         "txnlog/fold/leases.py",
         "        left = ranges.subtract(left, hold.ranges)\n",
         "        left = ranges.subtract(left, ())\n",
@@ -796,7 +796,7 @@ MUTANTS = (
         (VACUUM + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
     ),
     Mutant(
-        "a vacuum taken for damage",
+        "a vacuum counts as damage",
         "txnlog/log/follower.py",
         "        self.refresh()\n        unavailable",
         "        unavailable",
@@ -940,7 +940,7 @@ MUTANTS = (
         (PRODUCERS + "epochs_of_a_name_count_the_entries_of_others_in_between",),
     ),
     Mutant(
-        "the version before the commit is told",
+        "the version before the commit is returned",
         "txnlog/client/view.py",
         "session.txn_id(result.number), result.version, offsets,",
         "session.txn_id(result.number), result.version - 1, offsets,",
@@ -1034,7 +1034,7 @@ MUTANTS = (
         (CLIENT_TRANSACTIONS + "an_empty_transaction_ends_without_a_trace",),
     ),
     Mutant(
-        "a timeout told as an abort",
+        "a timeout reported as an abort",
         "txnlog/log/transaction_commands.py",
         'if outcome.state == "ABORTED" and outcome.reason == "timeout":',
         'if outcome.state == "ABORTED" and outcome.reason == "timed out":',
@@ -1106,7 +1106,7 @@ MUTANTS = (
         (TWO_PHASES + "an_administrator_needs_force",),
     ),
     Mutant(
-        "a dropped subscription holds up the commit",
+        "a dropped subscription blocks the commit",
         "txnlog/log/transaction_commands.py",
         "if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)",
         "if not is_held(draft, txn, item)",
@@ -1209,7 +1209,7 @@ MUTANTS = (
         (SHARED + "an_individual_acknowledgement_of_what_was_taken_is_a_conflict_in_a_transaction",),
     ),
     Mutant(
-        "a second acknowledgement taken for a repeated call",
+        "a second acknowledgement counts as a repeated call",
         "txnlog/api/transaction.py",
         "        self._unanswered = set()  # where it is aborted the log",
         "        # where it is aborted the log",
@@ -1225,7 +1225,7 @@ MUTANTS = (
         (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
     ),
     Mutant(
-        "between the look and the hold",
+        "between the look and the claim",
         "txnlog/client/view.py",
         "        with first.follower.lock, second.follower.lock:\n",
         "        if True:\n",
@@ -1265,7 +1265,7 @@ MUTANTS = (
         (ACKNOWLEDGING + "acknowledgements_over_several_subscriptions_are_all_or_nothing",),
     ),
     Mutant(
-        "an abort gives nothing back",
+        "an abort releases nothing",
         "txnlog/client/ledger.py",
         "            return state._replace(returned=returned, delivered=delivered, claims=claims)\n",
         "            return state._replace(claims=claims)\n",
@@ -1313,7 +1313,7 @@ MUTANTS = (
         (SUBSCRIPTIONS + "opening_a_consumer_aborts_open_transactions_that_hold_its_messages_and_keeps_prepared_ones",),
     ),
     Mutant(
-        "who waits is handed messages",
+        "a waiting one gets messages",
         "txnlog/client/failover_delivery.py",
         "return super().receive(most) if self.active else None",
         "return super().receive(most)",
@@ -1329,7 +1329,7 @@ MUTANTS = (
         (FAILOVER + "when_the_active_one_closes_the_next_takes_over_at_once",),
     ),
     Mutant(
-        "a cumulative one takes what was given back",
+        "a cumulative one takes what was released",
         "txnlog/client/delivery.py",
         "if missing := ranges.intersect(self._available(partition, unavailable), found):",
         "if missing := ranges.intersect((), found):",
@@ -1337,7 +1337,7 @@ MUTANTS = (
         (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_gave_back",),
     ),
     Mutant(
-        "what the consumer's handle holds is not asked",
+        "what the consumer's handle claims is not asked",
         "txnlog/client/view.py",
         "for handle in handles:  # a consumer",
         "for handle in handles[:1]:  # a consumer",
@@ -1353,7 +1353,7 @@ MUTANTS = (
         (INTERRUPTS + "what_an_interrupted_acknowledgement_has_in_its_transaction_is_held",),
     ),
     Mutant(
-        "what was ended for who waits stands against him",
+        "what was ended for a waiting one conflicts with it",
         "txnlog/client/view.py",
         "        if len(handles) > 1:\n",
         "        if len(handles) > 2:\n",
@@ -1732,7 +1732,7 @@ MUTANTS = (
         (QUERY_CHECKPOINT + "an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed",),
     ),
     Mutant(
-        "checkpoints of one app are taken for one query",
+        "checkpoints of one app count as one query",
         "spark_ext/streaming/batch_commit.py",
         'parse_label("txnAppId", txn_app_id), query or task_query)',
         'parse_label("txnAppId", txn_app_id), "")',
@@ -1740,7 +1740,7 @@ MUTANTS = (
         (QUERY_CHECKPOINT + "a_new_checkpoint_under_the_same_app_id_is_refused_naming_both",),
     ),
     Mutant(
-        "a stream begins beside its cursor",
+        "a stream does not begin at its cursor",
         "spark_ext/streaming/source_plan.py",
         "{topic: self._followed(scan, topic)[1] for topic in scan.topics}, epochs=epochs",
         "self._starts(scan), epochs=epochs",
@@ -1998,7 +1998,7 @@ MUTANTS = (
         (COMPACTION + "what_is_gone_by_now_is_not_replaced_again",),
     ),
     Mutant(
-        "what the fold has let go of is taken for visible",
+        "what the state was trimmed of counts as visible",
         "txnlog/maintenance/compaction.py",
         "draft.segments.get(number) is not None or self.forgotten() <= self.known",
         "draft.segments.get(number) is not None or self.forgotten() >= -1",
