@@ -67,7 +67,7 @@ def test_an_append_behind_which_a_hook_failed_is_done(shop: Shop, caplog: pytest
     assert "DELTA_POST_COMMIT_HOOK_FAILED" in caplog.text
 
 
-def test_a_batch_behind_whose_append_a_hook_failed_is_not_given_up(shop: Shop) -> None:
+def test_a_batch_behind_whose_append_a_hook_failed_does_not_become_dead_letters(shop: Shop) -> None:
     careful(shop)
     shop.spark.sql(f"ALTER TABLE delta.`{shop.table}` SET TBLPROPERTIES ('{_MANIFEST}' = 'true')")
 
@@ -96,7 +96,7 @@ def test_a_delta_whose_log_has_another_interface_is_asked_by_its_history(
 
 
 @pytest.mark.parametrize("error", [Py4JError("gone"), IllegalArgumentException("gone")])
-def test_a_table_that_does_not_tell_whether_it_took_the_rows(
+def test_a_table_that_does_not_show_whether_it_took_the_rows(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     with monkeypatch.context() as patch:
@@ -143,7 +143,7 @@ def test_a_password_in_the_url_of_a_table_is_in_no_error(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("broken", ["1" * 5_000, "{", "[" * 100_000])
-def test_a_note_of_ours_that_cannot_be_parsed_is_told_as_damage(shop: Shop, broken: str) -> None:
+def test_a_note_of_ours_that_cannot_be_parsed_is_reported_as_damage(shop: Shop, broken: str) -> None:
     """Taken for none, a batch whose rows the table has would be appended once more."""
     append(shop, 1)
     table = DeltaTable(shop.spark, shop.table)

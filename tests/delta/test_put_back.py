@@ -59,7 +59,7 @@ def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_a
         {"offsets": {"orders": {"zero": [0, 2]}}, "txn": 7, "end": 7},
     ],
 )
-def test_a_record_that_is_damaged_is_told_with_a_type(shop: Shop, record: dict[str, object]) -> None:
+def test_a_record_that_is_damaged_is_reported_with_a_type(shop: Shop, record: dict[str, object]) -> None:
     shop.born()
     number = shop.ns._connection.subscription_record(shop.ns._connection.topic_record("orders").id, "billing").id
     app = app_of(shop.ns._connection, f"process/{number}")

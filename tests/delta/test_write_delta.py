@@ -347,7 +347,7 @@ def test_columns_that_do_not_fit_are_refused_and_nothing_is_committed(shop: Shop
     assert (shop.in_topic(), shop.in_delta()) == ([0, 1], [0, 1])
 
 
-def test_a_type_that_does_not_fit_is_told_with_what_another_table_has_by_then(shop: Shop) -> None:
+def test_a_type_that_does_not_fit_is_reported_with_what_another_table_has_by_then(shop: Shop) -> None:
     other = str(shop.folder / "other")
     shop.empty().write.format("delta").save(other)
     rows = shop.spark.range(2).selectExpr("CAST(id AS INT) id", "'ann' AS customer")
@@ -365,7 +365,7 @@ def test_a_type_that_does_not_fit_is_told_with_what_another_table_has_by_then(sh
     assert {row["customer"] for row in shop.spark.read.format("delta").load(shop.table).collect()} == {None}
 
 
-def test_arguments_that_are_mistaken_are_told_with_the_way_out(shop: Shop) -> None:
+def test_arguments_that_are_mistaken_are_reported_with_the_way_out(shop: Shop) -> None:
     with pytest.raises(InvalidInputError, match="txn is a transaction over DataFrames"):
         spark_ext.write_delta(shop.empty(), shop.table, None)
     with (

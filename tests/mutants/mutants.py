@@ -285,7 +285,7 @@ MUTANTS = (
         "        self._unresolved = entry\n",
         "        self._unresolved = None\n",
         "the next entry overtakes one that may still land",
-        (DOUBT + "nothing_else_is_sent_while_an_entry_is_in_doubt",),
+        (DOUBT + "nothing_else_is_sent_while_an_entry_is_unknown",),
     ),
     Mutant(
         "told before it is on disk",
@@ -293,7 +293,7 @@ MUTANTS = (
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
-        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_in_doubt",),
+        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_unknown",),
     ),
     Mutant(
         "refused by an old state",
@@ -331,7 +331,7 @@ MUTANTS = (
         "if look.dependent:",
         "if False:",
         "of two calls of one client the second is told what was true before the first",
-        (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
+        (ENTRY_BUILDER + "nobody_is_answered_before_one_in_front_who_depends_on_others",),
     ),
     Mutant(
         "without rows in the segments, without rows at all",
@@ -366,7 +366,7 @@ MUTANTS = (
         "        self._answer_settled(attempt)\n",
         "        self._complete_all(attempt)\n",
         "the owner of a committed transaction hears that nothing was written, and does it again",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_told_so_whatever_fails",),
+        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_reported_whatever_fails",),
     ),
     Mutant(
         "given up in one handle only",
@@ -374,7 +374,7 @@ MUTANTS = (
         "for connection in self._handles:  # also to other handles, whose",
         "for connection in self._handles[:1]:  # also to other handles, whose",
         "messages of an abort that did not reach the log stay withheld from the handle that received them",
-        (FAILED_BLOCKS + "what_was_given_up_withholds_nothing_from_the_handle_that_received_it",),
+        (FAILED_BLOCKS + "what_was_abandoned_withholds_nothing_from_the_handle_that_received_it",),
     ),
     Mutant(
         "what does not fit is led by nobody",
@@ -422,7 +422,7 @@ MUTANTS = (
         "if draft.segments.get(item.segment) is None and not _is_dropped(draft, item.topic)",
         "if not _is_dropped(draft, item.topic)",
         "a transaction whose flush lost its answer cannot be committed",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_after_a_flush_in_doubt_brings_every_row_once",),
+        (DOUBT_OF_TRANSACTIONS + "a_commit_after_a_flush_of_unknown_outcome_brings_every_row_once",),
     ),
     Mutant(
         "rows that an entry drops get offsets in it",
@@ -458,7 +458,7 @@ MUTANTS = (
         "self._settle(before, Request.PREPARE, Fate.NOTHING)",
         "self._life = Life(Stage.OPEN, before.logged)",
         "what it holds is held for ever: nobody knows that it is PREPARED",
-        (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
+        (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_of_unknown_outcome_leaves_it_unknown",),
     ),
     Mutant(
         "nothing written, beside a call in doubt",
@@ -466,7 +466,7 @@ MUTANTS = (
         "if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:",
         "if life.stage in UNANSWERED or error.durable is Durable.MAYBE:",
         "whoever believes it does the work of a committed transaction again",
-        (DOUBT_OF_TRANSACTIONS + "a_batch_in_doubt_whose_end_cannot_be_read_stays_in_doubt",),
+        (DOUBT_OF_TRANSACTIONS + "a_batch_of_unknown_outcome_whose_end_cannot_be_read_stays_so",),
     ),
     Mutant(
         "the slot behind the tail is not looked at",
@@ -484,7 +484,7 @@ MUTANTS = (
         "if self._closed is not None and self._is_through():",
         "if self._closed is not None:",
         "after a close that was interrupted a Future waits for ever",
-        (BACKGROUND + "a_commit_that_close_leads_is_told_whatever_ends_close",),
+        (BACKGROUND + "a_commit_that_close_leads_is_reported_whatever_ends_close",),
     ),
     Mutant(
         "the clock is looked at once for all entries of an append",
@@ -537,7 +537,7 @@ MUTANTS = (
         "self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed",
         "self.staged, self.acknowledged, self._sealed = [], [], 0",
         "an outside system commits by a token that lacks rows, and neither prepare nor complete says so",
-        (TWO_PHASES + "what_a_flush_left_out_is_told_by_prepare",),
+        (TWO_PHASES + "what_a_flush_left_out_is_reported_by_prepare",),
     ),
     Mutant(
         "exists taken for created",
@@ -679,7 +679,7 @@ MUTANTS = (
         "if self._life.logged or stage in UNANSWERED:",
         "if self._life.logged or stage is Stage.COMMITTING:",
         "abort() reports an abort of what the log shows as committed",
-        (DOUBT_OF_TRANSACTIONS + "an_abort_of_a_commit_in_doubt_tells_its_true_outcome",),
+        (DOUBT_OF_TRANSACTIONS + "an_abort_of_a_commit_of_unknown_outcome_reports_its_true_outcome",),
     ),
     Mutant(
         "a commit without an answer is a failure",
@@ -703,7 +703,7 @@ MUTANTS = (
         "before, self._life = self._life, self._life.after(Request.FLUSH, Fate.UNKNOWN)",
         "before = self._life",
         "an aborted transaction stays open in the log and holds its messages until it times out",
-        (DOUBT_OF_TRANSACTIONS + "an_abort_after_a_flush_in_doubt_is_in_the_log",),
+        (DOUBT_OF_TRANSACTIONS + "an_abort_after_a_flush_of_unknown_outcome_is_in_the_log",),
     ),
     Mutant(
         "rows stay buffered behind a failed write",
@@ -801,7 +801,7 @@ MUTANTS = (
         "        self.refresh()\n        unavailable",
         "        unavailable",
         "a reader that was slow is told that data is lost",
-        (VACUUM + "a_reader_of_a_version_that_was_vacuumed_is_told_the_range",),
+        (VACUUM + "a_reader_of_a_version_that_was_vacuumed_gets_the_range",),
     ),
     Mutant(
         "no life shown",
@@ -825,7 +825,7 @@ MUTANTS = (
         "available(cursor, start, end, ranges.subtract(live(cursor, now_ms), own))",
         "available(cursor, start, end, ())",
         "every consumer does the same work, and all but one in vain",
-        (SHARED + "what_one_consumer_has_the_other_is_not_handed",),
+        (SHARED + "what_one_consumer_has_the_other_does_not_get",),
     ),
     Mutant(
         "dead letters stay on the subscription",
@@ -861,7 +861,7 @@ MUTANTS = (
         "    own = connection.follower.log.entry(epoch).header.writer == connection.appender.writer\n",
         "    own = True\n",
         "who took over in doubt takes the place of the one that was faster, whose lease lasts",
-        (FAILOVER + "an_entry_of_another_in_the_slot_of_a_takeover_in_doubt_is_that_ones_place",),
+        (FAILOVER + "an_entry_of_another_in_the_slot_of_a_takeover_of_unknown_outcome_is_that_ones_place",),
     ),
     Mutant(
         "hints of living consumers collected",
@@ -1135,7 +1135,7 @@ MUTANTS = (
         'AbortCommand(number, "admin", by, why, force)',
         'AbortCommand(number, "user", by, why, force)',
         "the owner cannot tell its own abort from somebody else's",
-        (TRANSACTION_ENDS + "an_administrators_abort_is_told_to_the_owner",),
+        (TRANSACTION_ENDS + "an_administrators_abort_is_reported_to_the_owner",),
     ),
     Mutant(
         "one open transaction too many",
@@ -1230,7 +1230,7 @@ MUTANTS = (
         "        with first.follower.lock, second.follower.lock:\n",
         "        if True:\n",
         "what a thread gives back meanwhile is lost, or two do the same work, and one in vain",
-        (CONSUMER_THREADS + "between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back",),
+        (CONSUMER_THREADS + "between_the_look_at_others_and_ones_own_hold_nobody_takes_or_releases",),
     ),
     Mutant(
         "a cumulative one at the cursor",
@@ -1334,7 +1334,7 @@ MUTANTS = (
         "if missing := ranges.intersect(self._available(partition, unavailable), found):",
         "if missing := ranges.intersect((), found):",
         "messages of an aborted transaction are acknowledged, and nothing was derived from them",
-        (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_gave_back",),
+        (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_released",),
     ),
     Mutant(
         "what the consumer's handle claims is not asked",
@@ -1358,7 +1358,7 @@ MUTANTS = (
         "        if len(handles) > 1:\n",
         "        if len(handles) > 2:\n",
         "the first try over another handle's consumer is refused for what is over",
-        (HOLDS + "what_was_given_up_is_ended_for_who_waits_at_either_handle",),
+        (HOLDS + "what_was_abandoned_is_ended_for_who_waits_at_either_handle",),
     ),
     Mutant(
         "two handles stand still in any order",
@@ -1415,7 +1415,7 @@ MUTANTS = (
         "        self._life, self._cause = self._life.after(request, Fate.REFUSED), error\n"
         "        self._release_holds()\n",
         "a cumulative acknowledgement takes what the abort is to give back",
-        (CUMULATIVE + "it_does_not_take_what_a_failed_transaction_will_give_back",),
+        (CUMULATIVE + "it_does_not_take_what_a_failed_transaction_will_release",),
     ),
     Mutant(
         "a plain acknowledgement claims nothing",
@@ -1447,7 +1447,7 @@ MUTANTS = (
         "            ledger.intend(self._number, item, self._opening.deadline_ms)\n",
         "            pass\n",
         "transact() runs its function again without these messages, and a later cumulative one takes them",
-        (CUMULATIVE + "a_refused_transaction_gives_back_all_that_it_wanted",),
+        (CUMULATIVE + "a_refused_transaction_releases_all_that_it_wanted",),
     ),
     Mutant(
         "a lost attempt keeps what it received",
@@ -1463,7 +1463,7 @@ MUTANTS = (
         "unavailable = ledger.unavailable(self._consumer, plain=False)",
         "unavailable = ledger.unavailable(self._consumer)",
         "messages that were released are acknowledged where the other acknowledgement fails",
-        (CONSUMER_FAULTS + "a_cumulative_one_does_not_take_what_was_released_beside_another_one_that_fails",),
+        (CONSUMER_FAULTS + "a_cumulative_one_does_not_take_what_was_released_next_to_another_one_that_fails",),
     ),
     Mutant(
         "what is delivered again stays with who acknowledged it",
@@ -1527,7 +1527,7 @@ MUTANTS = (
         "        for ledger in self._claimed:\n            ledger.abort(self._number)\n",
         "        self._drop_claims()\n",
         "another thread acknowledges what nobody will see again",
-        (CUMULATIVE + "it_does_not_take_what_an_abort_is_about_to_give_back",),
+        (CUMULATIVE + "it_does_not_take_what_an_abort_is_about_to_release",),
     ),
     Mutant(
         "the consumer's handle is not told what is claimed",
@@ -1559,7 +1559,7 @@ MUTANTS = (
         "            if self._under_way is not None:\n                return self._under_way\n",
         "",
         "one is refused, the work is done again, and the other commits",
-        (BACKGROUND + "a_commit_beside_one_that_is_under_way_is_that_one",),
+        (BACKGROUND + "a_commit_next_to_one_that_is_under_way_is_that_one",),
     ),
     Mutant(
         "leases by name alone",
@@ -1672,7 +1672,7 @@ MUTANTS = (
         "        before, self._life = self._life, self._life.after(Request.COMMIT, Fate.UNKNOWN)\n",
         "        before = self._life\n",
         "after Ctrl-C behind the entry abort() says that nothing was committed",
-        (INTERRUPTS + "after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true",),
+        (INTERRUPTS + "after_a_commit_that_is_interrupted_anywhere_the_end_that_is_reported_is_true",),
     ),
     Mutant(
         "rows are staged before they leave the buffer",
@@ -1688,7 +1688,7 @@ MUTANTS = (
         "                with self._one_at_a_time:\n",
         "                if self._one_at_a_time:\n",
         "two threads that share a consumer work on the same messages",
-        (CONSUMER_THREADS + "threads_that_share_a_consumer_are_handed_each_message_once",),
+        (CONSUMER_THREADS + "threads_that_share_a_consumer_get_each_message_once",),
     ),
     Mutant(
         "a relative root means another folder later",
@@ -1785,7 +1785,10 @@ MUTANTS = (
         "self._tables.pop(table.id, None)",
         "self._tables.get(table.id)",
         "rows are in the table and in the dead letters",
-        (DELTA_IDENTITY + "a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up",),
+        (
+            DELTA_IDENTITY
+            + "a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_becomes_dead_letters",
+        ),
     ),
     Mutant(
         "a run does not look whether its append to a Delta table was skipped",
@@ -2174,7 +2177,7 @@ MUTANTS = (
         "            if self._was_there(wanted.delta_version, view):",
         "            if not wanted:",
         "rows that readers who begin at the checkpoint never see",
-        (PUBLISHERS + "a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_that_shows_the_same",),
+        (PUBLISHERS + "a_version_that_was_removed_but_not_its_checkpoint_comes_back_with_one_that_shows_the_same",),
     ),
     Mutant(
         "what a lost version showed is not looked up",
@@ -2271,7 +2274,7 @@ MUTANTS = (
         'record.log in ("", self.beginning)',
         'record.log in ("", record.log)',
         "two namespaces give the same TxnIDs",
-        (ADOPTION + "a_log_of_another_root_is_told_from_one_with_the_same_name_and_coordinator_id",),
+        (ADOPTION + "a_log_of_another_root_is_distinguished_from_one_with_the_same_name_and_coordinator_id",),
     ),
     Mutant(
         "nothing is handed out before a damaged segment",
@@ -2279,7 +2282,7 @@ MUTANTS = (
         "ready[partition] = below(ready[partition], start)",
         "ready[partition] = EMPTY",
         "one damaged object stops what lies before it, too",
-        (DAMAGED_SEGMENTS + "a_consumer_hands_out_what_lies_before_a_damaged_segment_and_goes_on_behind_it",),
+        (DAMAGED_SEGMENTS + "a_consumer_delivers_what_lies_before_a_damaged_segment_and_goes_on_behind_it",),
     ),
     Mutant(
         "an unusable checkpoint is used up to the damage",

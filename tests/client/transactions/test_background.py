@@ -63,7 +63,7 @@ def test_nothing_can_be_added_while_a_commit_is_under_way(held: Any) -> None:
     assert read(ns) == [1]
 
 
-def test_an_abort_while_the_commit_is_under_way_tells_the_truth(held: Any) -> None:
+def test_an_abort_while_the_commit_is_under_way_reports_the_truth(held: Any) -> None:
     ns, _, release = held
     txn = ns.begin()
     txn.produce("orders", rows(1))
@@ -194,7 +194,7 @@ def test_a_batch_is_not_skipped_for_one_that_is_not_committed_after_all(group: A
 
 
 @pytest.mark.clause("P-57", "P-65")
-def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> None:
+def test_an_end_that_does_not_come_after_all_is_reported_to_nobody(group: Any) -> None:
     ns, store, (first, second, third) = group
     with ThreadPoolExecutor(1) as pool:
 
@@ -341,7 +341,7 @@ def test_a_background_commit_that_does_not_fit_is_led_by_the_worker(
 
 @pytest.mark.clause("P-203")
 @pytest.mark.parametrize("second", ["commit_async", "commit", "block"])
-def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
+def test_a_commit_next_to_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
     """Two could be answered differently: the obstacle of the first may be gone when the second is decided."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
@@ -428,7 +428,7 @@ def test_a_callback_that_raises_costs_the_others_nothing(held: Any, kind: type[B
 @pytest.mark.parametrize(
     ("what", "arrived"), [(KeyboardInterrupt, True), (KeyboardInterrupt, False), (RuntimeError, False)]
 )
-def test_a_commit_that_close_leads_is_told_whatever_ends_close(
+def test_a_commit_that_close_leads_is_reported_whatever_ends_close(
     memory: Place, what: type[BaseException], arrived: bool
 ) -> None:
     """The worker is busy with a callback meanwhile, and finds nothing to do when it comes back."""
@@ -485,7 +485,7 @@ def test_callbacks_that_close_are_as_many_as_there_are(memory: Place) -> None:
     assert all(future.result(30).offsets for future in futures)
 
 
-def test_what_a_busy_worker_leaves_is_told_by_close(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_busy_worker_leaves_is_reported_by_close(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback may wait for a lock that the closing thread holds; nobody shall wait for the others for that."""
     ns, _ = memory.faulty()
     ns.create_topic("orders", SCHEMA)

@@ -198,7 +198,7 @@ def test_the_rows_of_a_call_that_is_interrupted_anywhere_are_there_whole_or_not_
 
 @pytest.mark.clause("P-55", "P-65")
 @pytest.mark.parametrize("then", ["abort", "commit", "commit past the deadline"])
-def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true(
+def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_reported_is_true(
     memory: Place, clock: ManualClock, then: str
 ) -> None:
     ns = memory.open(clock=clock)
@@ -333,7 +333,7 @@ def test_what_an_interrupted_acknowledgement_has_in_its_transaction_is_held(memo
 
 
 @pytest.mark.parametrize("after", range(1, 6))
-def test_a_handle_that_was_interrupted_tells_true_offsets(
+def test_a_handle_that_was_interrupted_reports_true_offsets(
     memory: Place, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     ns = memory.open()
@@ -459,7 +459,7 @@ def test_an_interrupt_behind_the_entry_leaves_the_others_their_true_answer(
     assert read(ns) == [1, 2]
 
 
-def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_twice_in_doubt(
+def test_an_interrupt_between_an_entry_and_its_state_leaves_a_decision_asked_for_twice_unknown(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second rests on the first, which is in the log: nobody may be told that nothing was written."""

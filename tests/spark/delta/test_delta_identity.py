@@ -253,7 +253,7 @@ def test_how_a_silent_table_decided_is_unknown_to_whoever_settles(
     assert bills.transaction(prepared.txn_id).state == "PREPARED"
 
 
-def test_what_a_deciding_table_decided_against_is_in_no_doubt(bills: Namespace) -> None:
+def test_what_a_deciding_table_decided_against_is_not_unknown(bills: Namespace) -> None:
     table = Table()
     decision = DeltaDecision(bills, table, "nightly")
     inner = begun(bills, decision)
@@ -272,7 +272,7 @@ def test_what_a_deciding_table_decided_against_is_in_no_doubt(bills: Namespace) 
     assert bills.transaction(inner.id).state == "ABORTED"
 
 
-def test_rows_that_a_deciding_table_has_are_not_denied_where_the_log_cannot_be_told(
+def test_rows_that_a_deciding_table_has_are_not_denied_where_the_log_cannot_be_written(
     bills: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_given: Any, **_named: Any) -> Any:
@@ -390,7 +390,7 @@ def test_a_batch_that_another_subscription_of_these_left_is_not_forgotten(place:
         {"entry": [["x"], "x"]},
     ],
 )
-def test_a_note_that_is_damaged_is_told_with_a_type(place: Place, damage: dict[str, Any]) -> None:
+def test_a_note_that_is_damaged_is_reported_with_a_type(place: Place, damage: dict[str, Any]) -> None:
     """Whatever else it raised would count as the handler's failure, and bring messages to the dead letters."""
     older = place.run(5)
     place.bring(older, batch(0, 2), "a")
@@ -468,7 +468,9 @@ def test_a_run_knows_the_table_that_has_the_batch_at_hand(place: Place) -> None:
     assert run.left(place.what_is_left) is None
 
 
-def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up(place: Place) -> None:
+def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_becomes_dead_letters(
+    place: Place,
+) -> None:
     run = place.run(5)
     append = place.table.append
 
@@ -502,7 +504,7 @@ class Attached:
         """Nothing comes of it."""
 
 
-def test_what_was_given_up_came_behind_the_moment_when_the_table_took_it(place: Place) -> None:
+def test_what_became_dead_letters_came_behind_the_moment_when_the_table_took_it(place: Place) -> None:
     """A batch of few rows ends long before the newest version: dead letters of an earlier try would count for it."""
     for number in range(20):
         place.ns.create_topic(f"topic{number}", pa.schema([("id", pa.int64())]))
@@ -521,7 +523,7 @@ def test_what_was_given_up_came_behind_the_moment_when_the_table_took_it(place: 
     assert told == [version]
 
 
-def test_a_batch_that_was_given_up_holds_up_no_later_one_and_is_told_once(
+def test_a_batch_that_became_dead_letters_holds_up_no_later_one_and_is_reported_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.left[place.bring(place.run(5), batch(0, 2), "a")] = {}
@@ -539,13 +541,13 @@ def test_a_batch_that_was_given_up_holds_up_no_later_one_and_is_told_once(
     )
 
 
-def test_a_batch_that_was_given_up_does_not_hold_up_a_run_over_more_topics(place: Place) -> None:
+def test_a_batch_that_became_dead_letters_does_not_hold_up_a_run_over_more_topics(place: Place) -> None:
     place.left[place.bring(place.run(5, 7), batch(0, 2), "a")] = {}
     place.bring(place.run(6, 7, 8), batch(2, 4), "b")
     assert place.table.rows == ["a", "b"]
 
 
-def test_of_a_batch_that_was_given_up_in_part_the_rest_must_come_first(
+def test_of_a_batch_that_became_dead_letters_in_part_the_rest_must_come_first(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.left[place.bring(place.run(5), batch(0, 4), "a")] = {"orders": {0: (2, 4)}}

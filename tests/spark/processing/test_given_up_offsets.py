@@ -74,7 +74,7 @@ def test_of_a_batch_whose_messages_are_dead_letters_nothing_is_left(ns: Namespac
     assert left(ns, txn, batch) == {}
 
 
-def test_of_a_batch_of_which_a_part_was_given_up_the_rest_is_left(ns: Namespace) -> None:
+def test_of_a_batch_of_which_a_part_became_dead_letters_the_rest_is_left(ns: Namespace) -> None:
     txn, batch = noted(ns)
     give_up(ns, 0, 2)
     assert left(ns, txn, batch) == {"orders": {0: (2, 6)}}
@@ -112,7 +112,7 @@ def test_letters_that_were_there_before_a_batch_count_for_none(ns: Namespace) ->
     assert left(ns, txn, batch) == batch.offsets
 
 
-def test_messages_that_are_free_again_are_not_given_up(ns: Namespace) -> None:
+def test_messages_that_are_free_again_are_no_dead_letters(ns: Namespace) -> None:
     txn, batch = noted(ns)
     give_up(ns, 0, 6)
     ns.consumer("orders", subscription="billing", takeover=True).seek({0: 0})
@@ -129,7 +129,7 @@ def test_letters_are_not_read_for_a_batch_that_nobody_took(ns: Namespace, monkey
     assert left(ns, txn, batch) == batch.offsets
 
 
-def test_of_a_subscription_that_is_dropped_meanwhile_nothing_is_given_up(ns: Namespace) -> None:
+def test_of_a_subscription_that_is_dropped_meanwhile_nothing_becomes_dead_letters(ns: Namespace) -> None:
     """The commit of who works on it is refused by name."""
     txn, batch = noted(ns)
     scan, claims = looked(ns)
@@ -137,7 +137,7 @@ def test_of_a_subscription_that_is_dropped_meanwhile_nothing_is_given_up(ns: Nam
     assert what_is_left(scan, claims, txn, batch.offsets, batch.end.version) == batch.offsets
 
 
-def test_without_a_dead_letter_topic_nothing_is_given_up(ns: Namespace) -> None:
+def test_without_a_dead_letter_topic_nothing_becomes_dead_letters(ns: Namespace) -> None:
     ns.create_subscription("orders", "plain")
     claims = claim(ns._connection, ["orders"], "plain", query_name=None, start="earliest", to_dead_letters=False)
     scan = open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw")

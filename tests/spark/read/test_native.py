@@ -725,7 +725,7 @@ def test_the_sessions_settings_stay_as_they_are_while_files_are_found(
         spark.conf.unset(LISTING)
 
 
-def test_sessions_beside_the_users_are_few(spark: SparkSession) -> None:
+def test_extra_sessions_are_few(spark: SparkSession) -> None:
     sizes = [0, 1, 5 << 20, 7 << 20, 9 << 20, 1 << 30]
     sessions = {size: scan_session.session_for_scans(spark, size) for size in sizes}
     assert all(scan_session.session_for_scans(spark, size) is session for size, session in sessions.items())
@@ -801,7 +801,7 @@ def test_a_path_in_the_sessions_place_is_refused(ns: Namespace, spark: SparkSess
             call(*swapped)
 
 
-def test_a_session_that_was_stopped_is_told_as_such(
+def test_a_session_that_was_stopped_is_named_as_such(
     ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = spark.readStream.format("rate").load()

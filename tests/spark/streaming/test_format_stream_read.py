@@ -172,7 +172,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(ns: Namespace) -> No
         ('{"orders": {"0": -2, "1": 3}}', [0, 1, 2]),
     ],
 )
-def test_a_query_without_a_checkpoint_begins_where_it_is_told(
+def test_a_query_without_a_checkpoint_begins_where_its_options_say(
     ns: Namespace, starting: str | None, wanted: list[int]
 ) -> None:
     produce(ns, 0, 1, 2, partition=0)

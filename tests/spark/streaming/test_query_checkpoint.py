@@ -275,7 +275,7 @@ def test_a_subscription_of_an_earlier_topic_is_gone(ns: Namespace, query: Query)
         ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
 
 
-def test_the_formats_sink_tells_of_a_subscription_that_nothing_acknowledges(
+def test_the_formats_sink_reports_a_subscription_that_nothing_acknowledges(
     ns: Namespace, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
     ns.create_topic("copy", SCHEMA)

@@ -278,7 +278,7 @@ def test_a_subscription_that_was_dropped_and_made_again_is_not_taken_off_to_the_
 
 
 @pytest.mark.parametrize("run", ["run", "later"])
-def test_a_subscription_that_is_dropped_while_a_batch_is_at_work_is_told_by_name(memory: Place, run: str) -> None:
+def test_a_subscription_that_is_dropped_while_a_batch_is_at_work_is_reported_by_name(memory: Place, run: str) -> None:
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     ns.create_subscription("orders", "billing", start="earliest")
