@@ -158,7 +158,7 @@ def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Sca
         kept = (min(max(low, first), last), max(min(high, last), first))
         lost = (high - low) - max(0, kept[1] - kept[0])
         if low < first or high > last:
-            text = f"partition {partition} of {topic!r} has offsets {first} to {last}; {low} to {high} were requested"
+            text = f"partition {partition} of {topic!r} holds offsets {first} to {last}; {low} to {high} were requested"
             if scan.options.fail_on_data_loss:
                 raise OffsetOutOfRange(
                     text, advice="request existing offsets, or set failOnDataLoss to false to go on with the rest"

@@ -1,8 +1,8 @@
 """Docstrings, errors, log lines, pages and names use the field's words, none that only this project's authors know.
 
 Read are the docstrings of all that is public, every text of the code with a space (errors, log lines, help, findings of
-the checker), and the pages; the names in the code as well. Files that still say such words are listed in
-``UNCLEAN``, which must be exact: whoever cleans one takes it from the list.
+the checker), and the pages; the names in the code, and those of tests, as well. Files that still say such words are
+listed in ``UNCLEAN``, which must be exact: whoever cleans one takes it from the list.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ UNCLEAN: dict[str, set[str]] = {
     "txnlog": set(),
     "catalog": set(),
     "spark_ext": set(),
-    "pages": {
-        "docs/testing.md",
+    "pages": {"docs/testing.md"},
+    "tests": {
+        "tests/client/transactions/test_outcome_unknown_of_transactions.py",
+        "tests/crash_delta/test_checks.py",
     },
     "names": set(),
 }
@@ -101,6 +103,11 @@ def names_of(tree: ast.Module) -> set[str]:
     return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names}
 
 
+def names_of_tests(tree: ast.Module) -> set[str]:
+    """The names of the tests in a module."""
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
 def modules(package: str) -> dict[str, ast.Module]:
     paths = sorted((ROOT / package).rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
@@ -142,6 +149,12 @@ def test_pages_use_the_words_of_the_field() -> None:
 def test_names_use_the_words_of_the_field(package: str) -> None:
     found = {name: sorted(filter(NAMED.search, names_of(tree))) for name, tree in modules(package).items()}
     judge("names", found)
+
+
+def test_names_of_tests_use_the_words_of_the_field() -> None:
+    found = {name: sorted(filter(NAMED.search, names_of_tests(tree))) for name, tree in modules("tests").items()}
+    assert len(found) >= 300
+    judge("tests", found)
 
 
 @pytest.mark.parametrize(
