@@ -52,6 +52,8 @@ UNCLEAN: dict[str, set[str]] = {
     "tests": {
         "tests/client/transactions/test_outcome_unknown_of_transactions.py",
         "tests/crash_delta/test_checks.py",
+        "tests/crash_delta/test_crash_delta.py",
+        "tests/crash_spark/test_crash_spark.py",
     },
     "names": set(),
 }
