@@ -82,7 +82,7 @@ def test_an_actor_may_crash_itself_and_takes_its_other_tasks_along():
     assert not late.is_alive()
 
 
-def test_a_task_that_fails_is_told_of_and_harms_no_other():
+def test_a_task_that_fails_is_reported_and_harms_no_other():
     failed: list[object] = []
     seen: list[None] = []
     scheduler = Scheduler(1, on_error=lambda task, error: failed.append((task.name, type(error))))
@@ -219,7 +219,7 @@ def test_calls_side_by_side_all_end_and_the_first_error_is_raised():
     assert sorted(seen) == ["one", "three", "two"]
 
 
-def test_the_trace_hash_tells_runs_apart():
+def test_the_trace_hash_distinguishes_runs():
     def trace(seed: int) -> str:
         scheduler = Scheduler(seed)
         scheduler.trace("drew", scheduler.chance.random())

@@ -50,7 +50,7 @@ def queued(ns: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["negative_acknowledge", "redeliver_unacknowledged"])
-def test_a_cumulative_one_does_not_take_what_was_released_beside_another_one_that_fails(
+def test_a_cumulative_one_does_not_take_what_was_released_next_to_another_one_that_fails(
     memory: Place, how: str
 ) -> None:
     """One thread acknowledges 0-4, and its entry is refused; one releases them; one acknowledges 5-9 cumulatively."""
@@ -253,7 +253,7 @@ def test_a_seek_releases_what_was_leased_ahead_in_the_other_partitions(memory: P
     assert ns.snapshot().read("dead").num_rows == 0
 
 
-def test_a_close_beside_an_acknowledgement_releases_what_it_leases_ahead(memory: Place, clock: ManualClock) -> None:
+def test_a_close_next_to_an_acknowledgement_releases_what_it_leases_ahead(memory: Place, clock: ManualClock) -> None:
     ns, store = shared(memory, clock, 1_000, max_redeliveries=0, dead_letter_topic="dead")
     consumer, last = with_a_ride(ns)
     threads: list[threading.Thread] = []

@@ -60,7 +60,7 @@ def actions(ns: Any, kind: type, since: int) -> list[Any]:
 
 
 @pytest.mark.clause("P-76", "P-170")
-def test_what_one_consumer_has_the_other_is_not_handed(ns: Any, other: Any) -> None:
+def test_what_one_consumer_has_the_other_does_not_get(ns: Any, other: Any) -> None:
     one, two = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
     assert received(one, 4) == [0, 1, 2, 3]
     assert received(two, 4) == [4, 5, 6, 7]
@@ -426,7 +426,7 @@ def test_who_has_the_name_of_another_has_leases_of_its_own(
     assert other.subscription("orders", "billing").consumers == {name[:247]: 3}, "those of the newer one"
 
 
-def test_messages_are_given_back_once(ns: Any, memory: Place) -> None:
+def test_messages_are_released_once(ns: Any, memory: Place) -> None:
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     consumer.negative_acknowledge(messages[:2])
@@ -477,7 +477,7 @@ def test_closing_never_fails(ns: Any, other: Any) -> None:
 # --- doubt ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_grant_in_doubt_is_handed_out_if_it_is_in_the_log_and_asked_for_again_if_not(
+def test_a_grant_of_unknown_outcome_is_delivered_if_it_is_in_the_log_and_asked_for_again_if_not(
     ns: Any, memory: Place, clock: ManualClock
 ) -> None:
     for word in ("broken-after", "dropped"):
@@ -498,7 +498,7 @@ def test_a_grant_in_doubt_is_handed_out_if_it_is_in_the_log_and_asked_for_again_
 
 
 @pytest.mark.parametrize("word", ["dropped", "broken-after", "taken"])
-def test_a_redelivery_is_counted_once_after_a_grant_in_doubt(
+def test_a_redelivery_is_counted_once_after_a_grant_of_unknown_outcome(
     ns: Any, memory: Place, clock: ManualClock, word: str
 ) -> None:
     """The log may still show the lease under which the messages were handed out: it does not make them new ones."""
@@ -534,7 +534,7 @@ def test_a_consumer_has_a_bounded_number_of_messages(ns: Any, other: Any, monkey
 
 
 @pytest.mark.clause("P-36", "P-172")
-def test_at_the_limit_of_ranges_nothing_new_is_handed_out_until_holes_fill(
+def test_at_the_limit_of_ranges_nothing_new_is_delivered_until_holes_fill(
     ns: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "MAX_ACKNOWLEDGED_RANGES", 3)
@@ -601,7 +601,7 @@ def test_what_is_granted_ahead_leaves_as_much_for_others(many: Any, other: Any) 
     assert received(two) == list(range(800, 1_010)), "ahead it would have had them all"
 
 
-def test_what_was_granted_ahead_is_given_back_uncounted(many: Any, other: Any) -> None:
+def test_what_was_granted_ahead_is_released_uncounted(many: Any, other: Any) -> None:
     one, two = many.consumer("orders", "fast", name="one"), other.consumer("orders", "fast", name="two")
     for _ in range(3):
         one.acknowledge(take(one, BATCH))
@@ -612,7 +612,7 @@ def test_what_was_granted_ahead_is_given_back_uncounted(many: Any, other: Any) -
 
 
 @pytest.mark.clause("P-170")
-def test_what_was_handed_out_since_the_next_grant_was_asked_for_is_not_handed_out_again(many: Any) -> None:
+def test_what_was_delivered_since_the_next_grant_was_asked_for_is_not_delivered_again(many: Any) -> None:
     many.produce("orders", rows(*range(1_010, 2_010)))
     consumer = many.consumer("orders", "fast", name="one")
     for _ in range(4):
@@ -715,7 +715,7 @@ def test_a_seek_gives_everything_anew_and_fences_the_other_consumers(ns: Any, ot
     assert received(other.consumer("orders", "billing")) == []
 
 
-def test_a_seek_of_one_partition_gives_back_what_was_leased_in_the_others(memory: Place, clock: ManualClock) -> None:
+def test_a_seek_of_one_partition_releases_what_was_leased_in_the_others(memory: Place, clock: ManualClock) -> None:
     ns = memory.open(clock=clock)
     ns.create_topic("orders", SCHEMA, partitions=2)
     for partition in (0, 1):
@@ -735,7 +735,7 @@ def test_a_seek_is_refused_while_acknowledgements_are_pending(ns: Any, memory: P
         consumer.seek("earliest")
 
 
-def test_a_consumer_of_a_dropped_subscription_is_told(ns: Any, other: Any) -> None:
+def test_a_consumer_of_a_dropped_subscription_is_notified(ns: Any, other: Any) -> None:
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     other.drop_subscription("orders", "billing")
@@ -749,7 +749,7 @@ def test_a_consumer_of_a_dropped_subscription_is_told(ns: Any, other: Any) -> No
             call()
 
 
-def test_a_drop_that_another_thread_sees_while_messages_are_handed_out_comes_before_or_after(
+def test_a_drop_that_another_thread_sees_while_messages_are_delivered_comes_before_or_after(
     ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = ns.consumer("orders", "billing")

@@ -427,7 +427,7 @@ def test_replaced_files_go_with_the_versions_that_need_them(compacted: Any, memo
 
 @pytest.mark.clause("P-103", "P-150")
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_reader_of_a_version_that_was_vacuumed_is_told_the_range(
+def test_a_reader_of_a_version_that_was_vacuumed_gets_the_range(
     compacted: Any, memory: Place, clock: ManualClock, knows: bool
 ) -> None:
     lake, version = compacted
@@ -675,7 +675,7 @@ def test_wherever_a_vacuum_stops_nothing_is_lost_and_the_next_one_finishes(
 
 @pytest.mark.clause("P-118", "P-132")
 @pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
-def test_an_announcement_in_doubt_deletes_nothing(memory: Place, clock: ManualClock, fate: str) -> None:
+def test_an_announcement_of_unknown_outcome_deletes_nothing(memory: Place, clock: ManualClock, fate: str) -> None:
     expected = _littered(memory, clock)
     ns, store = memory.faulty(clock=clock)
     ns._connection.appender.create_attempts = 2
@@ -913,7 +913,7 @@ def test_times_that_make_no_sense_are_refused(lake: Any, memory: Place, clock: M
     assert files(lake) == before
 
 
-def test_long_work_tells_how_far_it_is(memory: Place, clock: ManualClock) -> None:
+def test_long_work_reports_how_far_it_is(memory: Place, clock: ManualClock) -> None:
     _littered(memory, clock)
     told: list[tuple[str, int, int]] = []
     memory.open(clock=clock).vacuum(progress=lambda *found: told.append(found))

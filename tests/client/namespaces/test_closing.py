@@ -75,7 +75,7 @@ def test_close_ends_no_transaction(ns: Any, place: Place) -> None:
     assert place.open().transaction(txn.id).state == "OPEN"
 
 
-def test_close_tells_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_warns_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A commit that was forgotten looks like one that was made, until somebody misses the rows."""
 
     def begun(then: Callable[[Any], object] = lambda _: None, number: int = 1) -> Any:
@@ -97,7 +97,7 @@ def test_close_tells_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.L
     assert not [txn for txn in (*ended, empty) if str(txn.id) in warning]
 
 
-def test_close_tells_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_names_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
     left = [ns.begin() for _ in range(10)]
     for number, txn in enumerate(left):
         txn.produce("orders", rows(number))
@@ -105,7 +105,7 @@ def test_close_tells_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture
     assert " and 2 more. Nothing of them is visible" in caplog.messages[-1]
 
 
-def test_close_says_nothing_of_transactions_whose_end_is_in_doubt(memory: Place, caplog: Any) -> None:
+def test_close_says_nothing_of_transactions_whose_end_is_unknown(memory: Place, caplog: Any) -> None:
     """Who was told with an error that it is unknown need not be told that it is not there."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
@@ -277,7 +277,7 @@ promise.set_exception(AskedMeanwhile())
     assert _run(local, last).stderr == ""
 
 
-def test_a_failure_is_not_told_while_a_thread_may_ask_for_it(local: Place) -> None:
+def test_a_failure_is_not_reported_while_a_thread_may_ask_for_it(local: Place) -> None:
     last = """
 import shutil, threading, time
 shutil.rmtree(ns._connection.root)
@@ -295,7 +295,7 @@ threading.Thread(target=ask).start()
     assert "nobody asked" not in done.stderr
 
 
-def test_a_commit_that_fails_at_once_is_told_at_the_end_too(local: Place) -> None:
+def test_a_commit_that_fails_at_once_is_reported_at_the_end_too(local: Place) -> None:
     last = """
 import time
 late = ns.begin(timeout_ms=1)
@@ -393,7 +393,7 @@ print("through")
     assert "through" in _run(local, last, after="future.result()").stdout
 
 
-def test_close_tells_once_and_not_of_what_was_aborted_by_its_id(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_warns_once_and_not_of_what_was_aborted_by_its_id(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
     left, ended = ns.begin(), ns.begin()
     for txn in (left, ended):
         txn.produce("orders", rows(1))

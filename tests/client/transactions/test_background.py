@@ -61,7 +61,7 @@ def test_nothing_can_be_added_while_a_commit_is_under_way(held: Any) -> None:
     assert read(ns) == [1]
 
 
-def test_an_abort_while_the_commit_is_under_way_tells_the_truth(held: Any) -> None:
+def test_an_abort_while_the_commit_is_under_way_reports_the_truth(held: Any) -> None:
     ns, _, release = held
     txn = ns.begin()
     txn.produce("orders", rows(1))
@@ -192,7 +192,7 @@ def test_a_batch_is_not_skipped_for_one_that_is_not_committed_after_all(group: A
 
 
 @pytest.mark.clause("P-57", "P-65")
-def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> None:
+def test_an_end_that_does_not_come_after_all_is_reported_to_nobody(group: Any) -> None:
     ns, store, (first, second, third) = group
     with ThreadPoolExecutor(1) as pool:
 
@@ -317,7 +317,7 @@ def test_a_background_commit_that_does_not_fit_goes_into_the_next_entry(
 
 @pytest.mark.clause("P-203")
 @pytest.mark.parametrize("second", ["commit_async", "commit", "block"])
-def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
+def test_a_commit_next_to_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
     """Two could be answered differently: the obstacle of the first may be gone when the second is decided."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)

@@ -170,7 +170,7 @@ def test_the_rows_of_a_call_that_is_interrupted_anywhere_are_there_whole_or_not_
 
 @pytest.mark.clause("P-55", "P-65")
 @pytest.mark.parametrize("then", ["abort", "commit", "commit past the deadline"])
-def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true(
+def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_reported_is_true(
     memory: Place, clock: ManualClock, then: str
 ) -> None:
     ns = memory.open(clock=clock)

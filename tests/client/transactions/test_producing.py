@@ -252,7 +252,7 @@ def test_a_partition_that_is_not_there_is_refused(ns: Any, place: Place, partiti
         (iter(rows(1)), {"partition": 0, "sequence": -1}, InvalidInputError),
     ],
 )
-def test_what_is_wrong_with_a_call_is_told_also_while_the_store_is_away(
+def test_what_is_wrong_with_a_call_is_reported_also_while_the_store_is_away(
     memory: Place, data: Any, options: Any, kind: Any
 ) -> None:
     ns, store = memory.faulty()
@@ -477,7 +477,7 @@ def test_rows_below_the_first_sequence_were_never_there_and_are_no_repetition(
 
 
 @pytest.mark.clause("P-50")
-def test_who_repeats_rows_is_told_which_and_not_to_go_on_with_them_behind_the_last(sales: Any) -> None:
+def test_who_repeats_rows_hears_which_and_not_to_go_on_with_them_behind_the_last(sales: Any) -> None:
     loader = sales.producer("loader")
     loader.produce("orders", rows(10), partition=0, sequence=10)
     for sequence in range(11, 20):
@@ -711,7 +711,7 @@ def test_big_writes_take_segments_of_their_own(sales: Any, monkeypatch: pytest.M
     assert (read(sales), read(sales, "audit")) == (list(range(200)), [1])
 
 
-def test_who_was_fenced_by_an_administrator_is_told_so(sales: Any) -> None:
+def test_who_was_fenced_by_an_administrator_is_notified(sales: Any) -> None:
     loader = sales.producer("loader")
     sales.fence("loader", by="ops")
     with raises(ProducerFenced, match="fenced by 'ops'") as caught:
@@ -719,7 +719,7 @@ def test_who_was_fenced_by_an_administrator_is_told_so(sales: Any) -> None:
     assert "newer" not in str(caught.value)
 
 
-def test_who_is_overtaken_in_his_sequences_is_not_told_that_his_rows_are_there(sales: Any) -> None:
+def test_who_is_overtaken_in_his_sequences_does_not_hear_that_his_rows_are_there(sales: Any) -> None:
     """Two transactions of one name may be open, and a name's first batch may begin anywhere: they never were."""
     producer = sales.producer("loader")
     first, second = producer.begin(), producer.begin()

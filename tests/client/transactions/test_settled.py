@@ -86,7 +86,7 @@ def sent_and_not_heard_of(ns: Any, store: FaultyStore) -> None:
 
 
 @pytest.mark.clause("P-118")
-def test_messages_that_the_log_leased_are_not_withheld_by_a_commit_beside_them(faulty: Any) -> None:
+def test_messages_that_the_log_leased_are_not_withheld_by_a_commit_next_to_them(faulty: Any) -> None:
     """Were the call asked once more behind its own entry, it would be granted nothing, and know of no doubt."""
     ns, store = faulty
     ns.create_subscription("orders", "billing", type="shared")
@@ -102,7 +102,7 @@ def test_messages_that_the_log_leased_are_not_withheld_by_a_commit_beside_them(f
 
 
 @pytest.mark.clause("P-118")
-def test_a_takeover_asked_again_beside_a_repeated_commit_stays_in_doubt(faulty: Any) -> None:
+def test_a_takeover_asked_again_next_to_a_repeated_commit_stays_unknown(faulty: Any) -> None:
     ns, store = faulty
     ns.consumer("orders", "billing").close()
     txn = in_doubt_but_shown(ns, store)
@@ -118,7 +118,7 @@ def test_a_takeover_asked_again_beside_a_repeated_commit_stays_in_doubt(faulty: 
 
 @pytest.mark.clause("P-118")
 @pytest.mark.parametrize("company", [False, True], ids=["alone", "beside a commit"])
-def test_a_takeover_in_doubt_keeps_its_epoch(faulty: Any, *, company: bool) -> None:
+def test_a_takeover_of_unknown_outcome_keeps_its_epoch(faulty: Any, *, company: bool) -> None:
     ns, store = faulty
     ns.consumer("orders", "billing", name="c").close()
     txn = ns.begin(timeout_ms=None)
@@ -132,7 +132,7 @@ def test_a_takeover_in_doubt_keeps_its_epoch(faulty: Any, *, company: bool) -> N
 
 
 @pytest.mark.clause("P-62", "P-118")
-def test_who_asks_again_for_what_only_a_checkpoint_shows_is_not_told_that_nothing_was_written(
+def test_who_asks_again_for_what_only_a_checkpoint_shows_does_not_hear_that_nothing_was_written(
     faulty: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ns, store = faulty
@@ -150,7 +150,7 @@ def test_who_asks_again_for_what_only_a_checkpoint_shows_is_not_told_that_nothin
 
 
 @pytest.mark.clause("P-118")
-def test_who_prepares_again_what_the_log_shows_is_not_told_that_nothing_was_written(
+def test_who_prepares_again_what_the_log_shows_does_not_hear_that_nothing_was_written(
     faulty: Any, clock: ManualClock
 ) -> None:
     ns, store = faulty

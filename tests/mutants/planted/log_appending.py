@@ -30,7 +30,7 @@ MUTANTS: Final = (
         (DOUBT + "a_commit_survives_one_bad_answer",),
     ),
     Mutant(
-        "any answer taken for created",
+        "any answer counts as created",
         "txnlog/log/slots.py",
         "if store.create(key, data) is Created.CREATED:",
         "if store.create(key, data):",
@@ -38,7 +38,7 @@ MUTANTS: Final = (
         (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
     ),
     Mutant(
-        "the winner taken for ourselves",
+        "the winner counts as this writer",
         "txnlog/log/appender.py",
         "won = found == entry.data",
         "won = bool(found)",
@@ -51,7 +51,7 @@ MUTANTS: Final = (
         "        self._unresolved = entry\n",
         "        self._unresolved = None\n",
         "the next entry overtakes one that may still land",
-        (DOUBT + "nothing_else_is_sent_while_an_entry_is_in_doubt",),
+        (DOUBT + "nothing_else_is_sent_while_an_entry_is_unknown",),
     ),
     Mutant(
         "told before it is on disk",
@@ -59,7 +59,7 @@ MUTANTS: Final = (
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
-        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_in_doubt",),
+        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_unknown",),
     ),
     Mutant(
         "refused by an old state",
@@ -70,7 +70,7 @@ MUTANTS: Final = (
         (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
     ),
     Mutant(
-        "told of what fell out of the entry",
+        "notified of what fell out of the entry",
         "txnlog/log/group_commit.py",
         "answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)",
         "answer = (reply, settled)",
@@ -97,7 +97,7 @@ MUTANTS: Final = (
         "if look.dependent:",
         "if False:",
         "of two calls of one client the second is told what was true before the first",
-        (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
+        (ENTRY_BUILDER + "nobody_is_answered_before_one_in_front_who_depends_on_others",),
     ),
     Mutant(
         "without rows in the segments, without rows at all",
@@ -132,7 +132,7 @@ MUTANTS: Final = (
         "        self._answer_settled(attempt)\n",
         "        self._complete_all(attempt)\n",
         "the owner of a committed transaction hears that nothing was written, and does it again",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_told_so_whatever_fails",),
+        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_reported_whatever_fails",),
     ),
     Mutant(
         "what does not fit is led by nobody",
@@ -200,7 +200,7 @@ MUTANTS: Final = (
         "if self._closed is not None and self._is_through():",
         "if self._closed is not None:",
         "after a close that was interrupted a Future waits for ever",
-        (BACKGROUND + "a_commit_that_close_leads_is_told_whatever_ends_close",),
+        (BACKGROUND + "a_commit_that_close_leads_is_reported_whatever_ends_close",),
     ),
     Mutant(
         "the clock is looked at once for all entries of an append",

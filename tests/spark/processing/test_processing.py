@@ -427,7 +427,7 @@ def test_dead_letters_of_several_topics_go_where_each_subscription_says(shop: Sh
     assert versions(shop.ns, "orders-dead", "returns-dead") == set(result.versions)
 
 
-def test_tasks_whose_python_has_no_txnlog_are_no_reason_to_give_up_on_messages(shop: Shop) -> None:
+def test_tasks_whose_python_has_no_txnlog_are_no_reason_for_dead_letters(shop: Shop) -> None:
     def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
         shop.calls.append([])
         error = PySparkException("an exception of a task\nModuleNotFoundError: No module named 'txnlog'")
@@ -440,7 +440,7 @@ def test_tasks_whose_python_has_no_txnlog_are_no_reason_to_give_up_on_messages(s
     assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
 
 
-def test_trouble_with_the_store_is_no_reason_to_give_up_on_messages(shop: Shop) -> None:
+def test_trouble_with_the_store_is_no_reason_for_dead_letters(shop: Shop) -> None:
     def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
         shop.calls.append([])
         raise StoreError("the disk is full")
@@ -455,9 +455,7 @@ def test_trouble_with_the_store_is_no_reason_to_give_up_on_messages(shop: Shop) 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("inside", ["collect", "write"])
-def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(
-    shop: Shop, inside: str, native: bool
-) -> None:
+def test_files_that_spark_cannot_read_are_no_reason_for_dead_letters(shop: Shop, inside: str, native: bool) -> None:
     """They are there again later, or they are damaged; of the messages in them it says nothing."""
 
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
@@ -494,7 +492,7 @@ class _Unreachable:
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_spark_that_is_gone_is_no_reason_to_give_up_on_messages(shop: Shop, native: bool) -> None:
+def test_a_spark_that_is_gone_is_no_reason_for_dead_letters(shop: Shop, native: bool) -> None:
     shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
     shop.produce(0)
     shop.spark = session = _Unreachable(shop.spark)  # type: ignore[assignment]
@@ -521,7 +519,7 @@ class _WayToAll(ForwardingStore):
             return away.read_bytes()
 
 
-def test_files_to_which_tasks_have_no_way_are_no_reason_to_give_up_on_messages(shop: Shop) -> None:
+def test_files_to_which_tasks_have_no_way_are_no_reason_for_dead_letters(shop: Shop) -> None:
     shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
     shop.produce(0)
     shop.wrapped(_WayToAll)  # this process, which would bring them to the dead letters, does not notice
@@ -551,7 +549,7 @@ def test_files_to_which_tasks_have_no_way_are_no_reason_to_give_up_on_messages(s
     ],
     ids=["unknown topic", "no name", "unknown column", "no DataFrame", "misspelt column"],
 )
-def test_a_call_that_is_wrong_whatever_the_messages_are_ends_the_run_and_gives_up_on_none(
+def test_a_call_that_is_wrong_whatever_the_messages_are_ends_the_run_and_makes_no_dead_letters(
     shop: Shop, write: Any, kind: type[Exception], problem: str
 ) -> None:
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
@@ -605,7 +603,7 @@ def test_an_error_of_ours_that_came_of_a_row_brings_its_batch_to_the_dead_letter
 
 def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(shop: Shop) -> None:
     shop.produce(0)
-    with pytest.raises(InvalidInputError, match=r"'billing' of 'orders' does not exist yet.* makes one that has"):
+    with pytest.raises(InvalidInputError, match=r"'billing' of 'orders' does not exist yet .create it with "):
         shop.run(on_error="dead_letter")
     assert shop.ns.subscriptions("orders") == ()
     shop.ns.create_subscription("orders", "billing")
@@ -724,7 +722,7 @@ def test_a_start_that_is_none_is_refused_whether_or_not_the_subscription_is_ther
         ns.create_subscription(topic, "billing")
     version = ns.snapshot().version
     with pytest.raises(kind, match=problem):
-        claim(ns._connection, topics, "billing", query_name="q", start=start, gives_up=False)
+        claim(ns._connection, topics, "billing", query_name="q", start=start, to_dead_letters=False)
     assert ns.snapshot().version == version
 
 
@@ -736,7 +734,7 @@ def test_a_start_that_was_deleted_meanwhile_is_no_reason_to_refuse_a_subscriptio
 
 
 @pytest.mark.parametrize("connect", [False, True], ids=["", "connect"])
-def test_a_root_that_spark_itself_cannot_read_is_told_before_anything_is_written(
+def test_a_root_that_spark_itself_cannot_read_is_reported_before_anything_is_written(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, connect: bool
 ) -> None:
     """No file system for the root's scheme; or, behind Connect, another machine's folder."""

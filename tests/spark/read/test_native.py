@@ -527,7 +527,7 @@ def test_visible_takes_offsets_at_which_segments_begin_and_end(ns: Namespace, sp
     assert scan.where(spark_ext.visible(spark, path, offsets={0: (25, 26), 1: (0, 2)})).count() == 3
     assert scan.where(spark_ext.visible(spark, path, offsets={})).count() == 0
     for offsets in ({0: (10, 19)}, {0: (9, 20)}, {0: (25, 26)}):
-        with pytest.raises(InvalidInputError, match=r"cut the segment \d+, which holds \d+ to") as caught:
+        with pytest.raises(InvalidInputError, match=r"cut the segment \d+, which has \d+ to") as caught:
             spark_ext.visible(spark, path, offsets=offsets)
         assert "read_topic" in caught.value.advice
     delete_before(ns, {0: 12})
@@ -725,10 +725,10 @@ def test_the_sessions_settings_stay_as_they_are_while_files_are_found(
         spark.conf.unset(LISTING)
 
 
-def test_sessions_beside_the_users_are_few(spark: SparkSession) -> None:
+def test_extra_sessions_are_few(spark: SparkSession) -> None:
     sizes = [0, 1, 5 << 20, 7 << 20, 9 << 20, 1 << 30]
-    sessions = {size: scan_session.session_beside(spark, size) for size in sizes}
-    assert all(scan_session.session_beside(spark, size) is session for size, session in sessions.items())
+    sessions = {size: scan_session.session_for_scans(spark, size) for size in sizes}
+    assert all(scan_session.session_for_scans(spark, size) is session for size, session in sessions.items())
     assert [sessions[size].conf.get("spark.sql.files.minPartitionNum") for size in sizes] == list("111122")
     assert len({id(session) for session in sessions.values()}) == 2
 
@@ -801,7 +801,7 @@ def test_a_path_in_the_sessions_place_is_refused(ns: Namespace, spark: SparkSess
             call(*swapped)
 
 
-def test_a_session_that_was_stopped_is_told_as_such(
+def test_a_session_that_was_stopped_is_named_as_such(
     ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = spark.readStream.format("rate").load()

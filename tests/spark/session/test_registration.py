@@ -102,7 +102,7 @@ def test_what_cannot_be_registered_is_refused_and_nothing_is(
     assert spark.catalog.listTables() == []
 
 
-def test_a_name_that_sql_cannot_read_is_told_as_such(spark: SparkSession) -> None:
+def test_a_name_that_sql_cannot_read_is_named_as_such(spark: SparkSession) -> None:
     with pytest.raises(InvalidInputError, match=r"'my-db\.bills' is no name in SQL .*backticks"):
         delta_location(spark, "my-db.bills")
     with pytest.raises(UnsupportedFeature, match="this session has no Delta"):

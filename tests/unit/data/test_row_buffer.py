@@ -237,7 +237,7 @@ def test_null_in_a_column_that_is_never_null_is_refused_whether_given_or_left_ou
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_null_that_a_nested_field_refuses_is_told_with_the_alteration_that_allows_it(as_table: bool):
+def test_null_that_a_nested_field_refuses_is_reported_with_the_alteration_that_allows_it(as_table: bool):
     kind = pa.struct([pa.field("a", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
     given = [{"x": {"a": [1, None]}}]
     with pytest.raises(
@@ -373,7 +373,7 @@ WITHOUT = pa.timestamp("us")
         (WITHOUT, pa.table({"x": [UTC_NOON]}), r"local_timestamp\(column\)"),
     ],
 )
-def test_a_zone_that_is_missing_or_too_much_is_told_the_same_way_in_every_kind_of_input(kind, data, way):
+def test_a_zone_that_is_missing_or_too_much_is_reported_the_same_way_in_every_kind_of_input(kind, data, way):
     what = "a datetime with a zone in a timestamp without one" if kind == WITHOUT else "a naive datetime in a timestamp"
     with pytest.raises(SchemaMismatch, match=rf"column 'x(\.element)?'.*: {what}.*{way}"):
         conform(data, one(kind), topic="t")
@@ -481,7 +481,7 @@ def test_an_unknown_column_is_refused_and_the_nearest_offered():
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_a_name_of_other_case_is_told_as_such_and_that_the_right_one_is_there_as_well(as_table: bool):
+def test_a_name_of_other_case_is_named_as_such_and_that_the_right_one_is_there_as_well(as_table: bool):
     alone: dict[str, bytes] = {"Value": b""}
     for row, told in (
         (alone, "case-sensitive: did you mean 'value'"),
@@ -649,7 +649,7 @@ def test_a_refused_append_takes_nothing():
     assert buffer.to_table().to_pylist() == ROWS
 
 
-def test_later_changes_to_what_was_handed_over_do_not_reach_the_buffer():
+def test_later_changes_to_what_was_passed_do_not_reach_the_buffer():
     schema = pa.schema([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64())), ("b", pa.binary())])
     row: dict[str, Any] = {"l": [1], "m": {"a": 1}, "b": bytearray(b"1")}
     before = conform(row, schema, topic="t")
