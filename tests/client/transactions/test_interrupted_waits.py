@@ -6,16 +6,18 @@ import contextlib
 import itertools
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, read, rows, run_threads, take
+from tests.client.support import SCHEMA, Place, ids, raises, read, rows, run_threads, take, wait_for
 from tests.interrupts import hearing_interrupts
 from txnlog.engine.engine import engine_of_process
 from txnlog.errors import InvalidTransactionState, OutcomeUnknown, TxnLogError
+from txnlog.fold.draft_tables import DraftTable
 from txnlog.store import Created, ForwardingStore, Store
 
 
@@ -249,3 +251,75 @@ def test_a_handle_that_was_closed_while_its_call_was_interrupted_has_no_thread_l
     assert store.interrupted(lambda: ns.produce("orders", rows(1)), 1)
     ns.close()
     assert not engine_of_process().keeps_process()
+
+
+def test_a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn(interrupting: Any, memory: Place) -> None:
+    ns, store = interrupting
+    queue = ns._connection.appender._queue
+    first = threading.Thread(target=lambda: ns.produce("orders", rows(1)), daemon=True)
+    create, release = store.create, threading.Event()
+
+    def held(key: str, data: bytes) -> Created:
+        release.wait(20)
+        return create(key, data)
+
+    def interrupt() -> None:
+        wait_for(lambda: len(queue) == 1)
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+
+    store.create = held
+    first.start()
+    wait_for(lambda: ns._connection.appender._is_appending and not queue)
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(2))
+    wait_for(lambda: not queue)
+    release.set()
+    first.join(20)
+    ns.produce("orders", rows(3))
+    assert read(memory.open(mode="r")) == [1, 3]
+
+
+def test_a_call_that_comes_while_the_last_entry_ends_is_appended_as_well(interrupting: Any, memory: Place) -> None:
+    """Between the look that finds the queue empty and the end of the append."""
+    ns, _ = interrupting
+    own = ns._connection.appender
+    later: list[object] = []
+
+    class Queue(deque[Any]):
+        def __bool__(self) -> bool:
+            if len(self) or later or not own._is_appending:
+                return len(self) > 0
+            later.append(None)
+            threading.Thread(target=lambda: later.append(ns.produce("orders", rows(2))), daemon=True).start()
+            wait_for(lambda: len(self) == 1)
+            return False
+
+    own._queue = Queue()
+    ns.produce("orders", rows(1))
+    wait_for(lambda: len(later) == 2)
+    assert read(memory.open(mode="r")) == [1, 2]
+
+
+def test_a_handle_whose_state_is_incomplete_refuses_to_append(
+    interrupting: Any, memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an error in memory left of an entry is nothing to decide with. The log is not affected."""
+    ns, _ = interrupting
+    merge, tables = DraftTable.merge, itertools.count(1)
+
+    def fails(table: Any) -> None:
+        if next(tables) == 3:
+            raise MemoryError
+        merge(table)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DraftTable, "merge", fails)
+        with pytest.raises(OutcomeUnknown):
+            ns.produce("orders", rows(1))
+    for _ in range(2):
+        with raises(InvalidTransactionState, match="incomplete"):
+            ns.produce("orders", rows(2))
+    assert read(memory.open(mode="r")) == [1]

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -350,6 +351,49 @@ def test_no_call_is_left_without_a_thread(engine: Engine, monkeypatch: pytest.Mo
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
+
+
+def test_a_step_that_comes_while_the_thread_ends_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_IDLE_MS", 1.0)
+    ran: list[int] = []
+
+    class Inbox:
+        """Gets a step just when its thread has waited long enough."""
+
+        def __init__(self) -> None:
+            self._inner = THREADS.inbox()
+            self.put, self.is_empty = self._inner.put, self._inner.is_empty
+
+        def take(self, timeout_ms: float | None) -> Any:
+            found = self._inner.take(timeout_ms)
+            if found is None and len(ran) == 1:
+                in_thread(partial(worker.put, lambda: ran.append(2)))
+                wait_for(lambda: not self.is_empty())
+            return found
+
+    class Host:
+        inbox, start, current, elapsed_ms = Inbox, THREADS.start, THREADS.current, THREADS.elapsed_ms
+
+    worker = Worker(Host(), "ending")
+    worker.put(lambda: ran.append(1))
+    wait_for(lambda: ran == [1, 2])
+
+
+def test_no_wait_lasts_longer_than_a_signal_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come between the last look at signals and the wait, which it does not interrupt then."""
+    waits: list[float | None] = []
+
+    class Queue:
+        def get(self, timeout: float | None = None) -> int:
+            waits.append(timeout)
+            if len(waits) < 3:
+                raise Empty
+            return 7
+
+    inbox = THREADS.inbox()
+    monkeypatch.setattr(inbox, "_items", Queue())
+    assert inbox.take(None) == 7
+    assert all(wait is not None and wait <= 1 for wait in waits), waits
 
 
 def test_a_step_that_fails_ends_nothing_and_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
