@@ -140,10 +140,9 @@ class Worker:
             self._running, self._thread = token, None
 
     def _run(self, token: object) -> None:
-        with self._lock:
-            if self._running is not token:
-                return
-            self._thread = self._host.current()
+        with self._lock:  # behind the one who started it
+            if self._running is token:
+                self._thread = self._host.current()
         while self._running is token:
             step = self._next()
             if step is None:

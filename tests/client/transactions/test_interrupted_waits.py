@@ -18,6 +18,8 @@ from tests.interrupts import hearing_interrupts
 from txnlog.engine.engine import engine_of_process
 from txnlog.errors import InvalidTransactionState, OutcomeUnknown, TxnLogError
 from txnlog.fold.draft_tables import DraftTable
+from txnlog.log.appender import _Waiting
+from txnlog.log.commands import effect
 from txnlog.store import Created, ForwardingStore, Store
 
 
@@ -282,25 +284,27 @@ def test_a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn(in
     assert read(memory.open(mode="r")) == [1, 3]
 
 
-def test_a_call_that_comes_while_the_last_entry_ends_is_appended_as_well(interrupting: Any, memory: Place) -> None:
+def test_a_call_that_comes_while_the_last_entry_ends_is_appended_as_well(interrupting: Any) -> None:
     """Between the look that finds the queue empty and the end of the append."""
     ns, _ = interrupting
     own = ns._connection.appender
-    later: list[object] = []
+    replies = ns._connection.runtime.inbox()
 
     class Queue(deque[Any]):
+        late = False
+
         def __bool__(self) -> bool:
-            if len(self) or later or not own._is_appending:
+            if len(self) or self.late or not own._is_appending:
                 return len(self) > 0
-            later.append(None)
-            threading.Thread(target=lambda: later.append(ns.produce("orders", rows(2))), daemon=True).start()
-            wait_for(lambda: len(self) == 1)
+            self.late = True
+            self.append(_Waiting(effect(lambda _draft, _at: []), replies.put))  # as another thread does
             return False
 
     own._queue = Queue()
     ns.produce("orders", rows(1))
-    wait_for(lambda: len(later) == 2)
-    assert read(memory.open(mode="r")) == [1, 2]
+    reply = replies.take(5_000)
+    assert reply is not None
+    reply.get()
 
 
 def test_a_handle_whose_state_is_incomplete_refuses_to_append(

@@ -43,8 +43,8 @@ MUTANTS: Final = (
     Mutant(
         "two threads run the steps",
         "txnlog/engine/worker.py",
-        "            if self._running is not token:\n                return\n",
-        "",
+        "        while self._running is token:\n",
+        "        while True:\n",
         "after a Ctrl-C in the wrong moment commands run at the same time, without a lock",
         (ENGINE + "an_interrupt_while_the_thread_is_started_makes_no_two_of_them",),
     ),
