@@ -15,8 +15,8 @@ from tests.mutants.names import (
     OFFSETS,
     PREPARED,
     PRODUCERS,
-    PRODUCING,
     RETENTION,
+    SEQUENCES,
     TARGETS,
     TRANSACTIONS,
     TWO_PHASES,
@@ -107,7 +107,7 @@ MUTANTS: Final = (
         "if sequence != expected:",
         "if sequence < expected:",
         "a lost batch is not noticed",
-        (PRODUCING + "a_gap_or_a_part_of_a_batch_is_refused",),
+        (SEQUENCES + "a_gap_or_a_part_of_a_batch_is_refused",),
     ),
     Mutant(
         "a batch counts as one row",
@@ -326,7 +326,7 @@ MUTANTS: Final = (
         "            sequences.note(draft, transaction.producer, batch)\n"
         "    acknowledgements.settle(draft, number, transaction.held, committed=False)\n",
         "rows that were aborted are taken for a repetition when they are sent again: they are lost",
-        (PRODUCING + "an_aborted_transaction_does_not_advance_sequences",),
+        (SEQUENCES + "an_aborted_transaction_does_not_advance_sequences",),
     ),
     Mutant(
         "files become visible in another order",
