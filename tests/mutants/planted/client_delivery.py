@@ -16,7 +16,7 @@ from tests.mutants.names import (
     HOLDS,
     LEDGER,
     MADE_AGAIN,
-    SHARED,
+    SHARED_REDELIVERY,
     TAKEOVER,
 )
 
@@ -85,7 +85,7 @@ MUTANTS: Final = (
         "            self._release_by(self._all_leased, look=not riding)\n",
         "            self._release({}, {})\n",
         "a restart waits until its own leases end",
-        (SHARED + "a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending",),
+        (SHARED_REDELIVERY + "a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending",),
     ),
     Mutant(
         "any name is the same name",
@@ -181,7 +181,7 @@ MUTANTS: Final = (
         "            self._release(returned, {})\n",
         "            self._release({}, returned)\n",
         "a message that nobody can deal with never becomes a dead letter",
-        (SHARED + "after_a_conflict_and_an_abort_the_others_of_its_messages_come_again",),
+        (SHARED_REDELIVERY + "after_a_conflict_and_an_abort_the_others_of_its_messages_come_again",),
     ),
     Mutant(
         "a renewed lease is taken for a new one",

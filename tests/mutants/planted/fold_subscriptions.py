@@ -12,6 +12,8 @@ from tests.mutants.names import (
     CLIENT_SUBSCRIPTIONS,
     DEAD_LETTERS,
     SHARED,
+    SHARED_AHEAD,
+    SHARED_REDELIVERY,
     SUBSCRIPTIONS,
     TAKEOVER,
 )
@@ -75,7 +77,7 @@ MUTANTS: Final = (
         "Release(record.id, consumer, tuple(found), redeliver=True)",
         "Release(record.id, consumer, tuple(found), redeliver=False)",
         "a message that kills its consumer comes again for ever, and never is a dead letter",
-        (SHARED + "messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_entry",),
+        (SHARED_REDELIVERY + "messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_entry",),
     ),
     Mutant(
         "leases of others do not count",
@@ -156,7 +158,7 @@ MUTANTS: Final = (
         "return name[: MAX_LABEL_CHARACTERS - len(ending)] + ending",
         "return name[: MAX_LABEL_CHARACTERS - len(ending)]",
         "a consumer releases the leases of another that has its name",
-        (SHARED + "who_has_the_name_of_another_has_leases_of_its_own",),
+        (SHARED_REDELIVERY + "who_has_the_name_of_another_has_leases_of_its_own",),
     ),
     Mutant(
         "a seek over pending messages",
@@ -180,7 +182,7 @@ MUTANTS: Final = (
         "left = min(wanted.most, MAX_LEASED_MESSAGES - leased_by(draft, record.id, count, wanted.consumer, now_ms))",
         "left = min(wanted.most, MAX_LEASED_MESSAGES)",
         "a consumer that is slow takes everything, and then is refused",
-        (SHARED + "a_consumer_has_a_bounded_number_of_messages",),
+        (SHARED_AHEAD + "a_consumer_has_a_bounded_number_of_messages",),
     ),
     # --- altered topics -----------------------------------------------------------------------------------------------
     Mutant(
