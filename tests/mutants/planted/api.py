@@ -9,7 +9,6 @@ from tests.mutants.names import (
     ALTER_TOPIC,
     ANSWERS,
     BACKGROUND,
-    CLIENT_SUBSCRIPTIONS,
     CLIENT_TRANSACTIONS,
     CONSUMER_FAULTS,
     CONSUMER_THREADS,
@@ -21,6 +20,7 @@ from tests.mutants.names import (
     OPTIMIZE,
     PREPARE_IN_DOUBT,
     SHARED,
+    SUBSCRIPTIONS_MADE_AGAIN,
     TRANSACT,
     TRANSACTION_ENDS,
 )
@@ -57,7 +57,7 @@ MUTANTS: Final = (
         "(topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))",
         "(topic, there or _made(connection, topic.name, subscription, wanted)[1]))",
         "it hands out messages of a topic that was dropped, and acknowledges those of the one made again",
-        (CLIENT_SUBSCRIPTIONS + "a_consumer_reads_the_topic_that_its_new_subscription_is_of",),
+        (SUBSCRIPTIONS_MADE_AGAIN + "a_consumer_reads_the_topic_that_its_new_subscription_is_of",),
     ),
     # --- the client -------------------------------------------------------------------------------------------------
     Mutant(

@@ -9,8 +9,8 @@ from tests.mutants.names import (
     ACKNOWLEDGEMENTS,
     ACKNOWLEDGING,
     ANSWERS,
-    CLIENT_SUBSCRIPTIONS,
     DEAD_LETTERS,
+    SEEK,
     SHARED,
     SHARED_AHEAD,
     SHARED_REDELIVERY,
@@ -166,7 +166,7 @@ MUTANTS: Final = (
         "if cursor.holds or cursor.cumulative is not None:",
         "if cursor.cumulative is not None:",
         "a transaction commits acknowledgements of a cursor that was moved away under it",
-        (CLIENT_SUBSCRIPTIONS + "a_seek_is_refused_while_the_log_shows_pending_acknowledgements",),
+        (SEEK + "a_seek_is_refused_while_the_log_shows_pending_acknowledgements",),
     ),
     Mutant(
         "a seek that fences nobody",
@@ -174,7 +174,7 @@ MUTANTS: Final = (
         "draft.subscriptions.put(record.id, msgspec.structs.replace(record, epoch=at.version))",
         "draft.subscriptions.put(record.id, record)",
         "what was received before a seek is acknowledged after it",
-        (CLIENT_SUBSCRIPTIONS + "a_seek_moves_the_cursor_and_refuses_what_was_received_before",),
+        (SEEK + "a_seek_moves_the_cursor_and_refuses_what_was_received_before",),
     ),
     Mutant(
         "leases without a bound",
