@@ -16,6 +16,7 @@ from tests.mutants.names import (
     HOLDS,
     LEDGER,
     MADE_AGAIN,
+    SHARED_FAULTS,
     SHARED_REDELIVERY,
     TAKEOVER,
 )
@@ -165,7 +166,7 @@ MUTANTS: Final = (
         "self._release_by(self._all_leased, look=not riding)",
         "self._release(self._delivered, self._prefetched)",
         "messages that nobody ever saw become dead letters",
-        (CONSUMER_FAULTS + "what_a_call_that_failed_had_leased_is_released_by_close",),
+        (SHARED_FAULTS + "what_a_call_that_failed_had_leased_is_released_by_close",),
     ),
     Mutant(
         "a seek forgets what was leased ahead",
@@ -173,7 +174,7 @@ MUTANTS: Final = (
         "*self._releases(draft, *self._all_leased(draft, positions))",
         "*self._releases(draft, self._delivered, self._prefetched)",
         "messages that nobody ever saw become dead letters",
-        (CONSUMER_FAULTS + "a_seek_releases_what_was_leased_ahead_in_the_other_partitions",),
+        (SHARED_FAULTS + "a_seek_releases_what_was_leased_ahead_in_the_other_partitions",),
     ),
     Mutant(
         "what an abort takes from its user comes again uncounted",
@@ -189,7 +190,7 @@ MUTANTS: Final = (
         "        self._ledger.renew(self._consumer, found.renewed)\n",
         "",
         "messages are leased to a consumer that does not deliver them",
-        (CONSUMER_FAULTS + "a_release_does_not_leave_leased_what_rides_in_its_own_entry",),
+        (SHARED_FAULTS + "a_release_does_not_leave_leased_what_rides_in_its_own_entry",),
     ),
     Mutant(
         "what was flushed hides the rest",
