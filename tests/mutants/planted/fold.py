@@ -21,6 +21,8 @@ from tests.mutants.names import (
     TRANSACTIONS,
     TWO_PHASES,
     VACUUM,
+    VACUUM_CALL,
+    VACUUM_WRITERS,
     VISIBILITY,
 )
 
@@ -234,7 +236,7 @@ MUTANTS: Final = (
         "return Garbage.UNNAMED if closed else None",
         "return Garbage.UNNAMED",
         "a writer between its data and its entry commits a file that is gone",
-        (VACUUM + "a_writer_at_work_is_left_alone",),
+        (VACUUM_WRITERS + "a_writer_at_work_is_left_alone",),
     ),
     Mutant(
         "blocks closed at once",
@@ -242,7 +244,7 @@ MUTANTS: Final = (
         "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
         "if now_ms < block.touched_ms:",
         "a writer is refused that was silent for a moment",
-        (VACUUM + "a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace",),
+        (VACUUM_WRITERS + "a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace",),
     ),
     Mutant(
         "what ended deleted at once",
@@ -343,6 +345,6 @@ MUTANTS: Final = (
         "and end is not None and oldest < end <= target]",
         "and end is not None and end <= target]",
         "people are asked about files that are gone for long",
-        (VACUUM + "a_later_vacuum_says_only_what_becomes_unreadable_by_it",),
+        (VACUUM_CALL + "a_later_vacuum_says_only_what_becomes_unreadable_by_it",),
     ),
 )

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import (
-    COMPACTION,
-    OPTIMIZE,
-    RETENTION,
-    VACUUM,
-)
+from tests.mutants.names import COMPACTION, OPTIMIZE, RETENTION, VACUUM, VACUUM_WRITERS
 
 MUTANTS: Final = (
     # --- collection -------------------------------------------------------------------------------------------------
@@ -28,7 +23,7 @@ MUTANTS: Final = (
         "by_number = {record.number: record for record in records}",
         "by_number = {r.number: r for r in records if r.logged_version < self._plan.version - 2}",
         "a file that was named just before its block was closed is deleted",
-        (VACUUM + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
+        (VACUUM_WRITERS + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
     ),
     Mutant(
         "hints of living consumers collected",
