@@ -17,7 +17,7 @@ from tests.mutants.names import (
     FAILED_BLOCKS,
     INTERRUPTS,
     LIFECYCLE,
-    OPTIMIZE,
+    OPTIMIZE_MEANWHILE,
     PREPARE_IN_DOUBT,
     SHARED,
     SUBSCRIPTIONS_MADE_AGAIN,
@@ -322,6 +322,6 @@ MUTANTS: Final = (
         "if not segment.compacted and segment.timestamp_ms is not None",
         "if segment.compacted == any(item.compacted for item in segments) and segment.timestamp_ms is not None",
         "a lag of days is shown as one of minutes, or the reverse",
-        (OPTIMIZE + "how_far_behind_a_subscription_is_does_not_change",),
+        (OPTIMIZE_MEANWHILE + "how_far_behind_a_subscription_is_does_not_change",),
     ),
 )
