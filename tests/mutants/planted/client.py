@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    ANSWERS,
     CLIENT_PRODUCERS,
     CLIENT_TRANSACTIONS,
     CONSUMER_FAULTS,
@@ -19,6 +18,7 @@ from tests.mutants.names import (
     INTERRUPTS,
     LIFECYCLE,
     LOST_WORK,
+    REFUSALS,
     RIGHTS,
     SEQUENCES,
     TWO_PHASES,
@@ -101,7 +101,7 @@ MUTANTS: Final = (
         "                    check_claim(draft, txn, rest, handle._claims_of(wanted))\n",
         "                    pass\n",
         "two transactions of one client do the same work, and one in vain",
-        (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
+        (REFUSALS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
     ),
     Mutant(
         "between the look and the hold",

@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    ANSWERS,
     CONSUMER_FAULTS,
     CONSUMING,
     CUMULATIVE,
@@ -16,6 +15,7 @@ from tests.mutants.names import (
     HOLDS,
     LEDGER,
     MADE_AGAIN,
+    REFUSALS,
     SHARED_FAULTS,
     SHARED_REDELIVERY,
     TAKEOVER,
@@ -78,7 +78,7 @@ MUTANTS: Final = (
         "            return state._replace(returned=returned, delivered=delivered, claims=claims)\n",
         "            return state._replace(claims=claims)\n",
         "messages of an aborted transaction wait for the next restart",
-        (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
+        (REFUSALS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
     ),
     Mutant(
         "a closed consumer keeps its leases",

@@ -8,8 +8,8 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     ACKNOWLEDGEMENTS,
     ACKNOWLEDGING,
-    ANSWERS,
     DEAD_LETTERS,
+    REFUSALS,
     SEEK,
     SHARED,
     SHARED_AHEAD,
@@ -68,7 +68,7 @@ MUTANTS: Final = (
         "        left = ranges.subtract(left, hold.ranges)\n",
         "        left = ranges.subtract(left, ())\n",
         "a message is processed twice, and its second commit fails",
-        (ANSWERS + "giving_back_what_is_acknowledged_or_pending_has_no_effect",),
+        (REFUSALS + "giving_back_what_is_acknowledged_or_pending_has_no_effect",),
     ),
     # --- collection -------------------------------------------------------------------------------------------------
     Mutant(
