@@ -9,7 +9,6 @@ from tests.mutants.names import (
     ALTER_TOPIC,
     ANSWERS,
     BACKGROUND,
-    CLIENT_SUBSCRIPTIONS,
     CLIENT_TRANSACTIONS,
     CONSUMER_FAULTS,
     CONSUMER_THREADS,
@@ -18,9 +17,10 @@ from tests.mutants.names import (
     FAILED_BLOCKS,
     INTERRUPTS,
     LIFECYCLE,
-    OPTIMIZE,
+    OPTIMIZE_MEANWHILE,
     PREPARE_IN_DOUBT,
     SHARED,
+    SUBSCRIPTIONS_MADE_AGAIN,
     TRANSACT,
     TRANSACTION_ENDS,
 )
@@ -57,7 +57,7 @@ MUTANTS: Final = (
         "(topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))",
         "(topic, there or _made(connection, topic.name, subscription, wanted)[1]))",
         "it hands out messages of a topic that was dropped, and acknowledges those of the one made again",
-        (CLIENT_SUBSCRIPTIONS + "a_consumer_reads_the_topic_that_its_new_subscription_is_of",),
+        (SUBSCRIPTIONS_MADE_AGAIN + "a_consumer_reads_the_topic_that_its_new_subscription_is_of",),
     ),
     # --- the client -------------------------------------------------------------------------------------------------
     Mutant(
@@ -322,6 +322,6 @@ MUTANTS: Final = (
         "if not segment.compacted and segment.timestamp_ms is not None",
         "if segment.compacted == any(item.compacted for item in segments) and segment.timestamp_ms is not None",
         "a lag of days is shown as one of minutes, or the reverse",
-        (OPTIMIZE + "how_far_behind_a_subscription_is_does_not_change",),
+        (OPTIMIZE_MEANWHILE + "how_far_behind_a_subscription_is_does_not_change",),
     ),
 )

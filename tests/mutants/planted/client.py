@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    ANSWERS,
+    CLIENT_PRODUCERS,
     CLIENT_TRANSACTIONS,
     CONSUMER_FAULTS,
     CONSUMER_THREADS,
@@ -18,8 +18,9 @@ from tests.mutants.names import (
     INTERRUPTS,
     LIFECYCLE,
     LOST_WORK,
-    PRODUCING,
+    REFUSALS,
     RIGHTS,
+    SEQUENCES,
     TWO_PHASES,
 )
 
@@ -74,7 +75,7 @@ MUTANTS: Final = (
         "check_producer(self.follower.state.draft(), producer, epoch)",
         "check_producer(self.follower.state.draft(), producer, self.producer_epoch(producer))",
         "a zombie hears of its fence only when it commits, after all its work",
-        (PRODUCING + "a_fenced_producer_hears_of_it_from_the_log",),
+        (CLIENT_PRODUCERS + "a_fenced_producer_hears_of_it_from_the_log",),
     ),
     Mutant(
         "a child goes on with its parent's transaction",
@@ -91,7 +92,7 @@ MUTANTS: Final = (
         "if any(one.offset + one.rows != other.offset for one, other in itertools.pairwise(batches)):",
         "if not batches:",
         "a repeat over two batches is told offsets of rows that others wrote in between",
-        (PRODUCING + "a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others",),
+        (SEQUENCES + "a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others",),
     ),
     # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
     Mutant(
@@ -100,7 +101,7 @@ MUTANTS: Final = (
         "                check_claim(draft, txn, rest, _claims_of(handle, wanted))\n",
         "                pass\n",
         "two transactions of one client do the same work, and one in vain",
-        (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
+        (REFUSALS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
     ),
     Mutant(
         "between the look and the claim",

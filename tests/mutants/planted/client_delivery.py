@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    ANSWERS,
     CONSUMER_FAULTS,
     CONSUMING,
     CUMULATIVE,
@@ -16,7 +15,9 @@ from tests.mutants.names import (
     HOLDS,
     LEDGER,
     MADE_AGAIN,
-    SHARED,
+    REFUSALS,
+    SHARED_FAULTS,
+    SHARED_REDELIVERY,
     TAKEOVER,
 )
 
@@ -77,7 +78,7 @@ MUTANTS: Final = (
         "            return state._replace(returned=returned, delivered=delivered, claims=claims)\n",
         "            return state._replace(claims=claims)\n",
         "messages of an aborted transaction wait for the next restart",
-        (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
+        (REFUSALS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
     ),
     Mutant(
         "a closed consumer keeps its leases",
@@ -85,7 +86,7 @@ MUTANTS: Final = (
         "            self._release_by(self._all_leased, look=not riding)\n",
         "            self._release({}, {})\n",
         "a restart waits until its own leases end",
-        (SHARED + "a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending",),
+        (SHARED_REDELIVERY + "a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending",),
     ),
     Mutant(
         "any name is the same name",
@@ -165,7 +166,7 @@ MUTANTS: Final = (
         "self._release_by(self._all_leased, look=not riding)",
         "self._release(self._delivered, self._prefetched)",
         "messages that nobody ever saw become dead letters",
-        (CONSUMER_FAULTS + "what_a_call_that_failed_had_leased_is_released_by_close",),
+        (SHARED_FAULTS + "what_a_call_that_failed_had_leased_is_released_by_close",),
     ),
     Mutant(
         "a seek forgets what was leased ahead",
@@ -173,7 +174,7 @@ MUTANTS: Final = (
         "*self._releases(draft, *self._all_leased(draft, positions))",
         "*self._releases(draft, self._delivered, self._prefetched)",
         "messages that nobody ever saw become dead letters",
-        (CONSUMER_FAULTS + "a_seek_releases_what_was_leased_ahead_in_the_other_partitions",),
+        (SHARED_FAULTS + "a_seek_releases_what_was_leased_ahead_in_the_other_partitions",),
     ),
     Mutant(
         "what an abort takes from its user comes again uncounted",
@@ -181,7 +182,7 @@ MUTANTS: Final = (
         "            self._release(returned, {})\n",
         "            self._release({}, returned)\n",
         "a message that nobody can deal with never becomes a dead letter",
-        (SHARED + "after_a_conflict_and_an_abort_the_others_of_its_messages_come_again",),
+        (SHARED_REDELIVERY + "after_a_conflict_and_an_abort_the_others_of_its_messages_come_again",),
     ),
     Mutant(
         "a renewed lease is taken for a new one",
@@ -189,7 +190,7 @@ MUTANTS: Final = (
         "        self._ledger.renew(self._consumer, found.renewed)\n",
         "",
         "messages are leased to a consumer that does not deliver them",
-        (CONSUMER_FAULTS + "a_release_does_not_leave_leased_what_rides_in_its_own_entry",),
+        (SHARED_FAULTS + "a_release_does_not_leave_leased_what_rides_in_its_own_entry",),
     ),
     Mutant(
         "what was flushed hides the rest",

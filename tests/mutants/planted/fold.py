@@ -15,12 +15,14 @@ from tests.mutants.names import (
     OFFSETS,
     PREPARED,
     PRODUCERS,
-    PRODUCING,
     RETENTION,
+    SEQUENCES,
     TARGETS,
     TRANSACTIONS,
     TWO_PHASES,
     VACUUM,
+    VACUUM_CALL,
+    VACUUM_WRITERS,
     VISIBILITY,
 )
 
@@ -107,7 +109,7 @@ MUTANTS: Final = (
         "if sequence != expected:",
         "if sequence < expected:",
         "a lost batch is not noticed",
-        (PRODUCING + "a_gap_or_a_part_of_a_batch_is_refused",),
+        (SEQUENCES + "a_gap_or_a_part_of_a_batch_is_refused",),
     ),
     Mutant(
         "a batch counts as one row",
@@ -234,7 +236,7 @@ MUTANTS: Final = (
         "return Garbage.UNNAMED if closed else None",
         "return Garbage.UNNAMED",
         "a writer between its data and its entry commits a file that is gone",
-        (VACUUM + "a_writer_at_work_is_left_alone",),
+        (VACUUM_WRITERS + "a_writer_at_work_is_left_alone",),
     ),
     Mutant(
         "blocks closed at once",
@@ -242,7 +244,7 @@ MUTANTS: Final = (
         "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
         "if now_ms < block.touched_ms:",
         "a writer is refused that was silent for a moment",
-        (VACUUM + "a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace",),
+        (VACUUM_WRITERS + "a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace",),
     ),
     Mutant(
         "what ended deleted at once",
@@ -326,7 +328,7 @@ MUTANTS: Final = (
         "            sequences.note(draft, transaction.producer, batch)\n"
         "    acknowledgements.settle(draft, number, transaction.held, committed=False)\n",
         "rows that were aborted are taken for a repetition when they are sent again: they are lost",
-        (PRODUCING + "an_aborted_transaction_does_not_advance_sequences",),
+        (SEQUENCES + "an_aborted_transaction_does_not_advance_sequences",),
     ),
     Mutant(
         "files become visible in another order",
@@ -343,6 +345,6 @@ MUTANTS: Final = (
         "and end is not None and oldest < end <= target]",
         "and end is not None and end <= target]",
         "people are asked about files that are gone for long",
-        (VACUUM + "a_later_vacuum_says_only_what_becomes_unreadable_by_it",),
+        (VACUUM_CALL + "a_later_vacuum_says_only_what_becomes_unreadable_by_it",),
     ),
 )

@@ -8,10 +8,12 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     ACKNOWLEDGEMENTS,
     ACKNOWLEDGING,
-    ANSWERS,
-    CLIENT_SUBSCRIPTIONS,
     DEAD_LETTERS,
+    REFUSALS,
+    SEEK,
     SHARED,
+    SHARED_AHEAD,
+    SHARED_REDELIVERY,
     SUBSCRIPTIONS,
     TAKEOVER,
 )
@@ -66,7 +68,7 @@ MUTANTS: Final = (
         "        left = ranges.subtract(left, hold.ranges)\n",
         "        left = ranges.subtract(left, ())\n",
         "a message is processed twice, and its second commit fails",
-        (ANSWERS + "giving_back_what_is_acknowledged_or_pending_has_no_effect",),
+        (REFUSALS + "giving_back_what_is_acknowledged_or_pending_has_no_effect",),
     ),
     # --- collection -------------------------------------------------------------------------------------------------
     Mutant(
@@ -75,7 +77,7 @@ MUTANTS: Final = (
         "Release(record.id, consumer, tuple(found), redeliver=True)",
         "Release(record.id, consumer, tuple(found), redeliver=False)",
         "a message that kills its consumer comes again for ever, and never is a dead letter",
-        (SHARED + "messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_entry",),
+        (SHARED_REDELIVERY + "messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_entry",),
     ),
     Mutant(
         "leases of others do not count",
@@ -156,7 +158,7 @@ MUTANTS: Final = (
         "return name[: MAX_LABEL_CHARACTERS - len(ending)] + ending",
         "return name[: MAX_LABEL_CHARACTERS - len(ending)]",
         "a consumer releases the leases of another that has its name",
-        (SHARED + "who_has_the_name_of_another_has_leases_of_its_own",),
+        (SHARED_REDELIVERY + "who_has_the_name_of_another_has_leases_of_its_own",),
     ),
     Mutant(
         "a seek over pending messages",
@@ -164,7 +166,7 @@ MUTANTS: Final = (
         "if cursor.holds or cursor.cumulative is not None:",
         "if cursor.cumulative is not None:",
         "a transaction commits acknowledgements of a cursor that was moved away under it",
-        (CLIENT_SUBSCRIPTIONS + "a_seek_is_refused_while_the_log_shows_pending_acknowledgements",),
+        (SEEK + "a_seek_is_refused_while_the_log_shows_pending_acknowledgements",),
     ),
     Mutant(
         "a seek that fences nobody",
@@ -172,7 +174,7 @@ MUTANTS: Final = (
         "draft.subscriptions.put(record.id, msgspec.structs.replace(record, epoch=at.version))",
         "draft.subscriptions.put(record.id, record)",
         "what was received before a seek is acknowledged after it",
-        (CLIENT_SUBSCRIPTIONS + "a_seek_moves_the_cursor_and_refuses_what_was_received_before",),
+        (SEEK + "a_seek_moves_the_cursor_and_refuses_what_was_received_before",),
     ),
     Mutant(
         "leases without a bound",
@@ -180,7 +182,7 @@ MUTANTS: Final = (
         "left = min(wanted.most, MAX_LEASED_MESSAGES - leased_by(draft, record.id, count, wanted.consumer, now_ms))",
         "left = min(wanted.most, MAX_LEASED_MESSAGES)",
         "a consumer that is slow takes everything, and then is refused",
-        (SHARED + "a_consumer_has_a_bounded_number_of_messages",),
+        (SHARED_AHEAD + "a_consumer_has_a_bounded_number_of_messages",),
     ),
     # --- altered topics -----------------------------------------------------------------------------------------------
     Mutant(

@@ -16,8 +16,8 @@ from tests.mutants.names import (
     DOUBT_OF_TRANSACTIONS,
     GROUP_COMMIT,
     MADE_AGAIN,
-    PRODUCING,
     READING,
+    SEQUENCES,
     TARGETS,
     TRANSACTION_BATCHES,
     TRANSACTION_ENDS,
@@ -230,7 +230,7 @@ MUTANTS: Final = (
         "        for part in reversed(parts):  # the newest first",
         "        for part in parts[:0]:  # the newest first",
         "a producer that repeats an older batch is not told where its rows are",
-        (PRODUCING + "old_batches_are_found_after_a_checkpoint_and_in_a_new_process",),
+        (SEQUENCES + "old_batches_are_found_after_a_checkpoint_and_in_a_new_process",),
     ),
     # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
     Mutant(

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import (
-    COMPACTION,
-    OPTIMIZE,
-    RETENTION,
-    VACUUM,
-)
+from tests.mutants.names import COMPACTION, OPTIMIZE, OPTIMIZE_MEANWHILE, RETENTION, VACUUM, VACUUM_WRITERS
 
 MUTANTS: Final = (
     # --- collection -------------------------------------------------------------------------------------------------
@@ -28,7 +23,7 @@ MUTANTS: Final = (
         "by_number = {record.number: record for record in records}",
         "by_number = {r.number: r for r in records if r.logged_version < self._plan.version - 2}",
         "a file that was named just before its block was closed is deleted",
-        (VACUUM + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
+        (VACUUM_WRITERS + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
     ),
     Mutant(
         "hints of living consumers collected",
@@ -55,7 +50,7 @@ MUTANTS: Final = (
         "rows that were merged are merged again, and are there twice",
         (
             COMPACTION + "what_the_fold_has_let_go_of_is_replaced_only_if_it_was_known_to_be_there",
-            OPTIMIZE + "who_comes_second_plans_again_and_replaces_nothing_twice",
+            OPTIMIZE_MEANWHILE + "who_comes_second_plans_again_and_replaces_nothing_twice",
         ),
     ),
     Mutant(
@@ -96,6 +91,6 @@ MUTANTS: Final = (
         "with connection.keep_blocks_alive([txn, *numbers]):",
         "with connection.keep_blocks_alive([]):",
         "vacuum takes its files before the entry names them, and the work is done again",
-        (OPTIMIZE + "its_blocks_are_kept_open_while_it_works",),
+        (OPTIMIZE_MEANWHILE + "its_blocks_are_kept_open_while_it_works",),
     ),
 )

@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     ALTERED_TOPICS,
     ARROW_BATCHES,
+    BATCH_COMMIT,
     DELTA_IDENTITY,
     PROCESSING,
     PROCESSING_OUTCOMES,
@@ -32,7 +33,7 @@ MUTANTS: Final = (
         '"" if offsets is None else offsets.digest()',
         '""',
         "another batch under the number of a committed one is skipped: its rows are lost",
-        (QUERY_CHECKPOINT + "the_same_batch_again_is_skipped_and_another_one_under_its_id_refused",),
+        (BATCH_COMMIT + "the_same_batch_again_is_skipped_and_another_one_under_its_id_refused",),
     ),
     Mutant(
         "batches of an older checkpoint are skipped",
@@ -40,7 +41,7 @@ MUTANTS: Final = (
         "batch.batch < last.batch:",
         "batch.batch < 0:",
         "a checkpoint that was restored from a backup passes over rows",
-        (QUERY_CHECKPOINT + "an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed",),
+        (BATCH_COMMIT + "an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed",),
     ),
     Mutant(
         "checkpoints of one app count as one query",
@@ -48,7 +49,7 @@ MUTANTS: Final = (
         'parse_label("txnAppId", txn_app_id), query or task_query)',
         'parse_label("txnAppId", txn_app_id), "")',
         "the batches of a new checkpoint are taken for those of the old one",
-        (QUERY_CHECKPOINT + "a_new_checkpoint_under_the_same_app_id_is_refused_naming_both",),
+        (BATCH_COMMIT + "a_new_checkpoint_under_the_same_app_id_is_refused_naming_both",),
     ),
     Mutant(
         "a stream does not begin at its cursor",
@@ -115,7 +116,7 @@ MUTANTS: Final = (
         "expected=tuple((partition, start) for partition, start, _ in moved),",
         "expected=(),",
         "what somebody else took, or gave back, between planning and commit is counted as processed",
-        (QUERY_CHECKPOINT + "a_race_for_the_cursor_is_decided_by_the_log",),
+        (BATCH_COMMIT + "a_race_for_the_cursor_is_decided_by_the_log",),
     ),
     Mutant(
         "a run that lost its subscription takes it back",
@@ -123,7 +124,7 @@ MUTANTS: Final = (
         "lost = named().get(item.subscription)",
         "lost = None",
         "two runs of a query take it from each other, batch by batch",
-        (QUERY_CHECKPOINT + "a_newer_run_fences_the_older_one_for_good",),
+        (BATCH_COMMIT + "a_newer_run_fences_the_older_one_for_good",),
     ),
     Mutant(
         "a cursor further on is passed over",
@@ -131,7 +132,7 @@ MUTANTS: Final = (
         "if cursor.position != start:",
         "if cursor.position < start:",
         "the error does not say where the checkpoint is and where the cursor, nor the ways out",
-        (QUERY_CHECKPOINT + "a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out",),
+        (BATCH_COMMIT + "a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out",),
     ),
     Mutant(
         "sources of another namespace of the name",

@@ -26,6 +26,7 @@ from txnlog.data.segment_rows import PlannedSegment, PlannedSlice
 
 HERE = Path(__file__).parent
 READ = "read/test_format_read.py::"
+OFFSETS = "read/test_format_read_offsets.py::"
 STREAM = "streaming/test_format_stream_read.py::"
 WRITE = "write/test_format_write.py::"
 SINK = "streaming/test_format_stream_write.py::"
@@ -57,10 +58,10 @@ TESTS: dict[str, dict[str, str]] = {
         "readStream": f"{PATTERN}test_a_stream_keeps_the_topics_that_it_began_with_while_it_runs_and_after_a_restart",
     },
     "startingOffsets": {
-        "read": f"{READ}test_a_range_of_offsets_gives_its_rows_and_no_others",
+        "read": f"{OFFSETS}test_a_range_of_offsets_gives_its_rows_and_no_others",
         "readStream": f"{STREAM}test_a_query_without_a_checkpoint_begins_where_its_options_say",
     },
-    "endingOffsets": {"read": f"{READ}test_a_range_of_offsets_gives_its_rows_and_no_others"},
+    "endingOffsets": {"read": f"{OFFSETS}test_a_range_of_offsets_gives_its_rows_and_no_others"},
     "startingTimestamp": {
         "read": f"{BOUNDS}test_one_time_alone_bounds_one_side_and_a_text_with_a_zone_is_a_time_as_well",
         "readStream": f"{BOUNDS}test_a_stream_begins_with_the_first_message_of_a_time_or_a_version",
@@ -94,7 +95,7 @@ TESTS: dict[str, dict[str, str]] = {
         "readStream": f"{STREAM}test_rows_and_metadata_are_those_of_a_batch_read",
     },
     "failOnDataLoss": {
-        "read": f"{READ}test_offsets_that_were_deleted_are_an_error_unless_data_loss_is_accepted",
+        "read": f"{OFFSETS}test_offsets_that_were_deleted_are_an_error_unless_data_loss_is_accepted",
         "readStream": STREAM
         + "test_rows_that_were_deleted_before_they_were_read_stop_the_query_unless_that_is_accepted",
     },

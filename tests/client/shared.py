@@ -1,0 +1,39 @@
+"""A namespace with messages for consumers of a Shared subscription, and a second handle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, rows
+from txnlog.testing import ManualClock
+
+LEASE_MS = 10_000
+
+
+@pytest.fixture
+def ns(memory: Place, clock: ManualClock) -> Any:
+    """Ten messages in one partition, and a Shared subscription whose leases last ten seconds."""
+    handle = memory.open(clock=clock)
+    handle.create_topic("orders", SCHEMA)
+    handle.create_topic("audit", SCHEMA)
+    handle.produce("orders", rows(*range(10)))
+    handle.create_subscription("orders", "billing", type="shared", lease_ms=LEASE_MS)
+    return handle
+
+
+@pytest.fixture
+def other(ns: Any, memory: Place, clock: ManualClock) -> Any:
+    """Another client of the namespace."""
+    return memory.open(clock=clock)
+
+
+def actions(ns: Any, kind: type, since: int) -> list[Any]:
+    newest = ns.snapshot().version
+    return [
+        action
+        for version in range(since + 1, newest + 1)
+        for action in ns._connection.follower.log.entry(version).actions
+        if isinstance(action, kind)
+    ]
