@@ -10,7 +10,7 @@ asked of every one of them stays the same. Two marks leave out whole tests:
 ``some(n)``: of the cases of this test (or, on a class or module, of each test in it) a push runs n, the next n on the
 next day. ``some(n, of="place")``, on the values of a parameter, says the same of them: whatever the other parameters
 are, n of its values. ``some(one_in=n)``, on a module, says it of the module's tests: one in n, and each day those that
-docs/guarantees.md or a planted bug names.
+docs/guarantees.md or a planted bug names, or that name a clause of PROTOCOL.md.
 
 Whoever asks for tests by name (``file::test``, ``-k``) gets all of them.
 """
@@ -72,7 +72,8 @@ def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         marks = list(item.iter_markers("some"))  # the closest one first
         if counts := [mark for mark in marks if mark.args]:
             cases[_other_parameters(item, test, counts[0]), counts[0].args[0]].append(item)
-        if (steps := [mark for mark in marks if not mark.args]) and test not in named():
+        steps = [mark for mark in marks if not mark.args]
+        if steps and not item.get_closest_marker("clause") and test not in named():
             tests[test.partition("::")[0], steps[0].kwargs["one_in"]][test].append(item)
     for (name, count), several in cases.items():
         left_out.update(several)

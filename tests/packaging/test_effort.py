@@ -56,6 +56,9 @@ pytestmark = pytest.mark.some(one_in=3)
 
 def test_promised(): pass
 
+@pytest.mark.clause("P-1")
+def test_with_a_clause(): pass
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("number", range(4))
 def test_some(number): pass
@@ -69,7 +72,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the marked tests beside a copy of this project's conftest."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setattr(effort, "LONG", False)
-    marks = "\n".join(f"  {name}: x" for name in ("long", "some(n)"))
+    marks = "\n".join(f"  {name}: x" for name in ("clause", "long", "some(n)"))
     pytester.makeini(f"[pytest]\naddopts = --strict-markers\nmarkers =\n{marks}\n")
     pytester.makeconftest(CONFTEST.read_text())
     pytester.makepyfile(test_marked=MARKED)
@@ -132,9 +135,9 @@ def test_of_a_module_a_push_takes_one_test_in_so_many_and_each_that_is_named(
     for day in ("2026-12-30", "2026-12-31", "2027-01-01"):
         monkeypatch.setattr(effort, "DAY", day)
         today = [name.partition("[")[0] for name in names_run(run)]
-        assert len(today) == 1 + 3
-        assert today[0] == "test_promised"
-        taken += today[1:]
+        assert len(today) == 2 + 3
+        assert today[:2] == ["test_promised", "test_with_a_clause"]
+        taken += today[2:]
     assert sorted(taken) == sorted([*(f"test_{number}" for number in range(8)), "test_some"]), "each one in three days"
 
 

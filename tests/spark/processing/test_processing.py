@@ -30,6 +30,8 @@ from tests.spark.handlers import commits, hides_a_mismatch
 
 __all__ = ["shop"]  # fixtures
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 # --- batches ----------------------------------------------------------------------------------------------------------
 

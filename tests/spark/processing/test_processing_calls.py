@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["shop"]  # fixtures
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 # --- what it is asked -------------------------------------------------------------------------------------------------
 

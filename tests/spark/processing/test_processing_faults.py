@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["memory_place", "shop"]  # fixtures
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 # --- deaths -----------------------------------------------------------------------------------------------------------
 

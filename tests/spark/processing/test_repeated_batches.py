@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["shop"]  # a fixture
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 @pytest.fixture
 def ns(namespace: Namespace) -> Namespace:

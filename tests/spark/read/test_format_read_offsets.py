@@ -18,6 +18,8 @@ from tests.spark.reads import ORDERS, ids, lake, load, orders, refused, same
 
 __all__ = ["lake"]  # fixtures
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 @pytest.mark.parametrize(
     ("start", "end"),

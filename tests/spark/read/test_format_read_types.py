@@ -27,6 +27,8 @@ from tests.spark.reads import METADATA, ORDERS, ids, lake, listed, load, orders,
 
 __all__ = ["lake"]  # fixtures
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 # --- types and schemas ------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ from tests.spark.scans import LEVELS, SCHEMA, busy, delete_before, flushed, ns, 
 
 __all__ = ["busy", "ns"]  # fixtures
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 STEPS = (
     "empty",

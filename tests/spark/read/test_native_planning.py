@@ -27,6 +27,8 @@ from tests.spark.scans import SCHEMA, flushed, ns, planned, rows
 
 __all__ = ["ns"]  # fixtures
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from catalog import Catalog
     from txnlog.api.namespace import Namespace
 
+pytestmark = pytest.mark.some(one_in=3)
+
 SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.string())])
 
 

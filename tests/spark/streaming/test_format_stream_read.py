@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
+pytestmark = pytest.mark.some(one_in=3)
+
 SCHEMA = pa.schema([("id", pa.int64())])
 
 

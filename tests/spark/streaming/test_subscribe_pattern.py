@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
+pytestmark = pytest.mark.some(one_in=3)
+
 SCHEMA = pa.schema([("id", pa.int64())])
 PATTERN = "orders-(eu|us).*"
 

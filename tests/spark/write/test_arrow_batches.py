@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
+pytestmark = pytest.mark.some(one_in=3)
+
 LIMIT = 64 << 20
 """Spark's own, of a batch."""
 
