@@ -34,7 +34,7 @@ PARTITIONS = 4
 MOST_MEMORY_MB = 20
 CHILD = """
 import json, sys, time
-import txnlog, txnlog.api.namespace, pyarrow.parquet
+import txnlog, txnlog.api.opening, pyarrow.parquet
 def peak():
     # Not getrusage, whose figure begins with the peak of the process that started this one.
     with open("/proc/self/status") as status:

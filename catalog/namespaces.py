@@ -15,7 +15,8 @@ from catalog import registration
 from catalog.publication.publications import MOST_VERSIONS, Publications, Published, PublishedVersion
 from txnlog.api.adoption import adopt_namespace
 from txnlog.api.internals import connection_of
-from txnlog.api.namespace import Namespace, open_namespace
+from txnlog.api.namespace import Namespace
+from txnlog.api.opening import open_namespace
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
 from txnlog.common.runtime import Clock, Runtime, renew_in_child
@@ -38,7 +39,7 @@ from txnlog.store.wrappers import PrefixStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnlog.client.view import Mode
+    from txnlog.client.session_owner import Mode
 
 
 @dataclass(frozen=True, slots=True)

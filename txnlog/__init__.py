@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from txnlog.api.consumer import Consumer
     from txnlog.api.messages import Messages
     from txnlog.api.namespace import Namespace
-    from txnlog.api.namespace import open_namespace as open  # noqa: A004 - the public name, as in gzip.open
+    from txnlog.api.opening import open_namespace as open  # noqa: A004 - the public name, as in gzip.open
     from txnlog.api.producer import Producer
     from txnlog.api.snapshot import Snapshot
     from txnlog.api.transaction import Transaction
@@ -34,7 +34,7 @@ _HOMES = {
     "Transaction": ("txnlog.api.transaction", "Transaction"),
     "TxnId": ("txnlog.common.ids", "TxnId"),
     "errors": ("txnlog.errors", None),
-    "open": ("txnlog.api.namespace", "open_namespace"),
+    "open": ("txnlog.api.opening", "open_namespace"),
     "testing": ("txnlog.testing", None),
 }
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from spark_ext.delta.delta_table import DeltaTable
     from txnlog.api.transaction import Transaction
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
     from txnlog.results import Committed
 
 _logger: Final = logging.getLogger("txnlog.spark")

@@ -16,8 +16,8 @@ from spark_ext.streaming.batch_limits import limited
 from txnlog.api import subscriptions
 from txnlog.api.internals import connection_of
 from txnlog.client import dead_letters
+from txnlog.client.positions import check_position
 from txnlog.client.subscription_ownership import check_all_free, check_streamable, release_epochs, try_to_take
-from txnlog.client.view import check_position
 from txnlog.common import ranges
 from txnlog.common.names import nearest
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
@@ -28,7 +28,8 @@ from txnlog.format.actions import Acknowledgement, PartitionRanges
 if TYPE_CHECKING:
     from spark_ext.read.scan import Scan
     from txnlog.api.namespace import Namespace
-    from txnlog.client.view import Connection, Position
+    from txnlog.client.connection import Connection
+    from txnlog.client.positions import Position
     from txnlog.data.scan_planner import OffsetRanges
     from txnlog.fold.state import Cursor, SubscriptionRecord
 

@@ -30,7 +30,7 @@ from txnlog.errors import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger: Final = logging.getLogger("txnlog.spark")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from txnlog.client.view import Position
+    from txnlog.client.positions import Position
 
 OnError = Literal["stop", "dead_letter"]
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from spark_ext.processing.stop import Stop
     from spark_ext.support.options import ReadOptions
     from txnlog.api.transaction import Transaction
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
     from txnlog.results import Committed
 
 _logger: Final = logging.getLogger("txnlog.spark")

@@ -45,7 +45,7 @@ from txnlog.format import schema as schemas
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
-    from txnlog.client.view import Mode
+    from txnlog.client.session_owner import Mode
     from txnlog.fold.state import SegmentRecord
 
 METADATA: Final = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
     from txnlog.common.ids import Coordinators
 
 FORMAT: Final = 1

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnlog.api.namespace import Namespace
-    from txnlog.client.view import Connection, Mode
+    from txnlog.client.connection import Connection
+    from txnlog.client.session_owner import Mode
 
 _MOST: Final = 32
 """Handles kept; the one that was not used for the longest time goes first, and ends when nobody uses it any more."""
@@ -109,7 +110,7 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
 
     What it knows of the log may be old; ``snapshot()`` and every write look at the log first.
     """
-    from txnlog.api.namespace import open_namespace  # noqa: PLC0415 - needs what executors may not have
+    from txnlog.api.opening import open_namespace  # noqa: PLC0415 - needs what executors may not have
 
     keep_modules()
     key = (location.root, location.namespace, mode, digest_of(storage_options))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import txnlog
-from txnlog.cli import main
+from txnlog.cli import main, maintenance
 from txnlog.cli.output import StatusLine
 from txnlog.cli.wording import CALLS, command_at
 from txnlog.errors import InvalidTransactionState
@@ -389,7 +389,7 @@ def test_vacuum_prints_what_it_makes_unreadable_before_it_deletes_and_asks_on_a_
     assert "unreadable" not in done.stdout
     assert len(parquet(old)) == 7
     with monkeypatch.context() as patch:
-        patch.setattr(main_module, "_is_terminal", lambda: True)
+        patch.setattr(maintenance, "_is_terminal", lambda: True)
         patch.setattr(click, "confirm", lambda *_, **options: (_ for _ in ()).throw(click.Abort()))
         done = run(old, "vacuum")
         assert done.returncode == 1

@@ -19,7 +19,7 @@ from tests.client.support import (
     unique_name,
 )
 from tools.servers import s3_server
-from txnlog.client import view
+from txnlog.client import session_owner
 from txnlog.log import root_log
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -29,7 +29,7 @@ from txnlog.testing.scheduler import START_MS
 def _fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting, and no probing: both have tests of their own."""
     if request.node.get_closest_marker("real_runtime") is None:
-        monkeypatch.setattr(view, "Runtime", FakeRuntime)
+        monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
     if request.node.get_closest_marker("real_probe") is None:
         monkeypatch.setattr(root_log, "probe", trusting_probe)
 

@@ -21,7 +21,7 @@ import txnlog
 from tests.by_hand import compact
 from tests.client.support import FakeRuntime, trusting_probe
 from txnlog.api.namespace import Namespace
-from txnlog.client import view
+from txnlog.client import session_owner
 from txnlog.format import keys
 from txnlog.log import root_log as roots
 from txnlog.testing.clock import ManualClock
@@ -67,7 +67,7 @@ class SteadyRuntime(FakeRuntime):
 def steady() -> Iterator[None]:
     """Every handle that is opened inside has a steady runtime, and a store that is trusted and quick."""
     with (
-        mock.patch.object(view, "Runtime", SteadyRuntime),
+        mock.patch.object(session_owner, "Runtime", SteadyRuntime),
         mock.patch.object(roots, "probe", trusting_probe),
         mock.patch.object(os, "fsync", return_value=None),  # no power is cut here
     ):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.support import FakeRuntime, Place, unique_name
 from tests.pages import blocks, needs_spark, page, programs, run_page, section
-from txnlog.client import view
+from txnlog.client import session_owner
 
 
 def placed(code, tmp_path):
@@ -80,7 +80,7 @@ def test_the_pages_run_one_after_the_other_in_one_folder_and_a_second_time(tmp_p
 
 @pytest.mark.parametrize("fate", ["written", "not written", "not written, and another client was first"])
 def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(fate, tmp_path, monkeypatch):
-    monkeypatch.setattr(view, "Runtime", FakeRuntime)  # which does not wait
+    monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)  # which does not wait
     given: dict = {}
     run_page("docs/guide/errors.md", tmp_path, given)
     place = Place("memory", f"memory://{unique_name()}")

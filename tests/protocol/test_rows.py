@@ -12,7 +12,7 @@ import txnlog
 from tests.by_hand import append, compact, lay
 from tests.client.support import FakeRuntime, trusting_probe
 from txnlog.api.namespace import Namespace
-from txnlog.client import view
+from txnlog.client import session_owner
 from txnlog.format.actions import Abort, Begin, DeleteRecords
 from txnlog.log import root_log
 from txnlog.testing import ManualClock
@@ -31,7 +31,7 @@ STORED = pa.schema(
 
 @pytest.fixture
 def ns(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    monkeypatch.setattr(view, "Runtime", FakeRuntime)
+    monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
     monkeypatch.setattr(root_log, "probe", trusting_probe)
     name = f"memory://rows-{abs(hash(request.node.nodeid))}"
     with txnlog.open(name, "sales", create=True, clock=ManualClock(START_MS)) as ns:

@@ -22,7 +22,7 @@ from txnlog.api import transaction_admin
 from txnlog.api.namespace import Namespace
 from txnlog.api.snapshot import Snapshot, snapshot_at
 from txnlog.api.transaction import Transaction
-from txnlog.client import dead_letters, delivery, view
+from txnlog.client import acknowledgement_conflicts, dead_letters, delivery
 from txnlog.client.ledger import Ledger
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_file import decode
@@ -219,7 +219,7 @@ def epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
 
     for module in (producers, transactions, transaction_commands):
         patch.setattr(module, "check_producer", check_producer)
-    patch.setattr("txnlog.client.view.check_producer", check_producer)
+    patch.setattr("txnlog.client.connection.check_producer", check_producer)
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def acknowledged_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(acknowledgements, "_check_individual", lambda *_arguments: None)
     patch.setattr(Ledger, "claims", lambda _self: {})
     patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
-    patch.setattr(view, "check_claim", lambda *_arguments: None)
+    patch.setattr(acknowledgement_conflicts, "check_claim", lambda *_arguments: None)
 
 
 # --- reading and folding ----------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def cursor_by_maximum(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(acknowledgements, "_check_cumulative", lambda *_arguments: None)
     patch.setattr(Ledger, "claims", lambda _self: {})
     patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
-    patch.setattr(view, "check_claim", lambda *_arguments: None)
+    patch.setattr(acknowledgement_conflicts, "check_claim", lambda *_arguments: None)
 
 
 def abort_ends_prepared(patch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from txnlog.api.namespace import root_and_name
-from txnlog.client.view import Connection
+from txnlog.api.opening import root_and_name
+from txnlog.client.connection import Connection
 from txnlog.common.runtime import Clock
 from txnlog.common.validation import mapping, truth
 from txnlog.errors import refused_write

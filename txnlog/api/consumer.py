@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from txnlog.api.messages import Messages, checked
+from txnlog.client.acknowledgement_conflicts import check_conflicts, end_overdue, ledgers_of
 from txnlog.client.delivery import Received, TopicDelivery
 from txnlog.client.ledger import Receipt
+from txnlog.client.positions import resolve_position
 from txnlog.client.subscription_ownership import raise_epochs
 from txnlog.common import ranges
 from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER
@@ -38,7 +40,8 @@ from txnlog.log.commands import Answer, effect
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection, Position
+    from txnlog.client.connection import Connection
+    from txnlog.client.positions import Position
 
 _SOUGHT = "open another consumer, and look where the subscription stands: this one may be fenced"
 """After a seek whose outcome is unknown: a second one would undo what others did since."""
@@ -138,7 +141,7 @@ class Consumer(ProcessBound):
     def _look_for(self, most: int, *, entering: bool) -> _Found | None:
         # Before anything is delivered: a consumer that was fenced must hear of it at its next call.
         self._look(entering=entering)
-        self._connection.end_overdue([item.subscription for item in self._subscribed])
+        end_overdue(self._connection, [item.subscription for item in self._subscribed])
         for _ in range(len(self._subscribed)):
             item = self._subscribed[self._turn % len(self._subscribed)]
             self._turn += 1
@@ -258,7 +261,7 @@ class Consumer(ProcessBound):
                 "a seek to {} names no partition: nothing would move",
                 advice='name partitions, e.g. {0: 0}, or use "earliest", "latest", or a time with a zone',
             )
-        positions = [self._connection.resolve_position(item.topic, position) for item in chosen]
+        positions = [resolve_position(self._connection, item.topic, position) for item in chosen]
 
         def decide(draft: Draft, _at: Header) -> list[AnyAction]:
             return [
@@ -315,7 +318,7 @@ def acknowledge_plain(
         rest = left(draft)
         return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
 
-    ledgers = connection.ledgers_of(wanted, receipt)
+    ledgers = ledgers_of(connection, wanted, receipt)
 
     deadline_ms = connection.runtime.now_ms() + DEFAULT_TIMEOUT_MS  # if nobody comes to the end of this
 
@@ -328,7 +331,7 @@ def acknowledge_plain(
     with connection.naming_dropped(), _no_transaction_to_abort():
         try:
             # Claimed while its entry is under way: nobody receives it meanwhile, and no transaction takes it.
-            connection.check_conflicts(number, wanted, receipt, claim, rest_of=left)
+            check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)
             connection.appender.call(effect(decide, txn_ids=(number,)))
         finally:
             for ledger in ledgers:  # acknowledged by now, or as before: a refusal changes nothing of what was delivered

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
     from txnlog.api.transaction import Transaction
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 
 

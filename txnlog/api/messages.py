@@ -22,7 +22,7 @@ from txnlog.fold.state import Redelivery
 from txnlog.format.actions import Acknowledgement, PartitionRanges
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 
 class Messages(ProcessBound):

@@ -22,7 +22,7 @@ from txnlog.results import Committed
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 
 _LEAST_KEPT: Final = 64

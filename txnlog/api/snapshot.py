@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import index
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnlog.common.validation import shown, truth
+from txnlog.client import positions
+from txnlog.common.validation import IN_SECONDS, epoch_ms, is_in_seconds, shown, truth
 from txnlog.data import scan_planner
 from txnlog.data.scan_planner import OffsetRanges, ScanPlan
 from txnlog.data.segment_reader import output_schema, parts_of
 from txnlog.data.segment_rows import offsets_text
-from txnlog.errors import InvalidInputError, only_looking
+from txnlog.errors import InvalidInputError, VersionNotAvailable, only_looking
 from txnlog.fold.garbage import may_be_gone
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.snapshot")
 
@@ -56,7 +58,7 @@ class Snapshot:
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.
         """
-        return self._connection.start_offsets(self._connection.topic_record(topic, self.version))
+        return positions.start_offsets(self._connection.follower, self._connection.topic_record(topic, self.version))
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The offset behind the last message that is visible at this version, by partition.
@@ -64,7 +66,8 @@ class Snapshot:
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.
         """
-        return self._connection.end_offsets(self._connection.topic_record(topic, self.version), self.version)
+        record = self._connection.topic_record(topic, self.version)
+        return positions.end_offsets(self._connection.follower, record, self.version)
 
     @only_looking()
     def plan(
@@ -90,10 +93,11 @@ class Snapshot:
         if unavailable is not None:
             raise unavailable
         record = self._connection.topic_record(topic, self.version)
-        starts = self._connection.start_offsets(record)
+        starts = positions.start_offsets(self._connection.follower, record)
         if offsets is not None:
             offsets = _parsed_offsets(offsets)
-            scan_planner.check_offsets(offsets, starts, self._connection.end_offsets(record, self.version))
+            ends = positions.end_offsets(self._connection.follower, record, self.version)
+            scan_planner.check_offsets(offsets, starts, ends)
         segments, removals = self._connection.follower.segments(record.id)
         excluded = segment_numbers(exclude_segments)
         check_known(excluded, (item.number for item in segments), [topic])
@@ -252,4 +256,28 @@ def snapshot_at(connection: Connection, version: int) -> Snapshot:
     return Snapshot(connection, version)
 
 
-__all__ = ["Snapshot", "check_known", "segment_numbers", "snapshot_at"]
+def snapshot_of(
+    connection: Connection, version: int | None, timestamp: datetime.datetime | str | int | None
+) -> Snapshot:
+    """The newest snapshot, or that of a version or of a time; see ``Namespace.snapshot``."""
+    newest = connection.follower.refresh()
+    if version is not None and type(version) is not int:
+        raise InvalidInputError(f"the version is a whole number, not {shown(version)}", advice=f"give 0 to {newest}")
+    if version is not None and timestamp is not None:
+        raise InvalidInputError("give a version or a timestamp, not both")
+    if timestamp is not None:
+        version = _version_at(connection, timestamp)
+    return snapshot_at(connection, newest if version is None else version)
+
+
+def _version_at(connection: Connection, timestamp: datetime.datetime | str | int) -> int:
+    version = connection.follower.log.version_at(epoch_ms(timestamp), connection.follower.version)
+    if version is None:
+        unit = " (epoch milliseconds)" if isinstance(timestamp, int) else ""
+        seconds = is_in_seconds(epoch_ms(timestamp), connection.log_now_ms())
+        advice = IN_SECONDS if seconds else "ask for a later time"
+        raise VersionNotAvailable(f"the log begins after {timestamp}{unit}", advice=advice)
+    return version
+
+
+__all__ = ["Snapshot", "check_known", "segment_numbers", "snapshot_at", "snapshot_of"]

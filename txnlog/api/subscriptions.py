@@ -13,6 +13,7 @@ from txnlog.api.consumer import Consumer
 from txnlog.client import dead_letters
 from txnlog.client.delivery import TopicDelivery
 from txnlog.client.failover_delivery import WAITING, FailoverTopicDelivery, LeasedTopicDelivery
+from txnlog.client.positions import resolve_position
 from txnlog.client.shared_delivery import SharedTopicDelivery
 from txnlog.client.subscription_ownership import check_all_free, keeps_its_place, owned_since, try_to_take
 from txnlog.common import ranges
@@ -39,7 +40,8 @@ from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionI
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection, Position
+    from txnlog.client.connection import Connection
+    from txnlog.client.positions import Position
 
 _logger: Final = logging.getLogger("txnlog.subscriptions")
 
@@ -168,9 +170,9 @@ def _create(
     """Create a subscription with these settings, of the topic that has the name."""
     name, dead_letter_topic = settings.name, settings.dead_letter_topic
     record = connection.topic_record(topic)
-    offsets = connection.resolve_position(record, start)
+    offsets = resolve_position(connection, record, start)
     if len(offsets) < record.partitions:
-        offsets = connection.resolve_position(record, "earliest") | offsets
+        offsets = resolve_position(connection, record, "earliest") | offsets
     positions = tuple(offsets[partition] for partition in range(record.partitions))
     action = msgspec.structs.replace(settings, topic=record.id, start=positions)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from txnlog.api.topics import existing
 from txnlog.client import dead_letters
-from txnlog.common.names import nearest, parse_topic_name
+from txnlog.common.names import parse_topic_name
 from txnlog.common.validation import mapping, shown
 from txnlog.data import schema_evolution
-from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.errors import InvalidInputError, SchemaMismatch
 from txnlog.fold.state import Draft, TopicRecord
-from txnlog.fold.topics import topic_named
 from txnlog.format import schema
 from txnlog.format.actions import AlterTopic, Header
 from txnlog.format.delta_mode import (
@@ -70,10 +70,10 @@ class Alteration:
 
     def command(self) -> Simple[TopicRecord]:
         """What the log is asked for; it answers the topic as it is then."""
-        return Simple(self._decide, lambda draft, _at: _live(draft, self.topic))
+        return Simple(self._decide, lambda draft, _at: existing(draft, self.topic))
 
     def _decide(self, draft: Draft, _at: Header) -> list[AlterTopic] | Answer[TopicRecord]:
-        record = _live(draft, self.topic)
+        record = existing(draft, self.topic)
         columns = schema_evolution.evolved(record.schema, self.added, self._wider(record.schema), record.key)
         kept = {name: value for name, value in record.properties.items() if name not in self.properties}
         properties = kept | {name: value for name, value in self.properties.items() if value is not None}
@@ -104,14 +104,6 @@ class Alteration:
 
 def _without(columns: StructType, old: tuple[StructField, ...]) -> StructType:
     return StructType(tuple([item for item in columns.fields if item not in old]))
-
-
-def _live(draft: Draft, name: str) -> TopicRecord:
-    record = topic_named(draft, name)
-    if record is None:
-        names = [item.name for _, item in draft.topics.items() if not item.dropped]
-        raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names), durable=Durable.NOTHING)
-    return record
 
 
 def _followers(draft: Draft, source: TopicRecord, columns: StructType) -> list[AlterTopic]:

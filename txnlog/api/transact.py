@@ -22,7 +22,7 @@ from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.api.transaction import Transaction
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from txnlog.results import Committed, Listing, TransactionInfo
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 STATES: Final[tuple[TransactionState, ...]] = get_args(TransactionState)
 

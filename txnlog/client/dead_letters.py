@@ -27,7 +27,7 @@ from txnlog.log.commands import Answer, Piece, SharedNumbers, digest_of_call
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, Opening
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection, TopicHandle
+    from txnlog.client.connection import Connection, TopicHandle
 
 
 def schema_of(source: StructType) -> StructType:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from txnlog.client.acknowledgement_conflicts import end_claims
 from txnlog.client.ledger import Ledger, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges, below
@@ -22,7 +23,7 @@ from txnlog.fold.state import Draft, Redelivery, SegmentRecord, SubscriptionReco
 from txnlog.format.actions import AnyAction, Seek
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 
 class Received(NamedTuple):
@@ -145,7 +146,7 @@ class TopicDelivery:
         ready: dict[int, Ranges] = {}
         with self._connection.follower.lock:
             record = self.check()
-            self._connection.end_claims(self._ledger)
+            end_claims(self._connection, self._ledger)
             cursors = self._connection.follower.state.cursors
             delivered = self._ledger.delivered(self._consumer)
             self._ledger.redeliver(self._consumer, {p: ((0, cursors[record.id, p].position),) for p in delivered})

@@ -14,7 +14,7 @@ from txnlog.format.actions import AnyAction
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 WAITING: Final = -1
 """The epoch of a consumer that is not active: no entry has it."""

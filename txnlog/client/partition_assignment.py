@@ -13,7 +13,7 @@ from txnlog.errors import InvalidInputError, RetriableError, StoreError
 from txnlog.log.commands import Piece
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection, TopicHandle
+    from txnlog.client.connection import Connection, TopicHandle
 
 _STICKY_ROWS = 10_000
 """Rows that go to one partition before the next has its turn, in a topic without a key."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
+from txnlog.client.acknowledgement_conflicts import end_claims
 from txnlog.client.delivery import Received, Stop, TopicDelivery, offsets_of
 from txnlog.client.ledger import Offsets
 from txnlog.common import ranges
@@ -25,7 +26,7 @@ from txnlog.log.commands import Answer, Simple, effect
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.consumer")
 
@@ -131,7 +132,7 @@ class SharedTopicDelivery(TopicDelivery):
         for _ in range(_MAX_ROUNDS):
             with self._connection.follower.lock:
                 record = self.check()
-                self._connection.end_claims(self._ledger)  # else a late abort takes what is delivered from here on
+                end_claims(self._connection, self._ledger)  # else a late abort takes what is delivered from here on
                 self._settle()
                 state = self._connection.follower.state
                 now_ms = self._connection.log_now_ms()

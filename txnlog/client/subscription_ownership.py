@@ -14,7 +14,7 @@ from txnlog.format.actions import AnyAction, Consumer, Header
 from txnlog.log.commands import ONE_EPOCH, Answer, Simple, effect
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 T = TypeVar("T")
 

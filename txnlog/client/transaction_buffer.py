@@ -16,7 +16,7 @@ from txnlog.log.segment_writer import BuiltSegment, build_owned
 from txnlog.log.slots import put_unnamed
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
     from txnlog.log.transaction_commands import LeftOut
 
 

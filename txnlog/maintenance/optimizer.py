@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from txnlog.client.positions import start_offsets
 from txnlog.common.limits import MAX_ENTRY_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
 from txnlog.common.validation import whole_number
 from txnlog.data.scan_planner import plan_segment
@@ -35,7 +36,7 @@ from txnlog.store.base import ObjectNotFound
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.optimizer")
 
@@ -153,7 +154,7 @@ class _Optimize:
         follower = self._connection.follower
         with follower.lock:
             self._known = follower.version
-            starts = self._connection.start_offsets(self._topic)
+            starts = start_offsets(self._connection.follower, self._topic)
         records, removals = follower.segments(self._topic.id)
         return compaction.merges(
             records,

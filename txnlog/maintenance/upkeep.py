@@ -20,7 +20,7 @@ from txnlog.maintenance import optimizer, vacuum
 from txnlog.results import Maintained, Optimized
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.upkeep")
 

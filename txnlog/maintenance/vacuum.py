@@ -30,7 +30,7 @@ from txnlog.store.base import ObjectInfo
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.client.view import Connection
+    from txnlog.client.connection import Connection
 
 _logger = logging.getLogger("txnlog.vacuum")
 

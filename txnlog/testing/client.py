@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txnlog.api.namespace import open_namespace
+from txnlog.api.opening import open_namespace
 from txnlog.errors import (
     CoordinatorFenced,
     CorruptionError,

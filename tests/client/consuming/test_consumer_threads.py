@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, cursor, ids, received, rows, run_threads, wait_for
-from txnlog.client import view
+from txnlog.client import acknowledgement_conflicts
 from txnlog.client.delivery import TopicDelivery
 from txnlog.client.ledger import Ledger
 from txnlog.errors import ConsumerFenced, InvalidTransactionState, StoreError, TransactionConflict
@@ -55,7 +55,9 @@ def test_threads_that_share_a_consumer_are_handed_each_message_once(
 
 @pytest.mark.clause("P-80", "P-215")
 @pytest.mark.parametrize("cumulative", [False, True])
-@pytest.mark.parametrize(("kind", "look"), [(view, "check_claim"), (TopicDelivery, "check_delivered")])
+@pytest.mark.parametrize(
+    ("kind", "look"), [(acknowledgement_conflicts, "check_claim"), (TopicDelivery, "check_delivered")]
+)
 def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back(
     sales: Any, monkeypatch: pytest.MonkeyPatch, kind: object, look: str, *, cumulative: bool
 ) -> None:

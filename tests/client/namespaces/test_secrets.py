@@ -11,7 +11,7 @@ import pytest
 
 import txnlog
 from tests.client.support import SCHEMA, FaultyStore, Place, objects, raises, rows
-from txnlog.client import view
+from txnlog.client import session_owner
 from txnlog.errors import Durable, OutcomeUnknown
 from txnlog.store import Store
 
@@ -25,7 +25,7 @@ def test_storage_options_appear_nowhere(memory: Place, monkeypatch: pytest.Monke
         seen.append(options)
         return FaultyStore(store)
 
-    monkeypatch.setattr(view, "open_store", open_store)
+    monkeypatch.setattr(session_owner, "open_store", open_store)
     caplog.set_level(logging.DEBUG)
     ns = txnlog.open("memory://secret", "sales", create=True, storage_options={"key": secret, "nested": {"a": secret}})
     assert seen == [{"key": secret, "nested": {"a": secret}}]

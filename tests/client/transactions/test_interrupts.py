@@ -16,7 +16,15 @@ from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_t
 from tests.interrupts import interrupted
 from txnlog.api import consumer as consumer_module
 from txnlog.api import messages, transaction
-from txnlog.client import delivery, ledger, shared_delivery, view
+from txnlog.client import (
+    acknowledgement_conflicts,
+    commit_results,
+    connection,
+    delivery,
+    ledger,
+    session_owner,
+    shared_delivery,
+)
 from txnlog.client import transaction_buffer as work
 from txnlog.common import runtime
 from txnlog.data import segment_index
@@ -33,6 +41,7 @@ from txnlog.log import appender, checkpoint_codec, follower, group_commit, segme
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
+CONNECTION = (connection, session_owner)
 APPENDING = (appender, group_commit, follower, runtime)
 FOLLOWING = (follower, segment_index, state, draft_tables)
 
@@ -207,7 +216,7 @@ def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_tru
     for number in itertools.count():
         txn = ns.begin(timeout_ms=1_000)
         txn.produce("orders", rows(number))
-        going_on = interrupted(txn.commit, (view, transaction), number + 1)
+        going_on = interrupted(txn.commit, (*CONNECTION, commit_results, transaction), number + 1)
         if then == "commit past the deadline":
             clock.advance(5_000)
         with contextlib.suppress(InvalidTransactionState if then == "abort" else TransactionTimedOut):
@@ -299,7 +308,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: P
         consumer = ns.consumer("orders", f"s{place}")
         messages = consumer.receive(timeout_ms=0)
         txn = (other if how == "of another handle" else ns).begin()
-        again = interrupted(call, (contextlib, view, ledger, transaction), place)
+        again = interrupted(call, (contextlib, *CONNECTION, acknowledgement_conflicts, ledger, transaction), place)
         for handle in (ns, other):
             assert run_threads(partial(_try_lock, handle._connection.follower.lock)) == [True]
         if not again:
@@ -320,7 +329,11 @@ def test_what_an_interrupted_acknowledgement_has_in_its_transaction_is_held(memo
         consumer = ns.consumer("orders", f"s{place}")
         messages = consumer.receive(timeout_ms=0)
         txn = ns.begin()
-        again = interrupted(partial(txn.acknowledge, messages), (contextlib, view, ledger, transaction, work), place)
+        again = interrupted(
+            partial(txn.acknowledge, messages),
+            (contextlib, *CONNECTION, acknowledgement_conflicts, ledger, transaction, work),
+            place,
+        )
         consumer.redeliver_unacknowledged()
         found = received(consumer)
         txn.commit()

@@ -138,7 +138,7 @@ MUTANTS: Final = (
     Mutant(
         "whoever waits only waits",
         "txnlog/api/consumer.py",
-        "        self._connection.end_overdue([item.subscription for item in self._subscribed])\n",
+        "        end_overdue(self._connection, [item.subscription for item in self._subscribed])\n",
         "",
         "a consumer waits for ever for messages that a dead process holds, where nobody appends",
         (ANSWERS + "who_waits_for_messages_of_an_overdue_transaction_appends_its_end",),
@@ -187,8 +187,8 @@ MUTANTS: Final = (
     Mutant(
         "what was pending is not looked for again",
         "txnlog/api/consumer.py",
-        "connection.check_conflicts(number, wanted, receipt, claim, rest_of=left)",
-        "connection.check_conflicts(number, wanted, None, claim, rest_of=left)",
+        "check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)",
+        "check_conflicts(connection, number, wanted, None, claim, rest_of=left)",
         "an acknowledgement takes what a prepared transaction of an older consumer gave back a moment ago",
         (CUMULATIVE + "it_does_not_take_what_was_passed_over_because_an_older_consumers_transaction_held_it",),
     ),

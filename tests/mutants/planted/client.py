@@ -54,7 +54,7 @@ MUTANTS: Final = (
     # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
     Mutant(
         "the version before the commit is told",
-        "txnlog/client/view.py",
+        "txnlog/client/commit_results.py",
         "session.txn_id(result.number), result.version, offsets,",
         "session.txn_id(result.number), result.version - 1, offsets,",
         "who reads at the version that commit() returned does not find what was committed",
@@ -71,7 +71,7 @@ MUTANTS: Final = (
     # --- docs/guarantees.md, rules about transactions -----------------------------------------------------------------
     Mutant(
         "the owner is asked about another's epoch",
-        "txnlog/client/view.py",
+        "txnlog/client/connection.py",
         "check_producer(self.follower.state.draft(), producer, epoch)",
         "check_producer(self.follower.state.draft(), producer, self.producer_epoch(producer))",
         "a zombie hears of its fence only when it commits, after all its work",
@@ -79,7 +79,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a child goes on with its parent's transaction",
-        "txnlog/client/view.py",
+        "txnlog/client/session_owner.py",
         "if owner is not self.identity:",
         "if owner is None:",
         "parent and child both commit one number",
@@ -88,7 +88,7 @@ MUTANTS: Final = (
     # --- docs/guarantees.md, rules about producing --------------------------------------------------------------------
     Mutant(
         "a repeat takes another's offsets",
-        "txnlog/client/view.py",
+        "txnlog/client/commit_results.py",
         "if any(one.offset + one.rows != other.offset for one, other in itertools.pairwise(batches)):",
         "if not batches:",
         "a repeat over two batches is told offsets of rows that others wrote in between",
@@ -97,23 +97,23 @@ MUTANTS: Final = (
     # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
     Mutant(
         "conflicts are left to the commit",
-        "txnlog/client/view.py",
-        "                    check_claim(draft, txn, rest, handle._claims_of(wanted))\n",
-        "                    pass\n",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "                check_claim(draft, txn, rest, _claims_of(handle, wanted))\n",
+        "                pass\n",
         "two transactions of one client do the same work, and one in vain",
         (REFUSALS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
     ),
     Mutant(
         "between the look and the hold",
-        "txnlog/client/view.py",
-        "        with first.follower.lock, second.follower.lock:\n",
-        "        if True:\n",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "    with first.follower.lock, second.follower.lock:\n",
+        "    if True:\n",
         "what a thread gives back meanwhile is lost, or two do the same work, and one in vain",
         (CONSUMER_THREADS + "between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back",),
     ),
     Mutant(
         "what the consumer's handle holds is not asked",
-        "txnlog/client/view.py",
+        "txnlog/client/acknowledgement_conflicts.py",
         "for handle in handles:  # a consumer",
         "for handle in handles[:1]:  # a consumer",
         "a cumulative acknowledgement takes what another handle's transaction gives back",
@@ -121,15 +121,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what was ended for who waits stands against him",
-        "txnlog/client/view.py",
-        "        if len(handles) > 1:\n",
-        "        if len(handles) > 2:\n",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "    if len(handles) > 1:\n",
+        "    if len(handles) > 2:\n",
         "the first try over another handle's consumer is refused for what is over",
         (HOLDS + "what_was_given_up_is_ended_for_who_waits_at_either_handle",),
     ),
     Mutant(
         "two handles stand still in any order",
-        "txnlog/client/view.py",
+        "txnlog/client/acknowledgement_conflicts.py",
         "sorted((handles[0], handles[-1]), key=id)",
         "(handles[0], handles[-1])",
         "two threads wait for each other for ever",
@@ -137,23 +137,23 @@ MUTANTS: Final = (
     ),
     Mutant(
         "plain acknowledgements are in each other's way",
-        "txnlog/client/view.py",
-        "                if rest_of is None:\n                    self._check_plain",
-        "                if True:\n                    self._check_plain",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "            if rest_of is None:\n                _check_plain",
+        "            if True:\n                _check_plain",
         "threads that acknowledge what each received are refused by chance",
         (CONSUMER_THREADS + "two_at_once_are_in_nobodys_way",),
     ),
     Mutant(
         "a plain acknowledgement is in the way of what lies behind it",
-        "txnlog/client/view.py",
-        "                ranges.exclude(named, receipt.unnamed)\n",
-        "                pass\n",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "            ranges.exclude(named, receipt.unnamed)\n",
+        "            pass\n",
         "transactions are refused for messages that they do not name",
         (CONSUMER_FAULTS + "a_transaction_goes_on_behind_a_plain_acknowledgement_of_other_messages",),
     ),
     Mutant(
         "the consumer's handle is not told what is claimed",
-        "txnlog/client/view.py",
+        "txnlog/client/acknowledgement_conflicts.py",
         "return found if receipt is None or receipt.ledger in found else [*found, receipt.ledger]",
         "return found",
         "a consumer acknowledges over what a transaction of another handle has in hand",
@@ -161,9 +161,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an end in a checkpoint is none",
-        "txnlog/client/view.py",
-        "ledger.abort_those_over(self.may_have_ended, self.runtime.now_ms())",
-        "ledger.abort_those_over(self.follower.state.outcomes.__contains__, self.runtime.now_ms())",
+        "txnlog/client/acknowledgement_conflicts.py",
+        "ledger.abort_those_over(connection.may_have_ended, connection.runtime.now_ms())",
+        "ledger.abort_those_over(connection.follower.state.outcomes.__contains__, connection.runtime.now_ms())",
         "messages of a transaction that ended are held until its deadline, or for ever",
         (HOLDS + "an_end_that_a_checkpoint_took_out_of_memory_is_an_end",),
     ),
@@ -186,7 +186,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a relative root means another folder later",
-        "txnlog/client/view.py",
+        "txnlog/client/session_owner.py",
         "self.root = absolute(root) if store is None else root",
         "self.root = root",
         "a handle that is sent to another process writes into another log",
@@ -203,7 +203,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a close settles before it waits",
-        "txnlog/client/view.py",
+        "txnlog/client/session_owner.py",
         "            session.close(self._closed_error())\n",
         "            session.unended.settle_all()\n            session.close(self._closed_error())\n",
         "after Ctrl-C in a close nobody says which work is lost",

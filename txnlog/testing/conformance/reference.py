@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from txnlog.api.namespace import open_namespace
+from txnlog.api.opening import open_namespace
 from txnlog.common.runtime import Runtime
 from txnlog.errors import (
     CorruptionError,

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 
 from txnlog.api.namespace import Namespace
-from txnlog.client.view import Connection
+from txnlog.client.connection import Connection
 from txnlog.common.names import parse_namespace_name
 from txnlog.format.actions import (
     Abort,

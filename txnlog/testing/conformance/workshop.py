@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from txnlog.api.namespace import Namespace, open_namespace
+from txnlog.api.namespace import Namespace
+from txnlog.api.opening import open_namespace
 from txnlog.common.runtime import Background, Runtime
 from txnlog.data.segment_file import encode
 from txnlog.fold.state import TopicRecord

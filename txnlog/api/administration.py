@@ -1,0 +1,246 @@
+"""Administering a namespace: its transactions and producers, its format, its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txnlog.api import transaction_admin
+from txnlog.common.ids import TxnId
+from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.common.validation import Duration, truth
+from txnlog.maintenance import optimizer, upkeep, vacuum
+from txnlog.maintenance.vacuum import Before
+from txnlog.results import Committed, Listing, Maintained, Optimized, TransactionInfo, Vacuumed
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+
+
+class Administration:
+    """The calls of a namespace that look after it, as far as no data is produced, received or read."""
+
+    _connection: Connection
+
+    def transactions(self, state: str | None = None, min_age_ms: Duration | None = None) -> Listing:
+        """Open and prepared transactions, and those that ended lately; by state and age if asked.
+
+        What the log shows: a transaction is there from its first ``flush()``, its ``prepare()``, or its first
+        acknowledgement on a Shared subscription, not from ``begin``.
+
+        Raises:
+            InvalidInputError: an unknown state, or an age that is no whole number of milliseconds.
+        """
+        self._connection.follower.refresh()
+        return transaction_admin.transactions(self._connection, state, min_age_ms)
+
+    def transaction(self, txn_id: TxnId | str) -> TransactionInfo:
+        """What the log shows of a transaction. UNKNOWN is no negative answer: :meth:`abort` gives a definite one.
+
+        One that has begun is UNKNOWN to other processes until its first entry: ``begin`` writes nothing.
+
+        Raises:
+            InvalidInputError: this is no TxnID, or one of another namespace.
+        """
+        return transaction_admin.transaction(self._connection, txn_id)
+
+    def abort(
+        self, txn_id: TxnId | str, *, by: str | None = None, why: str | None = None, force: bool = False
+    ) -> TransactionInfo:
+        """Make a transaction's outcome definite: aborted for ever, or what it truly was.
+
+        Recovery calls it before it repeats work whose commit has an unknown outcome. A prepared transaction needs
+        ``force``.
+
+        Raises:
+            InvalidTransactionState: it is PREPARED, and ``force`` is False.
+            OutcomeUnknown: the store did not answer; make the same call again.
+        """
+        return transaction_admin.abort(self._connection, txn_id, by, why, force=truth("force", force))
+
+    def complete(self, token: TxnId | str, *, commit: bool) -> Committed | None:
+        """Commit or abort a prepared transaction, from any process; nothing fences this call.
+
+        Args:
+            token: what ``txn.prepare()`` gave, or the ``txn_id`` of ``ns.transactions(state="PREPARED")``.
+            commit: the decision of the outside system.
+
+        Returns what a commit gives; None for an abort. The same decision again gives the same answer.
+
+        Raises:
+            InvalidTransactionState: the opposite decision came first, or the transaction was not prepared.
+            TransactionNotFound: the log shows no such transaction.
+            OutcomeUnknown: the store did not answer; call it again with the same decision.
+        """
+        return transaction_admin.complete(self._connection, token, commit=commit)
+
+    def fence(self, producer: str, by: str = "admin") -> int:
+        """Fence a producer name: its open transactions are aborted, its handle is refused from now on.
+
+        Raises:
+            InvalidInputError: nobody started it; with the nearest name.
+            OutcomeUnknown: look for a newer producer with this name, which a second call would stop as well.
+        """
+        return transaction_admin.fence(self._connection, producer, by)
+
+    def forget_app(self, txn_app_id: str) -> None:
+        """Forget the last ``txn_version`` of an application id; the next transaction may bring any.
+
+        Raises:
+            OutcomeUnknown: look at ``ns.last_txn_version(txn_app_id)`` before you make the call again.
+        """
+        transaction_admin.forget_app(self._connection, txn_app_id)
+
+    def enable(self, feature: str) -> None:
+        """Enable a feature of the format, for ever: older versions of txnlog cannot read or write the log afterwards.
+
+        A newer txnlog never does so by itself. Raises UnsupportedFeature for one that this txnlog does not know.
+        """
+        transaction_admin.enable(self._connection, feature)
+
+    def checkpoint(self) -> int:
+        """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due.
+
+        It is the way to a whole one where an older one was lost or damaged, as a warning reported: everything that
+        the new one takes over from older ones is read first. Where headers lead to an unusable one, an entry without
+        actions is appended, which names the new one.
+
+        Raises:
+            ReadOnly: the handle was opened with ``mode="r"``.
+            StoreError, OutcomeUnknown: call it again, any time; no commit depends on it.
+            CorruptionError: an entry is missing or damaged.
+        """
+        return self._connection.session.checkpoint()
+
+    def vacuum(
+        self,
+        *,
+        retain_ms: Duration = DEFAULT_RETAIN_MS,
+        grace_ms: Duration = DEFAULT_GRACE_MS,
+        allow_short_retention: bool = False,
+        dry_run: bool = False,
+        before: Before | None = None,
+        progress: vacuum.Progress | None = None,
+    ) -> Vacuumed:
+        """Delete files that nobody can need: of aborted transactions, of writers that died, replaced by others.
+
+        Also of dropped topics, with their published Delta tables, once no readable version shows them.
+
+        Args:
+            retain_ms: versions younger than this stay readable: milliseconds, or ``"7d"``, ``"36h"``. Older ones do as
+                long as no file of theirs is deleted. Less than an hour is refused without ``allow_short_retention``.
+            grace_ms: how long a writer may be silent, and what ended is left alone; an hour at least. The unused
+                numbers of a silent writer are withdrawn: work that it did not log is refused (``CoordinatorFenced``).
+            allow_short_retention: a ``retain_ms`` below an hour is meant.
+            dry_run: only count. Works with mode="r" too.
+            before: called with what becomes unreadable, before anything is written or deleted, where anything does.
+                What it raises ends the vacuum. It names the topics with a Delta table that may need what is deleted
+                and is not published after commits: publish those first.
+            progress: called with the topic at work, the files looked at and those deleted so far.
+
+        What open and prepared transactions have in the log stays, as do the log and its checkpoints. Signs of life of
+        consumers that are gone are deleted too, and not counted. A vacuum that was interrupted is simply called again.
+
+        Raises:
+            InvalidInputError: a time that makes no sense; nothing was deleted.
+            OutcomeUnknown: the store did not say whether the announcement is in the log; nothing was deleted.
+            StoreError: a listing or a deletion failed; what was deleted before is gone, call it again.
+        """
+        return vacuum.vacuum(
+            self._connection,
+            retain_ms,
+            grace_ms,
+            allow_short_retention=truth("allow_short_retention", allow_short_retention),
+            dry_run=truth("dry_run", dry_run),
+            before=before,
+            progress=progress,
+        )
+
+    def optimize(
+        self,
+        topic: str,
+        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        *,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        progress: optimizer.Progress | None = None,
+    ) -> Optimized:
+        """Merge small segments of a topic into big ones: fewer files, one partition each. No row changes in any way.
+
+        It runs at the same time as writers and readers, and blocks none of them; any number of them may run at once.
+        Readers of older versions go on with the old files, which vacuum deletes when their time has come.
+
+        Args:
+            topic: the topic.
+            target_size_bytes: about the size of a file at most; files of more than half of it are left alone. What is
+                merged at once is in memory, some of it decoded: a few times as much.
+            max_bytes: read no more than this, but merge once at least: what is left is done by the next call.
+            dry_run: only say what it would begin with. Works with mode="r" too.
+            progress: called with the topic, the segments merged so far, and those to be merged as far as is known.
+
+        Each merge is an entry of its own, so an optimize that is interrupted is simply called again. What comes while
+        it runs is left for the next one. Segments that hold several partitions are merged where that leaves half of
+        the files, or fewer.
+
+        Raises:
+            TopicNotFound: also where it is dropped meanwhile.
+            CorruptionError: a file is missing or damaged; what was merged before stays merged.
+            OutcomeUnknown, StoreError: call it again.
+        """
+        return optimizer.optimize(
+            self._connection,
+            topic,
+            target_size_bytes,
+            max_bytes=max_bytes,
+            dry_run=truth("dry_run", dry_run),
+            progress=progress,
+        )
+
+    def maintain(
+        self,
+        *,
+        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        max_bytes: int = MAINTAIN_BYTES,
+        retain_ms: Duration = DEFAULT_RETAIN_MS,
+        grace_ms: Duration = DEFAULT_GRACE_MS,
+        allow_short_retention: bool = False,
+        before: Before | None = None,
+        progress: upkeep.Progress | None = None,
+    ) -> Maintained:
+        """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
+
+        Before the vacuum the Delta tables of the topics with ``delta="auto"`` are brought up to date, and of no others:
+        a table of a ``"manual"`` topic shows what it was published with, also a file that vacuum deletes, until
+        ``catalog``'s ``publish`` brings it up to date. Publish it once a week at least (``retain_ms``);
+        ``vacuumed.unreadable`` of the result, and before that ``before``, name the topics whose tables may need it.
+
+        Made to be called every few minutes or once a day, by anybody, also by several at once; a call that was
+        interrupted is simply made again.
+
+        Args:
+            target_size_bytes: as of :meth:`optimize`.
+            max_bytes: read no more than this to merge it, of all topics together: what is left is for the next call.
+            retain_ms: as of :meth:`vacuum`.
+            grace_ms: as of :meth:`vacuum`.
+            allow_short_retention: as of :meth:`vacuum`.
+            before: as of :meth:`vacuum`.
+            progress: called with ``"optimize"`` or ``"vacuum"``, and what progress of those is called with.
+
+        A topic with a damaged file, or whose Delta table cannot be published, is passed over and named in ``failures``.
+
+        Raises:
+            InvalidInputError: a value that makes no sense; nothing was done.
+            OutcomeUnknown, StoreError: call it again; what was done before stays done.
+        """
+        return upkeep.maintain(
+            self._connection,
+            target_size_bytes=target_size_bytes,
+            max_bytes=max_bytes,
+            retain_ms=retain_ms,
+            grace_ms=grace_ms,
+            allow_short_retention=truth("allow_short_retention", allow_short_retention),
+            before=before,
+            progress=progress,
+        )
+
+
+__all__ = ["Administration"]

@@ -1,0 +1,105 @@
+"""Opening a namespace: what ``txnlog.open`` is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from txnlog.api.namespace import Namespace
+from txnlog.client.connection import Connection
+from txnlog.client.session_owner import Mode
+from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.names import parse_namespace_name
+from txnlog.common.runtime import Clock, Runtime
+from txnlog.common.validation import Duration, duration_ms, mapping, shown, truth
+from txnlog.errors import InvalidInputError
+from txnlog.store.base import Store
+
+
+def open_namespace(
+    root: str | os.PathLike[str],
+    namespace: str | None = None,
+    *,
+    create: bool = False,
+    mode: Mode = "rw",
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    min_commit_interval_ms: Duration = 0,
+    store: Store | None = None,
+    runtime: Runtime | None = None,
+) -> Namespace:
+    """Open a namespace of a root.
+
+    Args:
+        root: a local path or any fsspec URL (``s3://bucket/lake``, ``abfss://``, ``gs://``, ``memory://``). A relative
+            path means the working directory of now, also for the handle in another process.
+        namespace: its name; left out, the last part of ``root`` is the name.
+        create: make root and namespace where they do not exist.
+        mode: ``"rw"``, or ``"r"``, which needs only GET and LIST and refuses every write.
+        storage_options: fsspec's options for the store; they appear in no repr, error, log or plan.
+        clock: a clock to trust instead of the machine's (tests). It is never compared with the store's (no
+            ``ClockSkew``): one that is ahead takes the log's time along, by which timeouts and leases of all end.
+        min_commit_interval_ms: let concurrent commits gather so long, for fewer requests.
+        store: an object with the interface of ``txnlog.store`` to use for ``root`` (tests, wrappers).
+        runtime: time, chance and concurrency of a simulation (``txnlog.testing``), in place of ``clock``.
+
+    Raises:
+        NamespaceNotFound: there is none, or it was dropped (``mode="r"`` reads it yet), and ``create`` is False.
+        InvalidInputError: a wrong argument; or the folder is a copy: its root lists another log under the name, or this
+            one under another name, or, for ``mode="rw"``, does not list it at all. ``catalog.open(root)
+            .adopt_namespace(name)`` makes a copy a namespace of its own.
+        UnsafeStore: the store has no atomic create-if-absent (found out before the first append).
+        UnsupportedFeature: the log needs a newer txnlog.
+        CorruptionError: the log is damaged.
+    """
+    if not isinstance(mode, str) or mode not in {"r", "rw"}:
+        raise InvalidInputError(f"unknown mode {shown(mode)}", advice='use mode="r" or mode="rw"')
+    create = truth("create", create)
+    if mode == "r" and create:
+        raise InvalidInputError('create=True needs mode="rw"')
+    if clock is not None and not hasattr(clock, "now_ms"):
+        raise InvalidInputError(
+            f"a clock has a method now_ms(), unlike {shown(clock)}",
+            advice="leave clock out for the machine's clock, or pass an object whose now_ms() gives epoch milliseconds",
+        )
+    if store is not None and not hasattr(store, "create"):
+        raise InvalidInputError(  # not shown: it may hold secrets
+            f"a store has the methods of txnlog.store.Store, unlike {type(store).__name__}",
+            advice="leave store out for the one that root names",
+        )
+    text, name = root_and_name(root, namespace)
+    connection = Connection(
+        text,
+        name,
+        create=create,
+        mode=mode,
+        storage_options=mapping("storage_options", storage_options),
+        clock=clock,
+        min_commit_interval_ms=duration_ms("min_commit_interval_ms", min_commit_interval_ms, 0, MAX_NUMBER),
+        store=store,
+        runtime=runtime,
+    )
+    try:
+        connection.session.check_identity()
+    except BaseException:
+        connection.close()
+        raise
+    return Namespace(connection)
+
+
+def root_and_name(root: object, namespace: object) -> tuple[str, str]:
+    """Root and name of a namespace, whose path may be given as one. Raises InvalidInputError for what is no path."""
+    if not isinstance(root, str | os.PathLike):
+        raise InvalidInputError(f"a root is a path or a URL, not {type(root).__name__}")
+    text = os.fspath(root)
+    if not isinstance(text, str):
+        raise InvalidInputError("a root is text, not bytes", advice="use os.fsdecode(...)")
+    text = text.rstrip("/") or text
+    if namespace is None:
+        text, slash, namespace = text.rpartition("/")
+        text = text or slash or "."
+    return text, parse_namespace_name(namespace)
+
+
+__all__ = ["open_namespace", "root_and_name"]

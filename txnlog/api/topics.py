@@ -1,0 +1,162 @@
+"""Creating, describing and dropping topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from txnlog.client import dead_letters
+from txnlog.common.limits import MAX_PARTITIONS
+from txnlog.common.names import nearest, parse_topic_name
+from txnlog.common.validation import shown, text_properties, truth, whole_number
+from txnlog.errors import Durable, InvalidInputError, LimitExceeded, TopicExists, TopicNotFound, unknown_outcome
+from txnlog.fold.state import Draft, TopicRecord
+from txnlog.fold.topics import topic_named
+from txnlog.format import schema
+from txnlog.format.actions import DropTopic, Header, Topic
+from txnlog.format.delta_mode import (
+    DEFAULT_MODE,
+    DeltaMode,
+    check_delta_columns,
+    delta_mode,
+    parse_delta_mode,
+    with_delta_mode,
+)
+from txnlog.format.topic_properties import check_properties
+from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
+from txnlog.results import TopicInfo
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+
+_MOST_SHOWN: Final = 200
+"""Characters of a topic's columns in a message."""
+
+
+def create(
+    connection: Connection,
+    name: str,
+    columns: pa.Schema | None,
+    partitions: int,
+    key: str | None,
+    *,
+    if_not_exists: bool,
+    properties: Mapping[str, str] | None,
+    delta: str | None,
+) -> TopicRecord:
+    """Create a topic; see ``Namespace.create_topic``."""
+    stored = _schema_of(columns)
+    if key is not None and not isinstance(key, str):
+        raise InvalidInputError(f"key is the name of a column, not {type(key).__name__}")
+    mode = None if delta is None else parse_delta_mode(delta)
+    settings = text_properties(properties)
+    check_properties(settings)
+    if_not_exists = truth("if_not_exists", if_not_exists)
+    action = Topic(
+        parse_topic_name(name),
+        stored,
+        _partitions(partitions),
+        key,
+        with_delta_mode(settings, mode or DEFAULT_MODE),
+    )
+
+    def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
+        record = topic_named(draft, action.name)
+        if record is not None:
+            if (clash := _clash(record, action, mode)) is not None:
+                raise TopicExists(
+                    f"the topic {name!r} exists with other {clash}",
+                    advice=Words(
+                        "choose another name, or take it as it is: ",
+                        Call("topic", repr(name)),
+                        " shows it, and ",
+                        Call("alter_topic", repr(name), "..."),
+                        " adds columns",
+                    ),
+                )
+            if not if_not_exists:
+                raise TopicExists(f"the topic {name!r} exists")
+            return Answer(record)
+        check_delta_columns(stored, mode or DEFAULT_MODE)
+        return [action]
+
+    def result(draft: Draft, at: Header) -> TopicRecord:
+        record = draft.topics.get(at.version)
+        assert record is not None, "just created"
+        return record
+
+    return connection.appender.call(Simple(decide, result, ONE_CREATION))
+
+
+def drop(connection: Connection, name: str) -> None:
+    """Drop a topic and its subscriptions; see ``Namespace.drop_topic``."""
+    parse_topic_name(name)
+
+    def decide(draft: Draft, _at: Header) -> list[DropTopic]:
+        record = existing(draft, name)
+        dead_letters.check_not_needed(draft, record)
+        return [DropTopic(record.id)]
+
+    again = Words("look whether it was done: ", Call("topics"), "; a topic of this name may be another one, made since")
+    with unknown_outcome(again):
+        connection.appender.call(effect(decide))
+
+
+def existing(draft: Draft, name: str) -> TopicRecord:
+    """The live topic of a name. Raises TopicNotFound with the nearest name where there is none."""
+    record = topic_named(draft, name)
+    if record is None:
+        names = [item.name for _, item in draft.topics.items() if not item.dropped]
+        raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names), durable=Durable.NOTHING)
+    return record
+
+
+def describe(record: TopicRecord) -> TopicInfo:
+    """A topic, for users."""
+    return TopicInfo(
+        record.name,
+        schema.to_arrow(record.schema),
+        record.partitions,
+        record.key,
+        dict(record.properties),
+        record.id,
+    )
+
+
+def _schema_of(given: pa.Schema | None) -> schema.StructType:
+    if given is None:
+        return schema.DEFAULT_SCHEMA
+    return schema.from_arrow(given)
+
+
+def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | None:
+    """How a topic differs from one that is wanted; None if it does not."""
+    if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
+        return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
+    if there.partitions != wanted.partitions:
+        return f"partitions: {there.partitions} instead of {wanted.partitions}"
+    if there.key != wanted.key:
+        return f"key: {there.key!r} instead of {wanted.key!r}"
+    found = delta_mode(there.properties)
+    return None if mode in {None, found} else f"delta: {found!r} instead of {mode!r}"
+
+
+def _columns(columns: schema.StructType) -> str:
+    text = ", ".join(f"{field.name}: {field.type}" for field in schema.to_arrow(columns))
+    return ascii(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")[1:-1]
+
+
+def _partitions(value: object) -> int:
+    """The number of partitions of a topic, from 1 to the format's limit."""
+    number = whole_number("partitions", value, 1)
+    if number > MAX_PARTITIONS:
+        raise LimitExceeded(
+            f"a topic has at most {MAX_PARTITIONS:,} partitions, not {shown(number)}", advice="use fewer partitions"
+        )
+    return number
+
+
+__all__ = ["create", "describe", "drop", "existing"]

@@ -1,0 +1,60 @@
+"""What all commands have in common: their groups, options and exit codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from txnlog.common.names import nearest
+from txnlog.common.validation import Duration
+from txnlog.errors import TxnLogError
+
+DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
+
+
+class RefusedError(Exception):
+    """An error of the library, and the command that it ended."""
+
+    def __init__(self, error: TxnLogError, command: click.Command | None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.command = command
+
+
+class Commands(click.Group):
+    """Commands; one that is not there is answered with what may be meant."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Click's own; an error knows by whom it is shown."""
+        try:
+            return super().invoke(ctx)
+        except TxnLogError as error:
+            raise RefusedError(error, self.commands.get(ctx.invoked_subcommand or "")) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Click's own, with advice."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message.removesuffix('.')} ({self._meant(ctx, args[0])})", ctx) from None
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        if "describe" in self.commands:  # the name of a topic where a command stands
+            return f"did you mean '{ctx.info_name} describe {name}'? there are: {', '.join(sorted(self.commands))}"
+        groups = [(first, found) for first, found in self.commands.items() if isinstance(found, click.Group)]
+        ways = [f"'{first} {name}'" for first, found in groups if name in found.commands]
+        return f"did you mean {' or '.join(ways)}?" if ways else nearest(name, self.commands)
+
+
+def duration(text: str) -> Duration:
+    """A number where the text is one, else the text: what it means is said by ``txnlog.common.validation`` alone."""
+    return int(text) if text.isascii() and text.isdecimal() else text
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+
+
+__all__ = ["DONE", "NOT_DONE", "REFUSED", "WARNINGS", "Commands", "RefusedError", "duration", "json_option"]

@@ -1,0 +1,56 @@
+"""Commands about the commit log itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from txnlog.api.snapshot import snapshot_at
+from txnlog.cli.commands import Commands, json_option
+from txnlog.cli.output import Printer
+from txnlog.cli.target import Target
+from txnlog.format.codec import encode_action
+
+
+@click.group(cls=Commands)
+def log() -> None:
+    """Look at the commit log."""
+
+
+@log.command("show")
+@click.argument("entry", type=int, required=False, metavar="[VERSION]")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Newest entries to show.")
+@click.option("--version", type=int, help="The same as VERSION.")
+@json_option
+@click.pass_obj
+def log_show(target: Target, entry: int | None, limit: int, version: int | None, *, as_json: bool) -> None:
+    """The newest entries, or the actions of the one of a VERSION."""
+    if None not in (entry, version):
+        raise click.UsageError("give the version once")
+    version = entry if version is None else version
+    with target.open() as ns:
+        newest = ns._connection.follower.version
+        if version is not None:
+            snapshot_at(ns._connection, version)
+            for action in ns._connection.follower.log.entry(version).actions:
+                click.echo(encode_action(action))
+            return
+        rows: list[dict[str, Any]] = []
+        for number in range(newest, max(-1, newest - limit), -1):
+            found = ns._connection.follower.log.entry(number)
+            kinds = [type(action).__name__ for action in found.actions]
+            counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+            rows.append(
+                {
+                    "version": number,
+                    "timestamp_ms": found.header.timestamp_ms,
+                    "writer": found.header.writer,
+                    "bytes": found.size_bytes,
+                    "actions": counted,
+                }
+            )
+    Printer(as_json).rows(rows)
+
+
+__all__ = ["log"]

@@ -1,0 +1,186 @@
+"""Commands that look after a namespace: adopting a copy, checkpoints, merging segments, deleting files."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import click
+
+from txnlog.cli.commands import REFUSED, WARNINGS, duration, json_option
+from txnlog.cli.output import Printer, StatusLine
+from txnlog.cli.target import Target
+from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.common.validation import Duration, duration_text
+from txnlog.results import Unreadable
+
+
+@click.command()
+@click.option("--force", is_flag=True, help="Also where its root lists it: of a copy of a whole root.")
+@json_option
+@click.pass_obj
+def adopt(target: Target, *, force: bool, as_json: bool) -> None:
+    """Make a copy of a namespace one of its own in its root: writing to it is refused before.
+
+    TxnIDs from before keep their meaning; new ones have a coordinator id that the log never had.
+    """
+    name, coordinator = target.adopt(force=force)
+    Printer(as_json).record({"namespace": name, "coordinator": coordinator})
+
+
+@click.command()
+@click.pass_obj
+def checkpoint(target: Target) -> None:
+    """Make a checkpoint now."""
+    with target.open(write=True) as ns:
+        click.echo(f"checkpoint at version {ns.checkpoint()}")
+
+
+_retain_option = click.option(
+    "--retain-ms",
+    type=duration,
+    metavar="DURATION",
+    default=duration_text(DEFAULT_RETAIN_MS),
+    show_default=True,
+    help='Younger versions stay readable: milliseconds, or "7d", "36h", "90m".',
+)
+_grace_option = click.option(
+    "--grace-ms",
+    type=duration,
+    metavar="DURATION",
+    default=duration_text(DEFAULT_GRACE_MS),
+    show_default=True,
+    help="How long a writer may be silent.",
+)
+_short_option = click.option("--allow-short-retention", is_flag=True, help="A --retain-ms below an hour is meant.")
+
+
+@click.command()
+@_retain_option
+@_grace_option
+@_short_option
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def vacuum(
+    target: Target,
+    retain_ms: Duration,
+    grace_ms: Duration,
+    *,
+    allow_short_retention: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete files that nobody can need: aborted, replaced, of dropped topics, or left behind by writers that died.
+
+    Says first which versions cannot be read any more, and asks on a terminal. Where nobody can be asked, in a job or
+    a pipe, it goes on.
+    """
+    asks = not yes and _is_terminal()
+    with target.open(write=not dry_run) as ns, StatusLine() as status:
+        found = ns.vacuum(
+            retain_ms=retain_ms,
+            grace_ms=grace_ms,
+            allow_short_retention=allow_short_retention,
+            dry_run=dry_run,
+            before=lambda unreadable: _announce(unreadable, asks=asks),
+            progress=lambda topic, seen, deleted: status.show(f"{topic}: {seen:,} files, {deleted:,} deleted"),
+        )
+    if dry_run and found.unreadable is not None:
+        _announce(found.unreadable, asks=False)
+    record = dataclasses.asdict(found)
+    if not as_json:
+        del record["unreadable"]  # people read it above
+    Printer(as_json).record(record)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _announce(unreadable: Unreadable, *, asks: bool) -> None:
+    """Say what becomes unreadable, on the error output: the other is the answer. Raises click.Abort where refused."""
+    click.echo(str(unreadable), err=True)
+    if asks:
+        click.confirm("Delete what only these versions need?", abort=True, err=True)
+
+
+_DOING = {"optimize": "{:,} of {:,} segments merged", "vacuum": "{:,} files, {:,} deleted"}
+"""What a step of maintenance reports of its progress."""
+
+_target_option = click.option(
+    "--target-size-bytes", default=TARGET_SEGMENT_BYTES, show_default=True, help="About the size of a file at most."
+)
+
+
+@click.command()
+@click.argument("topic_name", metavar="TOPIC")
+@_target_option
+@click.option("--max-bytes", type=int, help="Read no more than this; the next call goes on.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would begin with.")
+@json_option
+@click.pass_obj
+def optimize(
+    target: Target, topic_name: str, target_size_bytes: int, max_bytes: int | None, *, dry_run: bool, as_json: bool
+) -> None:
+    """Merge small segments of a topic into big ones; no row changes."""
+    with target.open(write=not dry_run) as ns, StatusLine() as status:
+        found = ns.optimize(
+            topic_name,
+            target_size_bytes,
+            max_bytes=max_bytes,
+            dry_run=dry_run,
+            progress=lambda topic, done, known: status.show(f"{topic}: {done:,} of {known:,} segments merged"),
+        )
+    if found.finished and not found.merged_segments and not as_json:
+        click.echo(f"nothing to do: {found.topic} has no small segments to merge")
+    else:
+        Printer(as_json).record(dataclasses.asdict(found))
+    if not found.finished and not dry_run:
+        sys.exit(WARNINGS)
+
+
+@click.command()
+@_target_option
+@click.option("--max-bytes", default=MAINTAIN_BYTES, show_default=True, help="Read no more than this to merge it.")
+@_retain_option
+@_grace_option
+@_short_option
+@json_option
+@click.pass_obj
+def maintain(
+    target: Target,
+    target_size_bytes: int,
+    max_bytes: int,
+    retain_ms: Duration,
+    grace_ms: Duration,
+    *,
+    allow_short_retention: bool,
+    as_json: bool,
+) -> None:
+    """Make a checkpoint, merge small segments, bring Delta tables up to date, and vacuum.
+
+    Only topics with delta "auto" have their Delta tables brought up to date.
+
+    Exit code 1: call it again. Exit code 2: ``failures`` says why some of it failed; the rest was done.
+    """
+    with target.open(write=True) as ns, StatusLine() as status:
+        found = ns.maintain(
+            target_size_bytes=target_size_bytes,
+            max_bytes=max_bytes,
+            retain_ms=retain_ms,
+            grace_ms=grace_ms,
+            allow_short_retention=allow_short_retention,
+            before=lambda unreadable: _announce(unreadable, asks=False),
+            progress=lambda step, topic, one, other: status.show(f"{topic}: {_DOING[step].format(one, other)}"),
+        )
+    Printer(as_json).record(dataclasses.asdict(found))
+    if found.failures:
+        sys.exit(REFUSED)
+    if not found.finished:
+        sys.exit(WARNINGS)
+
+
+__all__ = ["adopt", "checkpoint", "maintain", "optimize", "vacuum"]

@@ -1,0 +1,44 @@
+"""Which namespace a command is about, and how its store is reached."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from txnlog.api.adoption import adopt_namespace
+from txnlog.api.namespace import Namespace
+from txnlog.api.opening import open_namespace
+from txnlog.errors import InvalidInputError
+
+
+class Target:
+    """What every command is about: where the namespace is, and how its store is reached."""
+
+    def __init__(self, path: str, storage_options: dict[str, Any]) -> None:
+        self._path = path
+        self._storage_options = storage_options
+
+    def open(self, *, write: bool = False) -> Namespace:
+        """Open the namespace, for reading unless the command appends."""
+        return open_namespace(self._path, mode="rw" if write else "r", storage_options=self._storage_options)
+
+    def adopt(self, *, force: bool) -> tuple[str, int]:
+        """Make the log in the folder a namespace of its root; its name and its new coordinator id."""
+        return adopt_namespace(self._path, force=force, storage_options=self._storage_options)
+
+
+def storage_options_of(text: str | None) -> dict[str, Any]:
+    """The storage options of a JSON object. Raises InvalidInputError for what is none."""
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        # Not shown: it may hold secrets.
+        raise InvalidInputError("the storage options are not a JSON object", advice="pass e.g. '{\"anon\": true}'")
+    return found
+
+
+__all__ = ["Target", "storage_options_of"]

@@ -1,0 +1,183 @@
+"""Commands about topics: what there is, what is in one, and changing it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+
+from txnlog.cli.commands import Commands, json_option
+from txnlog.cli.output import Printer
+from txnlog.cli.target import Target
+from txnlog.common.validation import shown
+from txnlog.errors import InvalidInputError
+from txnlog.format import schema
+from txnlog.format.delta_mode import DELTA_MODES
+from txnlog.results import TopicInfo
+
+_SQL_TYPES: Final = {
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+}
+"""What Spark SQL calls types otherwise than the log."""
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def topics(target: Target, *, as_json: bool) -> None:
+    """List the topics."""
+    with target.open() as ns:
+        snapshot = ns.snapshot()
+        ends = {name: snapshot.end_offsets(name) for name in snapshot.topics()}
+        rows = [
+            {"topic": name, "partitions": len(found), "messages": sum(found.values())} for name, found in ends.items()
+        ]
+    Printer(as_json).rows(rows)
+
+
+@click.group(cls=Commands)
+def topic() -> None:
+    """Create, describe, alter or drop a topic."""
+
+
+@topic.command("describe")
+@click.argument("name")
+@json_option
+@click.pass_obj
+def topic_describe(target: Target, name: str, *, as_json: bool) -> None:
+    """Columns, key and offsets of a topic."""
+    with target.open() as ns:
+        info = ns.topic(name)
+        ends = ns.snapshot().end_offsets(name)
+    _print_topic(info, as_json=as_json, end_offsets=ends)
+
+
+def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
+    columns = {field.name: str(field.type) for field in info.schema}
+    record = {"topic": info.name, "id": info.id, "key": info.key, "columns": columns, **more}
+    Printer(as_json).record({**record, "properties": dict(info.properties)})
+
+
+@topic.command("create")
+@click.argument("name")
+@click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
+@click.option("--if-not-exists", is_flag=True, help="One that is there, with as many partitions, is fine.")
+@click.pass_obj
+def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: bool) -> None:
+    """Create a topic of key, value and headers; one with columns of its own is made in Python."""
+    with target.open(write=True) as ns:
+        made = ns.create_topic(name, partitions=partitions, if_not_exists=if_not_exists)
+    click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
+
+
+@topic.command("alter")
+@click.argument("name")
+@click.option(
+    "--add",
+    "add_columns",
+    multiple=True,
+    metavar="COLUMN:TYPE",
+    help="A new column, which may be null; any number of them.",
+)
+@click.option("--widen", multiple=True, metavar="COLUMN:TYPE", help="A column and its wider type.")
+@click.option(
+    "--property", "settings", multiple=True, metavar="NAME=VALUE", help="A label, user.NAME; NAME= takes it away."
+)
+@click.option("--delta", type=click.Choice(DELTA_MODES), help="Whether the topic is a Delta table too.")
+@json_option
+@click.pass_obj
+def topic_alter(
+    target: Target,
+    name: str,
+    add_columns: tuple[str, ...],
+    widen: tuple[str, ...],
+    settings: tuple[str, ...],
+    delta: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Add columns, widen others, or change settings; what is so already is fine.
+
+    Types are Spark's: string, binary, boolean, byte (tinyint), short (smallint), integer (int), long (bigint), float
+    (real), double, date, timestamp, timestamp_ntz, decimal(10,2). Nested ones are added in Python.
+    """
+    properties = {key: value or None for key, value in (_pair(item, "=") for item in settings)}
+    with target.open(write=True) as ns:
+        info = ns.alter_topic(
+            name, _columns(add_columns), widen=dict(_columns(widen)), properties=properties, delta=delta
+        )
+    _print_topic(info, as_json=as_json)
+
+
+def _pair(text: str, separator: str) -> tuple[str, str]:
+    name, found, value = text.rpartition(separator) if separator == ":" else text.partition(separator)
+    if not found or not name:
+        raise InvalidInputError(
+            f"{shown(text)} is not of the form NAME{separator}VALUE", advice=f"put a name, then {separator!r}"
+        )
+    return name, value
+
+
+def _columns(texts: tuple[str, ...]) -> list[tuple[str, pa.DataType]]:
+    return [(name, schema.type_to_arrow(_type_name(kind))) for name, kind in (_pair(text, ":") for text in texts)]
+
+
+def _type_name(text: str) -> str:
+    """A type as the log names it, of what Spark SQL calls it: in any case, and with blanks."""
+    head, bracket, digits = text.lower().partition("(")
+    head = head.strip()
+    return f"{_SQL_TYPES.get(head, head)}{bracket}{''.join(digits.split())}"
+
+
+@topic.command("drop")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def topic_drop(target: Target, name: str, *, yes: bool) -> None:
+    """Drop a topic and its subscriptions; older versions still show it."""
+    with target.open(write=True) as ns:
+        ns.topic(name)  # nobody is asked about one that is not there
+        if not yes:
+            click.confirm("Drop the topic and its subscriptions?", abort=True)
+        ns.drop_topic(name)
+
+
+@click.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.option("--version", type=int, help="Of the namespace; the newest by default.")
+@click.option("--timestamp", help='The version at a time with a zone: "2026-11-21T12:00:00Z".')
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to print.")
+@click.option("--isolation-level", default="read_committed", show_default=True)
+@json_option
+@click.pass_obj
+def read(
+    target: Target,
+    topic_name: str,
+    version: int | None,
+    timestamp: str | None,
+    limit: int,
+    isolation_level: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Print rows of a topic with their metadata."""
+    rows: list[dict[str, Any]] = []
+    with target.open() as ns:
+        scan = ns.snapshot(version=version, timestamp=timestamp).scan(
+            topic_name, isolation_level=isolation_level, include_metadata=True
+        )
+        for batch in scan:
+            rows.extend(batch.slice(0, limit - len(rows)).to_pylist())
+            if len(rows) >= limit:
+                break
+    Printer(as_json).rows(rows)
+
+
+__all__ = ["read", "topic", "topics"]

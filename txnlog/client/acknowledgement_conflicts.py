@@ -1,0 +1,170 @@
+"""What acknowledgements conflict with, by what this client knows: the log, and other claims of the same messages."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim, offsets_of
+from txnlog.common import ranges
+from txnlog.errors import OutcomeUnknown, TransactionConflict, TxnLogError
+from txnlog.fold.expiry import overdue
+from txnlog.fold.state import Draft
+from txnlog.format.actions import Acknowledgement
+from txnlog.log.commands import Answer, Simple
+
+if TYPE_CHECKING:
+    from txnlog.client.session_owner import SessionOwner
+
+
+def check_conflicts(
+    connection: SessionOwner,
+    txn: int,
+    wanted: Sequence[Acknowledgement],
+    receipt: Receipt | None,
+    claim: Callable[[Sequence[Acknowledgement]], None],
+    *,
+    rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None = None,
+) -> None:
+    """Raise the conflict of acknowledgements, or claim them: between the two nothing else happens to them.
+
+    A conflict with the log, with a claim of another transaction of this client, or with what their consumer has
+    still to deliver. No request where there is none. What the client knows is looked at again before it says no,
+    and what is overdue is ended: its claims are over.
+
+    Args:
+        connection: the handle through which they are acknowledged.
+        txn: the transaction that acknowledges.
+        wanted: what it acknowledges.
+        receipt: how it was received, where a consumer did: maybe one of another handle.
+        claim: claims them, or what is left of them. It makes no request: everybody waits for it.
+        rest_of: what of them is left to acknowledge, if not all; for an acknowledgement outside of transactions.
+
+    Raises:
+        TransactionConflict, ConsumerFenced, SubscriptionNotFound: nothing was claimed.
+        StoreError: neither; the log could not be looked at again.
+    """
+    handles = [connection]
+    if receipt is not None and receipt.connection is not connection:
+        handles.append(receipt.connection)
+    known = [handle.follower.version for handle in handles]
+    refusal = _refusal(handles, txn, wanted, receipt, claim, rest_of)
+    if refusal is None:
+        return
+    for handle in handles:
+        handle.follower.refresh()
+        with contextlib.suppress(OutcomeUnknown):  # of its end: the refusal stands then
+            end_overdue(handle, [item.subscription for item in wanted])
+    if len(handles) > 1:
+        connection.follower.refresh()  # of what the other one ended, which alone may know of its unlogged aborts
+    if known != [handle.follower.version for handle in handles]:
+        refusal = _refusal(handles, txn, wanted, receipt, claim, rest_of)
+    if refusal is not None:
+        raise refusal
+
+
+def _refusal(
+    handles: Sequence[SessionOwner],
+    txn: int,
+    wanted: Sequence[Acknowledgement],
+    receipt: Receipt | None,
+    claim: Callable[[Sequence[Acknowledgement]], None],
+    rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None,
+) -> TxnLogError | None:
+    """The conflict of acknowledgements by what these handles know; None where they are claimed."""
+    # In one order, or two threads wait for each other. Without a context manager of ours, whose frames an interrupt
+    # would leave with the lock: behind Ctrl-C a traceback may be kept for ever, and an ExitStack entered halfway.
+    first, second = sorted((handles[0], handles[-1]), key=id)
+    rest = wanted
+    with first.follower.lock, second.follower.lock:
+        try:
+            for handle in handles:  # a consumer passes over what is claimed in one of them, and must not lose it
+                draft = handle.follower.state.draft()
+                rest = wanted if rest_of is None else rest_of(draft)
+                check_claim(draft, txn, rest, _claims_of(handle, wanted))
+            if rest_of is None:
+                _check_plain(handles[0], wanted, receipt)
+            if receipt is not None:
+                receipt.check_delivered()
+        except TxnLogError as error:
+            return error
+        claim(rest)
+        return None
+
+
+def _claims_of(connection: SessionOwner, wanted: Iterable[Acknowledgement]) -> Iterator[tuple[int, Claim]]:
+    """What transactions of this client claim of the same subscriptions."""
+    for item in wanted:
+        ledger = connection.ledger(item.subscription, item.epoch)
+        end_claims(connection, ledger)
+        for number, claim in ledger.claims().items():
+            if not claim.plain:
+                yield number, claim
+
+
+def _check_plain(connection: SessionOwner, wanted: Sequence[Acknowledgement], receipt: Receipt | None) -> None:
+    """Raise TransactionConflict for messages that an acknowledgement outside of transactions takes just now.
+
+    Only for those that are named: what lies before the end of a cumulative one may be acknowledged meanwhile. Two
+    acknowledgements outside of transactions have no conflict: which the log shows first makes no difference.
+    """
+    for item in wanted:
+        named = offsets_of(item)
+        if receipt is not None:
+            ranges.exclude(named, receipt.unnamed)
+        for ledger in ledgers_of(connection, [item], receipt):
+            for claim in ledger.claims().values():
+                claimed = claim.offsets() if claim.plain else {}
+                for partition, found in named.items():
+                    if ranges.overlaps(found, claimed.get(partition, ())):
+                        raise TransactionConflict(
+                            f"a message of partition {partition} is pending in an acknowledgement outside of "
+                            "transactions, which is under way"
+                        )
+
+
+def ledgers_of(connection: SessionOwner, wanted: Iterable[Acknowledgement], receipt: Receipt | None) -> list[Ledger]:
+    """The ledgers for claims of acknowledgements: this handle's, and that of the consumer that received them."""
+    found = [connection.ledger(item.subscription, item.epoch) for item in wanted]
+    return found if receipt is None or receipt.ledger in found else [*found, receipt.ledger]
+
+
+def end_claims(connection: SessionOwner, ledger: Ledger) -> None:
+    """Abort the claims in a ledger whose transactions are past their deadline, or ended in the log."""
+    ledger.abort_those_over(connection.may_have_ended, connection.runtime.now_ms())
+
+
+def end_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> None:
+    """End transactions that claim messages of subscriptions and are overdue, or whose abort is not logged yet.
+
+    Somebody waits for them.
+    """
+    if connection.mode != "rw":
+        return
+    unlogged_aborts = connection.session.unlogged_aborts
+
+    def is_due() -> bool:
+        now_ms = connection.runtime.now_ms()
+        with connection.follower.lock:
+            state = connection.follower.state
+            held = any(
+                cursor.holds or cursor.cumulative is not None
+                for (subscription, _), cursor in state.cursors.items()
+                if subscription in subscriptions
+            )
+            return held and bool(overdue(state.draft(), now_ms, unlogged_aborts))
+
+    ending = Simple(
+        lambda draft, at: overdue(draft, at.timestamp_ms, unlogged_aborts) or Answer(False),
+        lambda _draft, _at: True,
+    )
+    # An entry ends a part of them, and who holds these messages may come last. Where it ends none, the clock was
+    # ahead a moment ago: by the time of the log none is overdue.
+    while is_due() and connection.appender.call(ending):
+        pass
+    for txn in [txn for txn in list(unlogged_aborts) if connection.follower.state.outcomes.get(txn) is not None]:
+        unlogged_aborts.pop(txn, None)
+
+
+__all__ = ["check_conflicts", "end_claims", "end_overdue", "ledgers_of"]
