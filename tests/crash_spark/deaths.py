@@ -89,6 +89,8 @@ class DyingSink:
         self._there_are = there_are
         self.begun = False
         self.outlived = False
+        if death.manner is Manner.OUTLIVES:  # here, in the main thread: commits are put by others
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which the daemon of Spark's workers ends them
 
     def __call__(self) -> None:
         self.begun = True
@@ -100,7 +102,6 @@ class DyingSink:
                 threading.Timer(self._death.after_ms / 1000, self._kill_all).start()
             case Manner.OUTLIVES:
                 os.setpgid(0, 0)
-                signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which the daemon of Spark's workers ends them
                 os.killpg(os.getsid(0), signal.SIGKILL)
                 self.outlived = True
                 deadline = time.monotonic() + _SUCCESSOR_S
