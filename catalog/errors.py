@@ -6,7 +6,7 @@ from txnlog.errors import StoreError
 
 
 class ForeignDeltaLog(StoreError):
-    """Somebody else's Delta table lies where a topic's should, or somebody else wrote to it. It was left as it is."""
+    """The Delta table of a topic, or one in its place, was written by others than txnlog. It was left as it is."""
 
     _default_advice = "move it away, or remove its _delta_log, then publish again"
 

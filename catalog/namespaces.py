@@ -1,4 +1,4 @@
-"""The namespaces of a root and the Delta tables of their topics: what ``catalog.open`` returns."""
+"""The catalog of a root, which ``catalog.open`` returns: its namespaces and the Delta tables of their topics."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
-from txnlog.common.runtime import Clock, Runtime, renew_in_child
 from txnlog.common.validation import shown, truth, whole_number
+from txnlog.engine.runtime import Clock, Runtime, renew_in_child
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -48,7 +48,7 @@ class NamespaceInfo:
 
     Attributes:
         name: its name, which is its folder.
-        coordinator: the high 16 bits of its new TxnIDs; never given to another namespace of the root.
+        coordinator: the high 16 bits of its new TxnIDs, which no other namespace of the root ever gets.
     """
 
     name: str
@@ -68,7 +68,7 @@ def _row(info: NamespaceInfo) -> str:
 class Catalog:
     """The namespaces of one root. Thread-safe; a context manager. Opening it writes nothing.
 
-    Bound to its process: forked, it is a writer of its own.
+    It can be used in a forked child, where it opens a writer of its own.
 
     Attributes:
         root: the path or URL of the root; a relative path was made absolute when it was opened.
@@ -98,7 +98,7 @@ class Catalog:
         return Root(self._store, self._runtime)
 
     def _begin_in_child(self) -> None:
-        """In a forked child: no request now, but a writer and threads of its own at the next call."""
+        """Reset in a forked child without a request; its next call opens a writer and threads of its own."""
         self._open_root = None
         self._lock = threading.Lock()
         self._opened = {}
@@ -115,7 +115,7 @@ class Catalog:
         return tuple(record.name for record in self._records())
 
     def namespace(self, name: str) -> NamespaceInfo:
-        """What a namespace is. Raises NamespaceNotFound with the nearest name, and what ``namespaces`` raises."""
+        """Look a namespace up. Raises NamespaceNotFound with the nearest name, and what ``namespaces`` raises."""
         wanted = parse_namespace_name(name)
         records = self._records()
         for record in records:
@@ -124,7 +124,10 @@ class Catalog:
         raise self._root.lacks(wanted, [record.name for record in records])
 
     def _records(self, *, refuse_namespace: bool = True) -> list[NamespaceRecord]:
-        """The namespaces; none where there is no root. A path of a namespace raises InvalidInputError, if it is to."""
+        """The records of the namespaces; none where there is no root.
+
+        Raises InvalidInputError where the path is that of a namespace, unless ``refuse_namespace`` is False.
+        """
         if self._root.exists():
             return self._root.namespaces()
         if refuse_namespace:
@@ -141,7 +144,7 @@ class Catalog:
 
         Args:
             name: ASCII letters, digits, ``-``, ``_``, single dots.
-            if_not_exists: give back the namespace that is there.
+            if_not_exists: return the existing namespace instead of raising.
 
         Raises:
             NameNotAllowed: the name, or one that differs from an existing one only in case.
@@ -177,8 +180,8 @@ class Catalog:
     def _replace_lost(self, known: NamespaceRecord, name: NamespaceName) -> None:
         """Register a namespace anew whose creation was interrupted, or whose folder was moved or removed.
 
-        Whatever refuses the creation does so before, and the folder is looked at once more: what was created, or
-        brought back, since the first look stays what the root lists.
+        All checks that refuse the creation come before, and the folder is read once more: if a log was created or
+        restored there since the first look, the root continues to list that.
         """
         with refused_write():
             self._root.ensure_safe()
@@ -209,8 +212,9 @@ class Catalog:
         Args:
             name: the folder in this root, which is the namespace's name from now on.
             force: also where this root lists the very log under this name. A copy of a whole root, its folder
-                ``_catalog`` included, cannot be told from its original: this is the step for its namespaces. Writers
-                that have the namespace open go on, and lose the work that they did not log (``CoordinatorFenced``).
+                ``_catalog`` included, cannot be distinguished from its original: adopt its namespaces with this.
+                Writers that have the namespace open go on, and lose the work that they did not log
+                (``CoordinatorFenced``).
 
         Raises:
             NamespaceNotFound: there is no such folder, or no log in it.
@@ -275,9 +279,8 @@ class Catalog:
         ``as_="views"``: temporary views of the session over the format: SELECT and INSERT INTO. Like any DataFrame of
         the format a view stays at the version of its first action: register again with ``replace=True`` for newer rows.
 
-        ``as_="delta"``: the tables that topics are published as, as external tables of a database: SELECT, also by
-        other sessions, always of what was published last, and ``VERSION AS OF``. Topics that are not published are
-        left out.
+        ``as_="delta"``: the published Delta tables as external tables of a database, which other sessions can use, too:
+        SELECT of what was published last, and ``VERSION AS OF``. Topics that are not published are left out.
 
         Spark's own catalog takes letters, digits and underscores, and both ways use the same names: ``.`` and ``-`` in
         a topic's name become ``_``.
@@ -285,21 +288,21 @@ class Catalog:
         Args:
             spark: the session.
             namespace: its name.
-            as_: see above. Persistent tables over the format do not exist: Spark would not hand it their path.
-            topics: which; all if nothing is said.
-            names: by topic another name.
-            database: of the tables; as the namespace is called, and created if it is missing.
-            replace: take the place of views of these names. Not for tables.
+            as_: see above. Persistent tables over the format do not exist: Spark would not pass their path to it.
+            topics: the topics to register; None for all.
+            names: by topic a name to use instead.
+            database: the database of the tables, created if it is missing; None for one named like the namespace.
+            replace: whether to replace existing views of these names. Not for tables.
 
         Returns:
             By topic its name, with the database if it is a table.
 
         Raises:
             NamespaceNotFound, TopicNotFound: with the nearest name.
-            InvalidInputError: a name that Spark does not take, that two topics would have, or that is another view's or
-                table's; nothing is published; for tables, a topic's place has ``${`` in its name;
-                for views, the catalog was opened with storage options that are no plain
-                values, as a credential that is an object: none of them is shown. Nothing was registered.
+            InvalidInputError: Spark does not accept a name, or two topics have the same one, or another view or table
+                has it; nothing is published; for tables, a topic's URL contains ``${``; for views, the catalog was
+                opened with storage options that are not JSON values, for example a credential object (none of them is
+                shown). Nothing was registered.
             UnsupportedFeature: the session has no Delta.
         """
         if as_ not in registration.WAYS:
@@ -309,8 +312,8 @@ class Catalog:
             )
         if truth("replace", replace) and as_ == "delta":
             raise InvalidInputError(
-                "replace is for views: tables show without it what was published last, and no other one is taken away",
-                advice="leave replace out; a table that is in the way is an error that names it",
+                "replace is for views: a table always shows what was published last, and other tables are not dropped",
+                advice="leave replace out; if another table has the name already, the error says so",
             )
         found = self.namespace(namespace).name
         with self._handle(found, mode="r") as opened:
@@ -372,11 +375,10 @@ class Catalog:
     def repair(self, namespace: str, topic: None = None) -> tuple[Published, ...]: ...
 
     def repair(self, namespace: str, topic: str | None = None) -> Published | tuple[Published, ...]:
-        """Look at every version of a topic's Delta table, and write again from the log what is missing or damaged.
+        """Check every version of a topic's Delta table, and write again from the log what is missing or damaged.
 
-        Without a topic, of all tables of the namespace: which those are, what is returned, and what becomes of them
-        where one fails is as of :meth:`publish`, which looks at the newest versions only. Also brings a table up to
-        what is committed now, and makes a checkpoint.
+        Without a topic all tables of the namespace are repaired, with the results and errors of :meth:`publish`, which
+        checks the newest versions only. Repair also brings a table up to what is committed now, and makes a checkpoint.
 
         Raises what :meth:`publish` raises.
         """
@@ -408,8 +410,8 @@ class Catalog:
         """The version of a topic's Delta table that shows what the topic was at a version of the namespace.
 
         Raises:
-            VersionNotAvailable: it is not published yet, or only together with later entries; the message tells which
-                versions are near.
+            VersionNotAvailable: it is not published yet, or only together with later entries; the message names the
+                nearest versions.
 
         It also raises what :meth:`published` raises, which looks at the table in the same way.
         """
@@ -418,9 +420,9 @@ class Catalog:
         return publications.delta_version(connection_of(ns).topic_record(topic).id, wanted)
 
     def _let_go(self, namespace: NamespaceName, only: tuple[Namespace, Publications] | None = None) -> None:
-        """Close what was opened for publishing: the name may mean another namespace from here on.
+        """Close what was opened for publishing, since the name may mean another namespace from now on.
 
-        With ``only`` nothing else is closed: another thread may have let go of that, and opened the name again.
+        With ``only`` nothing else is closed: another thread may have closed that, and opened the name again.
         """
         with self._lock:
             known = self._opened.get(namespace)
@@ -431,8 +433,8 @@ class Catalog:
             known[0].close()
 
     def _publications(self, namespace: str) -> tuple[Namespace, Publications]:
-        """The namespace, kept open, as its log is now, and what is known of its tables."""
-        _ = self._root  # refused where the handle was closed
+        """The namespace, refreshed, and its tables. Both are kept open for later calls."""
+        _ = self._root  # raises where the handle was closed
         name = parse_namespace_name(namespace)
         with self._lock:
             known = self._opened.get(name)
@@ -450,9 +452,9 @@ class Catalog:
         return known
 
     def _handle(self, namespace: str, *, create: bool = False, mode: Mode = "rw") -> Namespace:
-        """A handle of a namespace over the catalog's own store, which a child of a fork has opened anew by now.
+        """Open a namespace over the catalog's own store, which does not outlive the catalog.
 
-        Whoever calls has asked for ``_root``; it does not outlive the catalog.
+        The caller has read ``_root`` before, which opens the store again in a forked child.
         """
         return open_namespace(
             self.root,
@@ -467,7 +469,7 @@ class Catalog:
     # --- the handle -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the handle: it refuses further calls. The namespaces that it made stay as they are."""
+        """Close the handle, which refuses further calls. Namespaces stay as they are."""
         self._closed = True
         with self._lock:
             opened, self._opened = self._opened, {}
@@ -497,7 +499,7 @@ class Catalog:
         return f"Catalog({self.root!r})"
 
     def _repr_html_(self) -> str:
-        records = self._records(refuse_namespace=False)  # a notebook shows the path, and not an error
+        records = self._records(refuse_namespace=False)  # a notebook shows the path instead of an error
         rows = "".join(_row(NamespaceInfo(record.name, record.coordinator)) for record in records)
         return f"<table><caption>{html.escape(self.root)}</caption>{_HEAD}{rows}</table>"
 

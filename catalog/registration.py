@@ -1,7 +1,7 @@
-"""A namespace's topics under names in Spark: temporary views over the format, or the published Delta tables.
+"""Registering topics under names in Spark's SQL, as temporary views over the format or as published Delta tables.
 
-Spark keeps the names: a view lives as long as its session, a table of a database as long as its catalog. Nothing here
-imports PySpark at its own import: a catalog needs no Spark.
+Spark stores the names: a view lives as long as its session, a table of a database as long as Spark's catalog. PySpark
+is imported at the call only: a catalog needs no Spark.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAYS: Final = ("views", "delta")
-"""What a namespace can be registered as."""
+"""The values of ``as_``."""
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
-"""What Spark's own catalog takes as the name of a table or database."""
+"""The names of tables and databases that Spark's own catalog accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A topic that may be registered: under which name, the path of the topic, and the URL of its folder."""
+    """A topic to be registered, with its name in Spark, its path for the format, and the URL of its folder."""
 
     topic: str
     name: str
@@ -40,11 +40,11 @@ class Candidate:
 def chosen(
     topics: Iterable[Candidate], wanted: Sequence[str] | None, names: Mapping[str, str] | None
 ) -> list[Candidate]:
-    """Those topics that were asked for, each under a name that Spark takes and no other one has.
+    """The requested topics, each with a name that Spark accepts and that no other of them has.
 
     Raises:
         TopicNotFound: with the nearest name.
-        InvalidInputError: a name that Spark does not take, or two topics under one.
+        InvalidInputError: Spark does not accept a name, or two topics have the same one.
     """
     known = {item.topic: item for item in topics}
     given = mapping("names", names or {})
@@ -69,12 +69,12 @@ def chosen(
 
 
 def spark_name(name: str) -> str:
-    """What Spark's catalog takes in the place of a name of ours: ``.`` and ``-`` become ``_``."""
+    """The name for Spark's catalog: ``.`` and ``-`` of a namespace's or topic's name become ``_``."""
     return re.sub(r"[.-]", "_", name)
 
 
 def check_name(what: str, name: object) -> None:
-    """Raise InvalidInputError for a name that Spark's catalog does not take."""
+    """Raise InvalidInputError for a name that Spark's catalog does not accept."""
     if not isinstance(name, str) or _LEGAL.fullmatch(name) is None:
         raise InvalidInputError(
             f"{shown(name)} is no name for {what} in Spark",
@@ -89,21 +89,21 @@ def check_name(what: str, name: object) -> None:
 def register_views(
     spark: SparkSession, topics: Sequence[Candidate], storage_options: Mapping[str, Any], *, replace: bool
 ) -> None:
-    """A temporary view over the format for each topic.
+    """Create a temporary view over the format for each topic.
 
-    Made by calls, not by SQL: the text of a statement, options included, is what Spark shows to everybody.
+    The views are created by calls, not by SQL: Spark shows the text of a statement, with its options, to everybody.
 
-    Raises InvalidInputError where something has a name already, unless it may be replaced, and for storage options that
-    are no JSON.
+    Raises InvalidInputError where a view or table has a name already, unless ``replace`` is set, and for storage
+    options that are not JSON values.
     """
     options = {"storageOptions": options_json(storage_options)} if storage_options else {}
     if not replace:
-        taken = [item for item in topics if spark.catalog.tableExists(item.name)]
-        if taken:
+        hidden = [item for item in topics if spark.catalog.tableExists(item.name)]
+        if hidden:
             raise InvalidInputError(
-                f"there is a view or table {taken[0].name!r} in the session already, and the topic "
-                f"{taken[0].topic!r} would hide it",
-                advice=f"pass replace=True to make it anew, or names={{{taken[0].topic!r}: ...}}",
+                f"there is a view or table {hidden[0].name!r} in the session already, and the view of the topic "
+                f"{hidden[0].topic!r} would hide it",
+                advice=f"pass replace=True to replace it, or names={{{hidden[0].topic!r}: ...}} for another name",
                 durable=Durable.NOTHING,
             )
     for item in topics:
@@ -114,25 +114,25 @@ def register_views(
 
 
 def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: str) -> list[Candidate]:
-    """An external table for each topic that is published; those that are.
+    """Create an external table for each topic that is published. Returns the published topics.
 
     Raises:
         UnsupportedFeature: the session has no Delta.
-        InvalidInputError: none of them is published, a name is another table's, or SQL cannot name a topic's place.
+        InvalidInputError: none of them is published, another table has a name, or SQL cannot express a topic's URL.
             Nothing was created.
     """
     for item in topics:
         if "${" in item.url:
             raise InvalidInputError(
-                f"the topic {item.topic!r} lies at a place with ${{ in its name, for which Spark's SQL puts what a "
-                "setting says",
+                f"the URL of the topic {item.topic!r} contains ${{, which Spark's SQL would replace with the value of "
+                "a setting",
                 advice='use as_="views", or move the root',
                 durable=Durable.NOTHING,
             )
     published = [item for item in topics if _location(spark, f"delta.{_quoted(hadoop_url(item.url))}") is not None]
     if not published:
         raise InvalidInputError(
-            f"of {len(topics)} topics none is published as a Delta table",
+            f"none of {len(topics)} topics is published as a Delta table",
             advice="publish them first: cat.publish(namespace, topic)",
             durable=Durable.NOTHING,
         )
@@ -147,7 +147,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: 
             raise InvalidInputError(
                 f"{database}.{item.name} is another table, at {there or 'a place of its own'}",
                 advice=f"if it is of an earlier topic of the name: DROP TABLE {database}.{item.name}, which deletes no "
-                f"file; else pass names={{{item.topic!r}: ...}} or database=...",
+                f"file; otherwise pass names={{{item.topic!r}: ...}} or database=...",
                 durable=Durable.NOTHING,
             )
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
@@ -161,7 +161,7 @@ def _location(spark: SparkSession, table: str) -> str | None:
 
 
 def _plain(location: str) -> str:
-    """An address to compare with others: Spark writes those of files with one slash or three."""
+    """A location in a form to compare: Spark writes file URLs with one slash or three."""
     return re.sub(r"^file:/+", "/", location).rstrip("/")
 
 

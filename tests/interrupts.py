@@ -7,9 +7,11 @@ ends before the next one comes: every place is tried, without a signal and witho
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 
 
@@ -45,4 +47,14 @@ def _is_in_finalizer(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-__all__ = ["interrupted"]
+@contextlib.contextmanager
+def hearing_interrupts() -> Iterator[None]:
+    """Meanwhile Ctrl-C raises KeyboardInterrupt, also in a process that was started to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+__all__ = ["hearing_interrupts", "interrupted"]

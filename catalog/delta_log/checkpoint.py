@@ -1,6 +1,6 @@
-"""A classic checkpoint of a Delta log: one Parquet file, one row an action, and the object that names it. Pure.
+"""Classic checkpoints of a Delta log: one Parquet file with a row for each action, and ``_last_checkpoint``. Pure.
 
-No tombstones: only VACUUM would look for them, which no other writer may do here, and ours looks at the log.
+They contain no tombstones: only VACUUM needs those; no other writer may run it here, and ours reads the log instead.
 """
 
 from __future__ import annotations
@@ -81,24 +81,24 @@ SCHEMA: Final = pa.schema(
         ),
     ]
 )
-"""The actions that a checkpoint may hold, as all engines look for them."""
+"""The columns of a checkpoint, one for each kind of action, with the types that all engines expect."""
 
 _ROWS_PER_BATCH: Final = 10_000
 
 _ALWAYS_THERE: Final = frozenset({"add", "metaData", "protocol"})
-"""Columns of a checkpoint, whoever made it."""
+"""Columns that every checkpoint has, whoever made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What ``_last_checkpoint`` says: a version, and the size of its checkpoint, which is None where it says none."""
+    """The content of ``_last_checkpoint``: a version, and the size of its checkpoint in bytes (None: not stated)."""
 
     version: int
     size_bytes: int | None
 
 
 def checkpoint_bytes(actions: Iterable[Mapping[str, Mapping[str, Any]]]) -> tuple[bytes, int]:
-    """The file of a checkpoint with these actions, each under its name, and how many they are."""
+    """The Parquet file of a checkpoint with these actions, each under its name, and their number."""
     sink = pa.BufferOutputStream()
     count = 0
     with pq.ParquetWriter(sink, SCHEMA, compression="snappy", store_schema=False) as writer:
@@ -120,7 +120,7 @@ def _table(actions: list[Mapping[str, Mapping[str, Any]]]) -> pa.Table:
 
 
 def _as_maps(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings as pyarrow wants those of a map: lists of pairs; the format stays a struct."""
+    """An action's body with maps as lists of pairs, as PyArrow wants them; ``format`` stays a struct."""
     found: dict[str, Any] = {}
     for name, item in body.items():
         if name == "format":
@@ -131,12 +131,12 @@ def _as_maps(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hint_bytes(version: int, data: bytes, actions: int, files: int) -> bytes:
-    """What ``_last_checkpoint`` says of a checkpoint."""
+    """The content of ``_last_checkpoint`` for a checkpoint."""
     return msgspec.json.encode({"version": version, "size": actions, "sizeInBytes": len(data), "numOfAddFiles": files})
 
 
 def parse_hint(data: bytes) -> Hint | None:
-    """What ``_last_checkpoint`` says, whoever wrote it; None where it names no version."""
+    """Parse ``_last_checkpoint``, whoever wrote it; None where it names no version."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -150,7 +150,7 @@ def parse_hint(data: bytes) -> Hint | None:
 
 
 def is_checkpoint(read: Callable[[int, int], bytes], size_bytes: int) -> bool:
-    """Whether a file is a checkpoint as far as its footer tells, whoever made it: of its pages none is read.
+    """Whether a file has the footer of a checkpoint, whoever made it. None of its pages is read.
 
     Args:
         read: the bytes of the file from one position to before another, fewer where it ends.

@@ -1,4 +1,4 @@
-"""The lines of a Delta commit and the actions of a checkpoint, whatever the table is of. Pure."""
+"""Building Delta commits and the actions of checkpoints, for topics and other tables alike. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Final
 import msgspec
 
 DOMAIN: Final = "txnlog"
-"""Of the domain metadata that says what a Delta version shows, and of our writer feature."""
+"""Name of the domain metadata that says what a Delta version shows, and of txnlog's own writer feature."""
 
 PROTOCOL: Final[dict[str, Any]] = {
     "minReaderVersion": 1,
     "minWriterVersion": 7,
     "writerFeatures": ["appendOnly", "changeDataFeed", "domainMetadata", "inCommitTimestamp", DOMAIN],
 }
-"""Every reader reads; no other writer knows the last feature, so none writes."""
+"""Every reader can read the table; no other writer knows the last feature, so no other writes to it."""
 
 NO_PARTITION: Final[Mapping[str, str]] = MappingProxyType({})
-"""Of the files of a table without partition columns."""
+"""The partition values of files in a table without partition columns."""
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -32,8 +32,8 @@ class Shown:
     Attributes:
         delta_version: the version of the table.
         version: of the namespace.
-        timestamp_ms: the time that it bears, which grows from one to the next.
-        before: the version of the namespace that the Delta version before shows.
+        timestamp_ms: its in-commit timestamp in epoch milliseconds, which increases from version to version.
+        before: the version of the namespace that the preceding Delta version shows.
     """
 
     delta_version: int
@@ -43,19 +43,19 @@ class Shown:
 
 
 NOTHING_SHOWN: Final = Shown(-1, -1, -1, -1)
-"""Before the first one."""
+"""The predecessor of a table's first version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose table it is: the namespace by its coordinator id, and the topic by its id or another table by its name."""
+    """Identifies a table: its namespace by coordinator id, and its topic by id, or a table that is no topic by name."""
 
     coordinator: int
     topic: int | None = None
     table: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """What stands in each commit."""
+        """The fields that each commit of the table contains."""
         if self.topic is not None:
             return {"coordinator": self.coordinator, "topic": self.topic}
         return {"coordinator": self.coordinator, "table": self.table}
@@ -63,7 +63,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
-    """What a table's metaData says beside its schema."""
+    """The metaData action of a table, without its schema."""
 
     id: str
     name: str
@@ -72,7 +72,7 @@ class TableMetadata:
     partition_columns: tuple[str, ...] = ()
 
     def as_json(self, schema_json: str) -> dict[str, Any]:
-        """The action."""
+        """The body of the action."""
         return {
             "id": self.id,
             "name": self.name,
@@ -116,7 +116,7 @@ def added(
 def removed(
     path: str, size_bytes: int, timestamp_ms: int, *, changes: bool, partition: Mapping[str, str] = NO_PARTITION
 ) -> dict[str, Any]:
-    """The body of an action that removes a file; ``changes``: a stream is to stop rather than miss its rows."""
+    """The body of an action that removes a file. With ``changes`` a stream stops rather than miss the change."""
     return {
         "path": path,
         "deletionTimestamp": timestamp_ms,
@@ -136,15 +136,15 @@ def commit_lines(
     metadata: Mapping[str, Any] | None = None,
     ended: bool = False,
 ) -> bytes:
-    """A whole commit: who wrote it and what it shows, then what it changes.
+    """The bytes of a commit: first what identifies it and what it shows, then its file actions.
 
     Args:
-        identity: whose table it is.
-        shown: what it shows.
-        actions: adds and removes.
-        operation: for people who look at the table's history.
-        metadata: at the first version, and where the schema changed.
-        ended: the topic was dropped: nothing will follow.
+        identity: the table.
+        shown: what the commit shows.
+        actions: its adds and removes.
+        operation: a name for the table's history, which people read.
+        metadata: the body of metaData, at the first version and where the schema changed.
+        ended: whether the topic was dropped, so that no version follows.
     """
     stamp = _stamp_json(identity, shown, ended=ended)
     lines: list[Mapping[str, Any]] = [
@@ -175,7 +175,7 @@ def checkpoint_actions(
     metadata: Mapping[str, Any],
     ended: bool = False,
 ) -> list[Mapping[str, Mapping[str, Any]]]:
-    """All that makes a table at a version: what :func:`commit_lines` says over time. ``files`` are the adds."""
+    """The actions of a checkpoint: a table's whole state at a version. ``files`` are the bodies of its adds."""
     stamp = _stamp_json(identity, shown, ended=ended)
     return [
         {"protocol": PROTOCOL},
@@ -186,13 +186,13 @@ def checkpoint_actions(
 
 
 def _stamp_json(identity: Identity, shown: Shown, *, ended: bool) -> dict[str, Any]:
-    """The stamp of a commit: what it says of itself."""
+    """The stamp of a commit: its table and the versions of the namespace that it and its predecessor show."""
     stamp: dict[str, Any] = {**identity.as_json(), "before": shown.before, "version": shown.version}
     return {**stamp, "ended": True} if ended else stamp
 
 
 def _domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
-    """What lasts, when the commits are gone."""
+    """The stamp as domain metadata: checkpoints contain it, so that it outlasts the commits."""
     configuration = _encode({**stamp, "timestamp": shown.timestamp_ms}).decode()
     return {"domain": DOMAIN, "configuration": configuration, "removed": False}
 

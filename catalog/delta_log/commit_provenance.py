@@ -1,6 +1,6 @@
-"""The stamp of a stored Delta commit: what it says of itself. Also whether a commit is what it should be. Pure.
+"""Parsing the stamp of a stored Delta commit, and comparing commits by their content. Pure.
 
-Bytes back, never trusted.
+The bytes come from the store and are never trusted.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class DamagedCommitError(ValueError):
-    """The bytes are no commit, or one of ours that lacks something."""
+    """The bytes are not a commit, or a commit of txnlog with something missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a commit says of itself. ``fields`` is None where it is no commit of txnlog."""
+    """The stamp of a commit. ``fields`` is None where txnlog did not write the commit."""
 
     fields: Mapping[str, Any] | None
     timestamp_ms: int = 0
 
     @property
     def before(self) -> int:
-        """The version of the namespace that the Delta version before shows."""
+        """The version of the namespace that the preceding Delta version shows."""
         return _number(self.fields, "before")
 
     @property
     def version(self) -> int:
-        """The version of the namespace that it shows."""
+        """The version of the namespace that the commit shows."""
         return _number(self.fields, "version")
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows."""
+        """Whether no version follows: the topic was dropped."""
         return bool(self.fields and self.fields.get("ended"))
 
     def is_of(self, identity: Identity) -> bool:
-        """Whether it is a commit of this table."""
+        """Whether the commit belongs to this table."""
         return self.fields is not None and all(
             self.fields.get(name) == item for name, item in identity.as_json().items()
         )
@@ -90,7 +90,7 @@ def stamp_of(data: bytes) -> Stamp:
 
 
 def claimed_version(data: bytes) -> int | None:
-    """The version that a damaged commit may have shown, as far as its first line tells. To be checked."""
+    """The version that a damaged commit claims in its first line, None if there is none. The caller checks it."""
     try:
         version = msgspec.json.decode(data.split(b"\n", 1)[0])["commitInfo"]["txnlog"]["version"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, IndexError):
@@ -114,7 +114,7 @@ def same_content(one: bytes, two: bytes, *, bounds: bool = True) -> bool:
 
 
 def _content_of(data: bytes, *, bounds: bool) -> bytes:
-    """What readers go by, as text: to Python 1, 1.0 and true are equal, and readers may refuse one for the other."""
+    """All that readers depend on, as text: in Python 1, 1.0 and true are equal, but a reader may refuse one of them."""
     return _encode([_content(line, bounds=bounds) for line in _objects(data)])
 
 
@@ -122,8 +122,8 @@ def _content(line: dict[str, Any], *, bounds: bool) -> object:
     ((kind, body),) = line.items()
     match kind:
         case "add":
-            told = msgspec.json.decode(body["stats"])
-            stats = told if bounds else told["numRecords"]
+            every = msgspec.json.decode(body["stats"])
+            stats = every if bounds else every["numRecords"]
             numbers = body["size"], body["modificationTime"]
             return kind, body["path"], body["partitionValues"], *numbers, body["dataChange"], stats, _hidden(body)
         case "remove":
@@ -139,7 +139,7 @@ def _content(line: dict[str, Any], *, bounds: bool) -> object:
 
 
 def _hidden(body: dict[str, Any]) -> object:
-    """Never ours: rows that readers leave out. To them the file is another one with it, also where it is removed."""
+    """The deletion vector, which txnlog never writes: with one, readers see another file, also where it is removed."""
     return body.get("deletionVector")
 
 

@@ -8,22 +8,22 @@ from functools import partial
 from typing import Final
 
 from catalog.delta_log.checkpoint import Hint, is_checkpoint, parse_hint
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, TxnLogError
 from txnlog.format import keys
 from txnlog.log.slots import occupy
 from txnlog.store.base import ObjectInfo, ObjectNotFound, Store
 
 COMMITS_AT_ONCE: Final = 32
-"""Commits that are asked for at once; a gap of fewer is seen by what lies behind it."""
+"""Commits that are requested at once; a gap of fewer missing ones is seen by the commits after it."""
 
 _ATTEMPTS: Final = 5
-"""Who publishes next goes on where this one gave up, so it does not wait for an outage to end."""
+"""A publication does not wait for an outage to end: the next one continues where it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing shows: the versions with a commit, those with a checkpoint, and whether not all are commits."""
+    """The result of a listing: versions with a commit, versions with a checkpoint, and whether other objects exist."""
 
     commits: frozenset[int]
     checkpoints: frozenset[int]
@@ -38,7 +38,7 @@ class DeltaLog:
         self._runtime = runtime
         self.folder = folder
         self.writes = 0
-        """Objects that were written through this, or may have been: an error asks whether there are any."""
+        """How many objects this instance wrote or may have written; errors derive ``durable`` from it."""
 
     def url(self) -> str:
         """The address of the table."""
@@ -53,21 +53,21 @@ class DeltaLog:
         return self._get(keys.delta_commit_key(self.folder, version))
 
     def get_many(self, first: int, count: int = COMMITS_AT_ONCE) -> dict[int, bytes]:
-        """The commits that are there, of so many versions from the first on."""
+        """The existing commits among ``count`` versions from ``first`` on, by version."""
         wanted = range(first, first + count)
         found = self._runtime.run_all([partial(self.get, version) for version in wanted])
         return {version: data for version, data in zip(wanted, found, strict=True) if data is not None}
 
     def create(self, version: int, data: bytes) -> bytes:
-        """Create a commit; what lies there afterwards: these bytes or another's. Raises OutcomeUnknown."""
+        """Create a commit. Returns the bytes that exist then, perhaps another publisher's. Raises OutcomeUnknown."""
         return self._create(keys.delta_commit_key(self.folder, version), data)
 
     def overwrite(self, version: int, data: bytes) -> None:
-        """Put a commit in the place of a damaged one."""
+        """Overwrite a damaged commit."""
         self._put(keys.delta_commit_key(self.folder, version), data)
 
     def listed(self) -> Listed:
-        """What is there. A listing may lag behind."""
+        """List the log. A listing may lag behind the newest writes."""
         commits: set[int] = set()
         checkpoints: set[int] = set()
         others = False
@@ -82,7 +82,7 @@ class DeltaLog:
         return Listed(frozenset(commits), frozenset(checkpoints), others or bool(checkpoints))
 
     def objects(self) -> dict[str, ObjectInfo]:
-        """Everything below it by key, whoever wrote it."""
+        """All objects of the log by key, whoever wrote them."""
         return {info.key: info for info in self._store.list(keys.delta_prefix(self.folder))}
 
     def hint(self) -> Hint | None:
@@ -110,48 +110,48 @@ class DeltaLog:
         return True
 
     def create_checkpoint(self, version: int, data: bytes) -> bytes:
-        """Create a checkpoint; what lies there afterwards. One that is read is not replaced under its reader."""
+        """Create a checkpoint and return the bytes that are there then. An existing one stays: it may have readers."""
         return self._create(keys.delta_checkpoint_key(self.folder, version), data)
 
     def overwrite_checkpoint(self, version: int, data: bytes) -> None:
-        """Put a checkpoint in the place of one that may be damaged."""
+        """Overwrite a checkpoint that may be damaged."""
         self._put(keys.delta_checkpoint_key(self.folder, version), data)
 
     def put_hint(self, data: bytes) -> None:
-        """Name the newest checkpoint, which is there."""
+        """Write ``_last_checkpoint``, which names the newest checkpoint. The checkpoint exists already."""
         self._put(keys.delta_hint_key(self.folder), data)
 
     def create_file(self, unique: str, data: bytes) -> bytes:
-        """Create a data file of a table that is no topic; what lies there afterwards."""
+        """Create a data file of a table that is no topic. Returns the object's bytes afterwards."""
         return self._create(keys.table_file_key(self.folder, unique), data)
 
     def file(self, unique: str, most_bytes: int) -> bytes | None:
-        """The bytes of such a file, of a longer one just so many; None where there is none."""
+        """The first ``most_bytes`` bytes of such a data file, None where it does not exist."""
         try:
             return self._store.get_range(keys.table_file_key(self.folder, unique), 0, most_bytes)
         except ObjectNotFound:
             return None
 
     def overwrite_file(self, unique: str, data: bytes) -> None:
-        """Put such a file in the place of a damaged one."""
+        """Overwrite such a data file, which was damaged."""
         self._put(keys.table_file_key(self.folder, unique), data)
 
     def file_size(self, unique: str) -> int | None:
-        """The size of such a file, None where there is none."""
+        """The size of such a data file in bytes, None where it does not exist."""
         try:
             return self._store.info(keys.table_file_key(self.folder, unique)).size_bytes
         except ObjectNotFound:
             return None
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Such files, with their modification times in epoch milliseconds."""
+        """All such data files, with their modification times in epoch milliseconds."""
         for info in self._store.list(f"{self.folder}/"):
             key = keys.parse_key(info.key)
             if isinstance(key, keys.TableFileKey):
                 yield key.unique, info.modified_ms
 
     def delete_file(self, unique: str) -> None:
-        """Delete such a file."""
+        """Delete such a data file."""
         self._store.delete(keys.table_file_key(self.folder, unique))
 
     def _create(self, key: str, data: bytes) -> bytes:
@@ -164,7 +164,7 @@ class DeltaLog:
         return found
 
     def _put(self, key: str, data: bytes) -> None:
-        self.writes += 1  # also where the store does not say whether it took it
+        self.writes += 1  # also where the outcome of the write is unknown
         self._store.put(key, data)
 
     def _get(self, key: str) -> bytes | None:

@@ -1,6 +1,6 @@
-"""The footer of a Parquet file that nothing vouches for: what it claims, before anything is read by it. Pure.
+"""Reading the footer of an untrusted Parquet file, before any page is read by it. Pure.
 
-Whoever writes to the store may claim any number of rows and bytes in few of them: that is looked at first (P-140).
+A small file can claim any number of rows and bytes; so the claims are checked first (P-140).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 from txnlog.data.parquet_pages import MAGIC, TAIL_BYTES, DamagedError, Footer, footer_length, parse_footer
 
 _TAIL_GUESS_BYTES: Final = 1 << 16
-"""Read in one request: longer are only the footers of checkpoints of 100,000 files."""
+"""Bytes at the end of a file read by the first request. Only checkpoints of some 100,000 files have longer footers."""
 
 _MOST_BYTES: Final = 4 << 20
-"""Of a footer: that of a checkpoint of several million files. What it is parsed to takes many times as much."""
+"""The longest accepted footer: one of a checkpoint of several million files. Parsed, it takes many times as much."""
 
 
 def read_footer(read: Callable[[int, int], bytes], size_bytes: int) -> Footer:
-    """What the footer of a file says.
+    """Read and parse the footer of a file.
 
     Args:
         read: the bytes of the file from one position to before another, fewer where it ends.

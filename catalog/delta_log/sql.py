@@ -1,4 +1,4 @@
-"""What Spark's SQL says of a Delta table. Nothing here imports PySpark at its own import: a catalog needs no Spark."""
+"""Looking up a Delta table in Spark's SQL. PySpark is imported at the call only: a catalog needs no Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def delta_location(spark: SparkSession, table: str, *, instead: str | None = None) -> str | None:
-    """Where the Delta table of a name lies; None where there is nothing, or no table of Delta's.
+    """The location of the Delta table with a name; None where there is no table, or none of Delta's.
 
     Args:
         spark: the session.
@@ -32,7 +32,7 @@ def delta_location(spark: SparkSession, table: str, *, instead: str | None = Non
             f"{shortened(table)} is no name in SQL", advice="put backticks around its parts: `my-db`.bills"
         ) from error
     except AnalysisException as error:
-        # To Spark alone DETAIL is a table, and what follows one of its columns.
+        # Without Delta, Spark parses DETAIL as a table, and the name as one of its columns.
         if " `DETAIL` " in str(error):
             raise no_delta(instead=instead) from None
         return None

@@ -1,7 +1,8 @@
-"""Delta's statistics of a file, from those of the log: a bound that is told holds for who takes it as it is. Pure.
+"""Converting the log's statistics of a file to Delta's, with bounds that hold even for readers that compare exactly.
 
-The bounds of a file are told of all its columns or of none. Delta lets a column be left out, but to delta-rs as an
-Arrow dataset one that is left out beside others has the bounds null: no row meets them, and the file is passed over.
+A file states bounds for all of its columns or for none. Delta allows to leave a column out, but delta-rs as an Arrow
+dataset reads null bounds for a column that is left out when others are not: no row meets them, and it skips the file.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from txnlog.fold.state import SegmentRecord
 from txnlog.format.schema import WHOLE_NUMBERS, StructType
 
 _EXACT_DIGITS: Final = 15
-"""A decimal with more might be rounded by who reads numbers of JSON as doubles."""
+"""The most significant digits of a decimal that survive a reader that parses JSON numbers as doubles."""
 
 _EXACT: Final = decimal.Context(_EXACT_DIGITS)
 
 _REAL_NUMBERS: Final = frozenset({"float", "double"})
 
 _NEVER_BOUNDED: Final = "binary"
-"""Of such columns, of lists and of maps no reader looks for bounds."""
+"""The type of which, as of lists and maps, no reader expects bounds."""
 
 _UNKNOWN: Final = (None, None, None)
 
@@ -35,7 +36,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def statistics_json(record: SegmentRecord, schema: StructType, own: StructType | None = None) -> str:
-    """Delta's statistics of a file, from the log's.
+    """The statistics of a file for Delta's ``stats``, as JSON.
 
     Args:
         record: the file.
@@ -57,12 +58,12 @@ def statistics_json(record: SegmentRecord, schema: StructType, own: StructType |
 
 
 def _bounds(record: SegmentRecord, schema: StructType, nulls: dict[str, int], *, upper: bool) -> dict[str, Any]:
-    """The bounds of one side; none where one is not known of a column of which readers look for it."""
+    """The lower or upper bounds of all columns; none if a bound is unknown that readers expect."""
     found: dict[str, Any] = {}
     for index, field in enumerate(schema.fields):
         if not isinstance(field.type, str):
             if isinstance(field.type, StructType) and index < STATISTICS_COLUMNS:
-                found[field.name] = {}  # nothing is known of its fields; left out the struct itself would be null
+                found[field.name] = {}  # without this object the struct itself would count as null
             continue
         if field.type == _NEVER_BOUNDED or nulls.get(field.name) == record.rows:
             continue
@@ -76,7 +77,7 @@ def _bounds(record: SegmentRecord, schema: StructType, nulls: dict[str, int], *,
 
 
 def _bound(kind: str, value: object, *, upper: bool) -> Any:
-    """A bound in Delta's form that holds; None where none is known, or Delta has no form for it."""
+    """A bound in Delta's form; None where it is unknown, or Delta has no form for it."""
     if kind in WHOLE_NUMBERS:
         return value if type(value) is int else None
     if kind in _REAL_NUMBERS:
@@ -95,7 +96,7 @@ def _bound(kind: str, value: object, *, upper: bool) -> Any:
 
 
 def _decimal(kind: str, text: str, *, upper: bool) -> msgspec.Raw | None:
-    """A decimal with digits that all read alike; one with more is moved outwards, if its type has room for that."""
+    """A decimal that every reader parses alike; one with too many digits is moved outwards if its type has room."""
     precision, scale = map(int, kind.removeprefix("decimal(").removesuffix(")").split(","))
     rounding = decimal.ROUND_CEILING if upper else decimal.ROUND_FLOOR
     try:
@@ -111,9 +112,9 @@ def _decimal(kind: str, text: str, *, upper: bool) -> msgspec.Raw | None:
 
 
 def _milliseconds(text: str, *, upper: bool) -> str | None:
-    """Delta cuts times to milliseconds; an upper bound is raised, so that it is one for who takes it as it is.
+    """A timestamp in milliseconds, as Delta states it; an upper bound is rounded up, so that it holds as it is.
 
-    But for the last one that can be written: it is told to the microsecond.
+    The last millisecond that can be represented is stated with microseconds instead.
     """
     try:
         value = datetime.datetime.fromisoformat(text).replace(tzinfo=None)

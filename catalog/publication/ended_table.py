@@ -1,8 +1,8 @@
-"""What is left of the Delta table of a dropped topic, in the order in which a vacuum deletes it.
+"""The objects of the Delta log of a dropped topic, in the order in which a vacuum deletes them.
 
-The hint goes first, since who reads it wants the checkpoint that it names. While all commits are there they are the
-whole table, with or without checkpoints. Without its first commit and without a checkpoint, no reader takes the rest
-for a table. So whoever lists the log meanwhile finds the whole table or none, and never an older or a shorter one.
+The hint is first, since its readers need the checkpoint that it names. As long as all commits exist they are the whole
+table, with or without checkpoints. Without the first commit and without a checkpoint, the rest is no table to any
+reader. So whoever lists the log meanwhile finds the whole table or none, and never an older or a shorter one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _logger = logging.getLogger("txnlog.publisher")
 
 
 def remains(log: DeltaLog, identity: Identity) -> Sequence[Sequence[ObjectInfo]]:
-    """Everything in the log of a table that ended: the hint, checkpoints, the first commit, the others.
+    """All objects in the log of a table that ended: the hint, checkpoints, the first commit, the other commits.
 
-    Nothing where the table is somebody else's, or somebody else wrote its newest version: its files may be theirs.
+    Empty where the table, or its newest version, was not written by txnlog: its files may belong to somebody else.
     """
     hint: list[ObjectInfo] = []
     commits: dict[int, ObjectInfo] = {}
@@ -45,7 +45,7 @@ def remains(log: DeltaLog, identity: Identity) -> Sequence[Sequence[ObjectInfo]]
 
 
 def _is_ours(log: DeltaLog, identity: Identity, versions: Sequence[int]) -> bool:
-    """Whether the first and the newest commit that can be read are of this table."""
+    """Whether the first and the newest readable commit belong to this table."""
     return all(_first_readable(log, identity, order) for order in (versions, versions[::-1]))
 
 
@@ -53,7 +53,7 @@ def _first_readable(log: DeltaLog, identity: Identity, versions: Sequence[int]) 
     for version in versions:
         data = log.get(version)
         if data is None:
-            continue  # another vacuum was faster
+            continue  # another vacuum deleted it meanwhile
         try:
             return stamp_of(data).is_of(identity)
         except DamagedCommitError:

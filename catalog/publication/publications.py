@@ -1,4 +1,4 @@
-"""Publishing committed topics as Delta tables: which there are, and what each shows of the materialized state."""
+"""Publishing the topics of a namespace as Delta tables, one or all, and mapping Delta versions to the namespace's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from catalog.publication import ended_table
 from catalog.publication.publisher import TablePublisher, Work
 from catalog.publication.segments_table import SegmentsTable
 from catalog.publication.topic_table import TopicTable, check_published
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
 from txnlog.fold import garbage
 from txnlog.fold.state import TopicRecord
@@ -28,7 +28,7 @@ from txnlog.store.base import ObjectInfo, Store
 _logger = logging.getLogger("txnlog.publisher")
 
 MOST_VERSIONS: Final = 10_000
-"""Versions whose mapping one call gives."""
+"""The most versions for which one call returns the mapping."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Published:
         topic: the topic's name; of the table of segments its folder.
         delta_version: the newest version of its Delta table; -1 where there is none.
         version: the version of the namespace that it shows.
-        timestamp_ms: the time that it bears.
+        timestamp_ms: its in-commit timestamp in epoch milliseconds.
         created: how many versions this call added.
         repaired: versions that were missing or damaged, and which this call wrote again from the log.
         url: where the table is: what ``spark.read.format("delta").load(...)`` and others take.
@@ -55,11 +55,11 @@ class Published:
 
 
 _Publish: TypeAlias = Callable[[TablePublisher], tuple[Shown, Work]]
-"""What is done to a table: publishing or repair."""
+"""An operation on a table: publishing or repair."""
 
 _Outcomes: TypeAlias = tuple[list[Published], dict[str, TxnLogError], bool]
-"""What became of several tables: those that are there and up to date, by the name of others what failed, and whether
-anything was written of those that did not fail."""
+"""The results for several tables: those that exist and are up to date, the errors of others by name, and whether
+anything was written for those without an error."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PublishedVersion:
     Attributes:
         delta_version: its number.
         version: the version of the namespace that it shows.
-        timestamp_ms: the time that it bears, in epoch milliseconds.
+        timestamp_ms: its in-commit timestamp in epoch milliseconds.
     """
 
     delta_version: int
@@ -96,26 +96,26 @@ class Publications:
         return self._of_topic(topic, TablePublisher.publish)[0]
 
     def repair(self, topic: int) -> Published:
-        """Look at every version of a topic's table, and write again what is not what the log gives."""
+        """Check every version of a topic's table, and write again those that are not what the log yields."""
         return self._of_topic(topic, TablePublisher.repair)[0]
 
     def publish_all(self) -> tuple[Published, ...]:
-        """Bring all tables up to what the follower knows, that of the segments last; those that are there.
+        """Bring all tables up to what the follower knows, that of the segments last. Returns those that exist.
 
-        One that fails keeps no other back; the first failure is raised in the end, and says what became of the others.
+        A failure does not stop the others. The first one is raised at the end, and says which tables are up to date.
         """
         return _all(*self._of_each(TablePublisher.publish))
 
     def repair_all(self) -> tuple[Published, ...]:
-        """As :meth:`publish_all`, but :meth:`repair`."""
+        """Repair all tables, in the manner of :meth:`publish_all`."""
         return _all(*self._of_each(TablePublisher.repair))
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
         """Bring the tables of the topics with ``delta="auto"`` up to what the follower knows.
 
-        Returns by name what failed.
+        The table of segments is one of them if such a topic exists: for a namespace without any, nothing is written.
 
-        The table of segments is one of them where such a topic exists: a namespace without any has nothing written.
+        Returns the errors by the name of the table.
         """
         with self._follower.lock:
             wanted = any(not item.dropped and _is_auto(item) for item in self._follower.state.topics.values())
@@ -128,7 +128,7 @@ class Publications:
     def _of_each(
         self, publish: _Publish, wanted: Callable[[TopicRecord], bool] | None = None, *, segments: bool = True
     ) -> _Outcomes:
-        """Do it to the tables of the topics that are wanted, and last to that of the segments."""
+        """Publish or repair the tables of the wanted topics, and last that of the segments."""
         done: list[tuple[Published, Work]] = []
         failed: dict[str, TxnLogError] = {}
         for number in self._topics(wanted or _is_published):
@@ -139,8 +139,8 @@ class Publications:
                 if not record.dropped:
                     failed[record.name] = error
                 elif isinstance(error, ForeignDeltaLog):
-                    # Nobody awaits the end of this table, and what lies there instead may stay for ever.
-                    _logger.info("the table of the dropped topic %r does not say so: %s", record.name, error.message)
+                    # Nobody waits for the end of this table, and the foreign table in its place may stay for ever.
+                    _logger.info("the table of the dropped topic %r could not be ended: %s", record.name, error.message)
                 else:
                     failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
         if segments:
@@ -172,26 +172,26 @@ class Publications:
             return self._segments
 
     def _topics(self, wanted: Callable[[TopicRecord], bool]) -> list[int]:
-        """The topics that are wanted, also dropped ones, whose tables end: until no readable version shows them."""
+        """The ids of the wanted topics, also of dropped ones until no readable version shows them."""
         with self._follower.lock:
             records = list(self._follower.state.topics.values())
         return [item.id for item in records if wanted(item) and not self.is_over(item.id)]
 
     def is_over(self, topic: int) -> bool:
-        """Whether no readable version shows a topic: its table is deleted, and nobody repairs it."""
+        """Whether no readable version shows a topic, so that its table is deleted and not repaired."""
         with self._follower.lock:
             state = self._follower.state
             return garbage.is_over(state.topics[topic], state.head.oldest_readable)
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
-        """What is left of the table of a topic that is over. See :mod:`catalog.publication.ended_table`."""
+        """The objects left of the table of a topic that is over. See :mod:`catalog.publication.ended_table`."""
         with self._lock:
             self._tables.pop(topic.id, None)
         log = DeltaLog(self._store, self._runtime, topic.folder)
         return ended_table.remains(log, Identity(self._follower.state.head.first_coordinator, topic=topic.id))
 
     def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
-        """The newest versions of a topic's table and what they show, newest first."""
+        """The newest versions of a topic's table with the versions of the namespace that they show, newest first."""
         table = self._table(self._check(topic))
         last = table.look().delta_version
         wanted = range(last, max(-1, last - most), -1)
@@ -268,7 +268,7 @@ def _all(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bo
 
 
 def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bool) -> TxnLogError:
-    """The first failure of several tables: what it says of its own holds of that table, the rest of all of them."""
+    """The first error of several tables, extended by which tables are up to date; ``durable`` covers all of them."""
     first, *others = failed.values()
     if done:
         names = ", ".join(repr(item.topic) for item in done)
@@ -284,27 +284,27 @@ def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote:
 
 
 class InstalledPublisher:
-    """What publishes topics after commits, and those with ``delta="auto"`` in maintenance: ``txnlog.publisher``."""
+    """Publishes topics after commits, and ``delta="auto"`` topics in maintenance, for ``txnlog.publisher``."""
 
     def __init__(self, publications: Publications) -> None:
         self._publications = publications
 
     def publish(self, topic: int) -> None:
-        """Publish a topic, unless no readable version shows it."""
+        """Publish a topic unless no readable version shows it."""
         if not self._publications.is_over(topic):
             self._publications.publish(topic)
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
-        """Publish every ``auto`` topic. Returns, by the names of tables, what failed."""
+        """Publish every ``auto`` topic. Returns the errors by the names of the tables."""
         return self._publications.publish_auto()
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
-        """What is left of the table of a topic that no readable version shows, in the order of its deletion."""
+        """The objects left of the table of a topic that no readable version shows, in the order of their deletion."""
         return self._publications.remains(topic)
 
 
 def publisher(follower: Follower, store: Store, runtime: Runtime) -> InstalledPublisher:
-    """The publisher of a namespace."""
+    """Create the publisher of a namespace, for the entry point ``txnlog.publisher``."""
     return InstalledPublisher(Publications(follower, store, runtime))
 
 

@@ -1,9 +1,10 @@
-"""Keeping one Delta table in step with the fold: the next version, the repair of lost ones, checkpoints.
+"""Publishing one Delta table from the materialized state: next versions, repair of lost ones, and checkpoints.
 
-Any number of publishers may be at work. A version is created if it is absent, with bytes that follow from the log and
-from what the version before shows; whoever comes late reads what is there and goes on behind it. What is read is never
-trusted: it must be what the log gives for the versions that it names, or it is written again. Bounds of files only by a
-repair: of them another version of txnlog states more or fewer, and two of them at work would undo each other.
+Any number of publishers may work at once. A version is created if it is absent, with bytes that follow from the log and
+from what the preceding version shows; a publisher that comes late reads the existing version and continues after it.
+What is read is never trusted: it must be what the log yields for the versions that it names, or it is written again.
+Only a repair compares the bounds of files: different releases of txnlog state more or fewer of them, and would
+otherwise keep undoing each other's versions.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from txnlog.errors import CorruptionError, Durable, TxnLogError
 _logger = logging.getLogger("txnlog.publisher")
 
 CHECKPOINT_VERSIONS: Final = 100
-"""Versions behind a checkpoint after which the next one is due; more where there are many files, for its own cost."""
+"""Versions after a checkpoint until the next one is due; more for a table of many files, since that one costs more."""
 
 _FILES_PER_VERSION: Final = 100
-"""Files of a table that one version behind a checkpoint outweighs."""
+"""For each so many files of a table, its next checkpoint is due a version later."""
 
 _WALKED: Final = 8 * COMMITS_AT_ONCE
-"""Versions that are read one by one from the beginning before a listing is asked for the newest."""
+"""The most versions that are read from the beginning before a listing is used to find the newest."""
 
 _MOST_LOOKS: Final = 8
-"""At what was repaired: each ends with nothing to do unless others repair it at the same time."""
+"""The most passes over repaired versions; a pass finds something to do only if others repair at the same time."""
 
 Action = Mapping[str, Mapping[str, Any]]
 
 
 class View(Protocol):
-    """What a table shows at the versions of the namespace behind some version, by one look at the fold."""
+    """What a table shows after some version of the namespace, by one look at the materialized state."""
 
     newest: int
 
@@ -48,7 +49,7 @@ class View(Protocol):
         """The version to show after one; None where nothing changed."""
 
     def least_version(self, after: int) -> int | None:
-        """The nearest version that may be shown after one: the same for whoever asks."""
+        """The nearest version that may be shown after one: the same for every publisher."""
 
     def may_show(self, version: int) -> bool:
         """Whether a publisher may have chosen to show a version: one at which something changed."""
@@ -57,7 +58,7 @@ class View(Protocol):
         """The timestamp of an entry."""
 
     def commit(self, shown: Shown) -> bytes:
-        """The commit of a Delta version. Writes data files that it names, where they are missing or damaged."""
+        """The bytes of a Delta version's commit. Writes data files that it names if they are missing or damaged."""
 
     def file_count(self, version: int) -> int:
         """How many files the table has at a version."""
@@ -71,34 +72,34 @@ class Table(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The table's name, for messages."""
 
     @property
     def identity(self) -> Identity:
-        """What its commits bear."""
+        """The identity that the table's commits state."""
 
     @property
     def begins(self) -> bool:
-        """Whether a table that is not there is made."""
+        """Whether the table is created if it does not exist."""
 
     def view(self, after: int) -> View:
-        """A look at the fold as it is known."""
+        """A view of the materialized state as this process knows it."""
 
     def refresh(self) -> None:
-        """Learn what was appended meanwhile."""
+        """Read the entries that were appended meanwhile."""
 
     def tidy(self, shown: Shown) -> None:
-        """Delete data files that no version names any more which somebody reads; a checkpoint was made."""
+        """Delete data files that no version with readers names any more. Called after a checkpoint was made."""
 
 
 @dataclass(slots=True)
 class Work:
-    """What one publication did."""
+    """The changes that one publication made to a table."""
 
     created: int = 0
     repaired: list[int] = field(default_factory=list)
     wrote: bool = False
-    """Whether anything was written: a version, a checkpoint, a data file."""
+    """Whether any object was or may have been written: a version, a checkpoint, a data file."""
 
 
 class TablePublisher:
@@ -112,21 +113,21 @@ class TablePublisher:
         self._checkpoint = -1
         self._due = -1
         self._compares_bounds = False
-        """Whether a commit is damaged that states other bounds of files than the log gives."""
+        """Whether a commit with other bounds of files than the log yields counts as damaged."""
         self._unsound: Shown | None = None
-        """The version whose checkpoint is hinted at, and missing or damaged."""
+        """The version whose checkpoint ``_last_checkpoint`` names, though that is missing or damaged."""
         self._knows_checkpoint(-1)
         self._seen: tuple[int, View] | None = None
 
     def publish(self) -> tuple[Shown, Work]:
-        """Bring the table up to what the fold shows; what its newest version shows then.
+        """Publish what the materialized state has beyond the table. Returns what the newest version shows then.
 
-        The newest version that this process knows is looked at first: what follows a version that was removed, or that
-        others made again, would tear the table.
+        The newest version that this process knows is read again first: others may have removed it, or have written
+        another one in its place, and the next version would not follow it.
 
         Raises:
             ForeignDeltaLog: somebody else's table is there, or somebody else wrote to it.
-            OutcomeUnknown: the store did not say; call it again.
+            OutcomeUnknown: the store did not say whether a write took effect; call it again.
             CorruptionError: the table shows what the log does not have.
         """
         work = Work()
@@ -136,9 +137,9 @@ class TablePublisher:
         return shown, work
 
     def repair(self) -> tuple[Shown, Work]:
-        """Look at every version, write again what is missing or damaged, and make a checkpoint.
+        """Check every version, write again those that are missing or damaged, and make a checkpoint.
 
-        Also what states other bounds of files than the log gives, as another version of txnlog may have.
+        A version with other bounds of files than the log yields, as from another release of txnlog, counts as damaged.
         """
         work = Work()
         with self._at_work(work, compares_bounds=True):
@@ -155,13 +156,13 @@ class TablePublisher:
         return shown, work
 
     def look(self) -> Shown:
-        """What the newest version shows. Nothing is published, but what is damaged is repaired."""
+        """What the newest version shows. Publishes nothing, but repairs versions that are damaged."""
         work = Work()
         with self._at_work(work):
             return self._newest(work)
 
     def stamp(self, version: int) -> Stamp:
-        """The stamp of a commit of this table. Raises CorruptionError."""
+        """The stamp of a commit of this table. Raises CorruptionError where it is missing or damaged."""
         data = self.log.get(version)
         try:
             if data is not None and (stamp := stamp_of(data)).is_of(self._table.identity) and stamp.version >= 0:
@@ -170,12 +171,12 @@ class TablePublisher:
             pass
         raise CorruptionError(
             f"version {version} of the Delta table of {self._table.name!r} is {'damaged' if data else 'missing'}",
-            advice="call the catalog's repair(namespace, topic): it is written again from the log",
+            advice="call the catalog's repair(namespace, topic), which writes it again from the log",
         )
 
     @contextmanager
     def _at_work(self, work: Work, *, compares_bounds: bool = False) -> Iterator[None]:
-        """One call at a time. What it saw of the fold is let go of afterwards; an error knows what was done before."""
+        """Context of a call, one at a time: drops its view at the end; sets ``durable`` of an error after a write."""
         with self._lock:
             before = self.log.writes
             self._compares_bounds = compares_bounds
@@ -196,15 +197,15 @@ class TablePublisher:
     # --- what is there ----------------------------------------------------------------------------------------------
 
     def _newest(self, work: Work) -> Shown:
-        """What the newest version shows; damage to it, and to what came since this process looked, is repaired."""
+        """What the newest version shows, once it and those since the last known one are repaired where needed."""
         if self._shown is None or self._shown == NOTHING_SHOWN:
             return self._note(self._find(work))
         return self._note(self._follow(self._looked_at(self._shown, work), work, ahead=2))
 
     def _looked_at(self, shown: Shown, work: Work) -> Shown:
-        """What a version that this process knows shows now; it is repaired where it is missing or damaged.
+        """What a version that this process knew shows now, after a repair where it is missing or damaged.
 
-        Where it was removed somebody else may have made another one of it, with others behind: that one counts.
+        If it was removed, another publisher may have written another one in its place, with more after it: that counts.
         """
         if shown == NOTHING_SHOWN:
             return shown
@@ -213,7 +214,7 @@ class TablePublisher:
         return self._write(None, shown, found, work) if sound is None else sound
 
     def _find(self, work: Work) -> Shown:
-        """What the newest version shows: by the newest checkpoint, or from the beginning, or by a listing."""
+        """What the newest version shows, found from the newest checkpoint, from the beginning, or by a listing."""
         hint = self.log.hint()
         if hint is not None and (shown := self._begin_at(hint.version)) is not None:
             self._take(hint)
@@ -235,14 +236,14 @@ class TablePublisher:
         return NOTHING_SHOWN
 
     def _was_there(self, version: int, view: View) -> bool:
-        """Whether a commit that is missing has left its checkpoint: readers take that for the version, so it must be.
+        """Whether a missing commit has a checkpoint: readers use that as the version, so the commit must exist as well.
 
-        The table has no more versions than the log has entries: whoever claims more is not believed.
+        A table has no more versions than the log has entries, so a claim of more is not believed.
         """
         return version <= view.newest and self.log.has_checkpoint(version)
 
     def _begin_at(self, version: int, data: bytes | None = None) -> Shown | None:
-        """What a commit shows whose predecessors are not looked at; None where it is missing or damaged."""
+        """What a commit shows, without reading its predecessors; None where it is missing or damaged."""
         data = self.log.get(version) if data is None else data
         if data is None:
             return None
@@ -259,14 +260,14 @@ class TablePublisher:
         return self._judge(shown, data)
 
     def _own_stamp(self, version: int, data: bytes) -> Stamp:
-        """The stamp of a commit that was read. Raises DamagedCommitError, ForeignDeltaLog for one of another table."""
+        """The stamp of a commit. Raises DamagedCommitError, and ForeignDeltaLog for a commit of another table."""
         stamp = stamp_of(data)
         if not stamp.is_of(self._table.identity):
             raise self._foreign(version, stamp)
         return stamp
 
     def _view(self, after: int, until: int) -> View:
-        """A look at the fold that shows some version: the last one where that does, since a look takes a while."""
+        """A view of the materialized state that covers a version: the last view if possible, as a new one is slow."""
         if self._seen is not None and self._seen[0] <= after and until <= self._seen[1].newest:
             return self._seen[1]
         view = self._table.view(after)
@@ -277,21 +278,21 @@ class TablePublisher:
                 raise CorruptionError(
                     f"the Delta table of {self._table.name!r} shows version {until} of the namespace, whose log ends "
                     f"at {view.newest}",
-                    advice="the log was set back, or the table copied here: restore the log, or remove the folder "
-                    f"{self.log.url()}/_delta_log and publish again",
+                    advice="the log was restored to an older state, or the table was copied here: restore the newer "
+                    f"log, or remove the folder {self.log.url()}/_delta_log and publish again",
                 )
         self._seen = after, view
         return view
 
     def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
-        """``wanted``, where a commit is what the log gives for it; None: it is damaged."""
+        """``wanted`` if a commit is what the log yields for it; None if it is damaged."""
         view = self._view(wanted.before, wanted.version)
         if not same_content(view.commit(wanted), data, bounds=self._compares_bounds):
             return None
         return wanted
 
     def _after(self, shown: Shown, version: int, view: View) -> Shown:
-        """The Delta version behind one, which shows a version of the namespace."""
+        """The next Delta version after one, showing a version of the namespace."""
         timestamp_ms = max(view.time_of(version), shown.timestamp_ms + 1)
         return Shown(shown.delta_version + 1, version, timestamp_ms, shown.version)
 
@@ -305,15 +306,15 @@ class TablePublisher:
         ahead: int = COMMITS_AT_ONCE,
         renewed: frozenset[int] = frozenset(),
     ) -> Shown:
-        """Go on behind a version, to the newest one that is there; what is missing or damaged is repaired.
+        """Continue from a version to the newest existing one, repairing those that are missing or damaged.
 
         Args:
-            shown: what is known.
-            work: is told of repairs.
+            shown: the version to continue from.
+            work: collects the repairs.
             until: the newest version, if that is known.
-            most: about so many versions are read.
-            ahead: so many are asked for at first; a gap of fewer is seen by what lies behind it.
-            renewed: the checkpoints of these versions are written again, for nobody looks into them.
+            most: reads about this many versions at most.
+            ahead: how many are requested at first; a gap of fewer is seen by the versions after it.
+            renewed: versions whose checkpoints are written again, since their content is not checked.
         """
         begun = shown.delta_version
         befores = self._befores(begun, until)
@@ -338,7 +339,7 @@ class TablePublisher:
         return shown
 
     def _befores(self, after: int, until: int) -> dict[int, int]:
-        """By version what it says that was shown before, up to one: what was shown in a gap, which may be long."""
+        """By version, up to one, what it says its predecessor shows: this says what the versions of a gap showed."""
         found: dict[int, int] = {}
         for first in range(after + 1, until + 1, COMMITS_AT_ONCE):
             found.update(self._known_befores(self.log.get_many(first)))
@@ -356,10 +357,11 @@ class TablePublisher:
     def _step(
         self, shown: Shown, data: bytes | None, befores: Mapping[int, int], work: Work, *, followed: bool
     ) -> Shown:
-        """What the next version shows, which was read; it is repaired where it is not what the log gives."""
+        """What the next version shows, after a repair where its commit is not what the log yields."""
         if data is not None and (found := self._next(shown, data)) is not None:
             return found
-        # By all that the log has: somebody else may repair it at the same time, who knows more and goes on behind it.
+        # All entries are needed: another publisher that knows more may repair the version at once and continue after
+        # it.
         self._table.refresh()
         view = self._table.view(shown.version)
         to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
@@ -377,9 +379,9 @@ class TablePublisher:
         return self._judge(self._after(shown, stamp.version, view), data)
 
     def _lost(self, shown: Shown, data: bytes | None, befores: Mapping[int, int], view: View) -> int:
-        """Which version a lost commit showed that others follow: the next one says it.
+        """The version that a lost commit showed which is followed by others: the next commit states it.
 
-        Of several in a row all but the last show what was there before, unless they say something else themselves.
+        If several in a row are lost, all but the last show what their predecessor shows, unless they claim another one.
         """
         version = shown.delta_version + 1
         following = min((item for item in befores if item > version), default=None)
@@ -396,7 +398,7 @@ class TablePublisher:
         return shown.version
 
     def _damaged(self, shown: Shown, data: bytes | None, view: View) -> int:
-        """Which version to show where the newest commit is damaged: what it claims, or the nearest one."""
+        """The version to show in place of a damaged newest commit: the one that it claims, or the nearest one."""
         claimed = None if data is None else claimed_version(data)
         if claimed is not None and shown.version < claimed <= view.newest and view.may_show(claimed):
             return claimed
@@ -404,9 +406,9 @@ class TablePublisher:
         return shown.version if least is None else least
 
     def _settled(self, shown: Shown, work: Work) -> Shown:
-        """Look again at what was repaired, until nothing was: others who repaired it too may know less or more of it.
+        """Check repaired versions until none needs repair: others may have written them from fewer or more entries.
 
-        Whoever writes last looks last, so that the versions follow each other in the end.
+        The publisher that writes last also checks last, so that the versions are consistent in the end.
         """
         for _ in range(_MOST_LOOKS):
             if not work.repaired:
@@ -422,9 +424,9 @@ class TablePublisher:
         return shown
 
     def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
-        """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
+        """Write a commit in place of a missing or damaged one. ``shown`` is its predecessor (None: not known)."""
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
-        self._renew_checkpoint(wanted)  # first: who dies in between leaves a version that is repaired
+        self._renew_checkpoint(wanted)  # first: a crash in between leaves a commit that is still to be repaired
         if data is not None:
             self.log.overwrite(wanted.delta_version, prepared)
         else:
@@ -435,7 +437,7 @@ class TablePublisher:
                     self._renew_checkpoint(sound)
                     return sound
                 self.log.overwrite(wanted.delta_version, prepared)
-        self._renew_checkpoint(wanted)  # again: who repaired it too may have made one
+        self._renew_checkpoint(wanted)  # again: another publisher that repaired it too may have made one
         _logger.warning(
             "version %d of the Delta table of %r was %s: it was written again from the log",
             wanted.delta_version,
@@ -465,7 +467,7 @@ class TablePublisher:
     # --- what is new ------------------------------------------------------------------------------------------------
 
     def _advance(self, shown: Shown, work: Work) -> Shown:
-        """Publish what the fold shows beyond a version, one Delta version after the other."""
+        """Publish what the materialized state has beyond a version, one Delta version after the other."""
         if shown == NOTHING_SHOWN and not self._table.begins:
             return shown
         while True:
@@ -474,7 +476,7 @@ class TablePublisher:
             if to is None:
                 return shown
             wanted = self._after(shown, to, view)
-            if self._was_there(wanted.delta_version, view):  # it comes back with a checkpoint that shows the same
+            if self._was_there(wanted.delta_version, view):  # then it must show what its checkpoint shows
                 shown = self._follow(shown, work, until=wanted.delta_version, ahead=2)
                 continue
             prepared = view.commit(wanted)
@@ -482,7 +484,7 @@ class TablePublisher:
             if found == prepared:
                 work.created += 1
                 shown = self._note(wanted)
-            else:  # somebody else was first; what does not follow may be damaged, or what this process knows is no more
+            else:  # another publisher was first; what does not follow is damaged, or this process's knowledge is old
                 sound = self._next(shown, found)
                 shown = self._note(self._looked_at(shown, work) if sound is None else sound)
                 shown = self._follow(shown, work, ahead=2)
@@ -490,32 +492,33 @@ class TablePublisher:
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def _knows_checkpoint(self, version: int) -> None:
-        """There is a checkpoint of a version, none of a later one: what was known of the next one is no more."""
+        """Note the newest checkpoint's version, from which the next one's is computed anew."""
         self._checkpoint = version
         self._due = version + CHECKPOINT_VERSIONS
         self._unsound = None
 
     def _take(self, hint: Hint) -> None:
-        """Take the word of a hint where its checkpoint is sound: one that is not counts as none."""
+        """Note the checkpoint of a hint if it is sound. One that is not counts as none, and is to be made again."""
         if self.log.is_sound(hint):
             self._knows_checkpoint(hint.version)
         else:
             self._unsound = self._begin_at(hint.version)
 
     def _keep_checkpoint(self, shown: Shown, work: Work) -> None:
-        """Make a checkpoint if one is due. A failure is told in the log: the versions are published.
+        """Make a checkpoint if one is due. A failure is only logged, since the versions are published.
 
-        Also where versions were repaired: what was before them need not be read any more. One that is hinted at and
-        not sound is made again before, at its version: nobody could open the table, nor later what it showed then.
-        Where that fails the one that is due is made all the same, by which the table can be opened.
+        One is also made after repairs, so that the versions before need not be read any more. If ``_last_checkpoint``
+        names one that is not sound, that is made again first, at its version: without it nobody could open the table,
+        nor read that version later. If this fails, the one that is due is made all the same, by which the table can be
+        opened.
         """
         due = False
-        with self._told():
+        with self._logging_failures():
             due = self._is_due(shown)
             if self._unsound is not None:
                 self._remake_checkpoint(self._unsound, work)
                 due = self._is_due(shown)
-        with self._told():
+        with self._logging_failures():
             if work.repaired:
                 self._make_checkpoint_anew(shown, work)
                 self._table.tidy(shown)
@@ -524,17 +527,19 @@ class TablePublisher:
                 self._table.tidy(shown)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Around the making of a checkpoint, whose failure fails nothing else."""
+    def _logging_failures(self) -> Iterator[None]:
+        """Context in which a checkpoint is made: its failure is logged, and fails nothing else."""
         try:
             yield
         except TxnLogError as error:
-            _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
+            _logger.warning(
+                "the checkpoint of the Delta table of %r could not be made: %s", self._table.name, error.message
+            )
 
     def _is_due(self, shown: Shown) -> bool:
-        """Whether a checkpoint is due; before the version from which on it may be, nothing is asked or counted.
+        """Whether a checkpoint is due. Sends no request, and counts no files, before the first version that may be due.
 
-        A first one is due however many files there are: without it everybody begins at the beginning.
+        The first one is due however many files there are: without it every reader starts from version 0.
         """
         if shown.delta_version < self._due:
             return False
@@ -547,7 +552,7 @@ class TablePublisher:
         return shown.delta_version >= self._due
 
     def _renew_checkpoint(self, shown: Shown) -> None:
-        """A checkpoint of a version that is written again must show the same: readers do not look at both."""
+        """Rewrite a version's checkpoint, if it has one, to show what the commit shows: readers use either."""
         if self.log.has_checkpoint(shown.delta_version):
             data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
             self.log.overwrite_checkpoint(shown.delta_version, data)
@@ -562,7 +567,7 @@ class TablePublisher:
         )
 
     def _make_checkpoint_anew(self, shown: Shown, work: Work) -> None:
-        """Of a version that others may have repaired too, who knew more or less of it: it shows what theirs does."""
+        """Make a version's checkpoint again, showing what its commit shows even if others repaired that too."""
         self._make_checkpoint(shown, anew=True)
         there = self._looked_at(shown, work)
         if there != shown:

@@ -1,8 +1,8 @@
-"""The published table of a namespace's segments: which rows of which partition each holds, and since which version.
+"""The Delta table of a namespace's segments: which rows of which partition each contains, and since which version.
 
-It lies beside the topics, as plain Delta as they are. Its files hold the segments that became visible in a stretch of
-versions each; the last stretch is written again, longer, at each publication. So what it shows follows from the version
-of the namespace alone, and there are few files.
+It is a plain Delta table next to those of the topics. Each of its files contains the segments that became visible in a
+stretch of versions; the file of the last stretch is replaced by a longer one at each publication. So what the table
+shows follows from the version of the namespace alone, and its files are few.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from catalog.delta_log.objects import DeltaLog
 from catalog.delta_log.parquet_footer import read_footer
 from catalog.publication.publisher import Action
 from catalog.publication.topic_table import LogTimes, table_origin
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.fold.state import SegmentRecord
 from txnlog.format.keys import SEGMENTS_TABLE
 from txnlog.format.schema import StructField, StructType, to_arrow
@@ -36,10 +36,10 @@ STRETCH: Final = 1_000
 """Versions of the namespace whose segments share a file."""
 
 MOST_STRETCHES: Final = 100
-"""That one Delta version brings: their files are in memory at once."""
+"""The most stretches that one Delta version adds: their files are in memory at once."""
 
 KEPT_MS: Final = 7 * 24 * 3_600_000
-"""For how long files stay that the newest version does not name: whoever began to read ends sooner."""
+"""How long files stay that the newest version does not name: a reader that began before is done by then."""
 
 SCHEMA: Final = StructType(
     (
@@ -55,22 +55,22 @@ SCHEMA: Final = StructType(
         StructField("txn_id", "string"),
     )
 )
-"""A row for each partition of each segment. ``version`` and ``timestamp`` are null where the rows of a segment have
-their own, and ``txn_id`` where it holds several transactions."""
+"""The columns, with a row for each partition of each segment. ``version`` and ``timestamp`` are null where a segment's
+rows have values of their own, and ``txn_id`` where it contains several transactions."""
 
 _ARROW: Final = to_arrow(SCHEMA)
 
 _TIMES_AS_LARGE: Final = 4
-"""Than its rows in memory a file of them is at most, whoever wrote it; what is larger holds others."""
+"""How many times larger than its rows in memory a file may be, whoever wrote it. A larger file has other rows."""
 
 _ANY_BYTES: Final = 1 << 16
-"""A file may have besides: of its footer, however few its rows are."""
+"""Bytes that a file may have in addition, for its footer, however few its rows are."""
 
 _CONFIGURATION: Final = (
     ("delta.enableInCommitTimestamps", "true"),
     ("delta.logRetentionDuration", "interval 5200 weeks"),
 )
-"""Not append-only: the last file gives way to a longer one."""
+"""Table properties. The table is not append-only: a longer file replaces the last one."""
 
 
 class SegmentsTable:
@@ -95,18 +95,18 @@ class SegmentsTable:
         self.follower.refresh()
 
     def metadata(self) -> TableMetadata:
-        """What does not change."""
+        """The metadata of the table, which never changes."""
         if self._metadata is None:
             origin = table_origin(self.follower, 0)
             self._metadata = TableMetadata(origin.id, "segments", origin.created_ms, _CONFIGURATION)
         return self._metadata
 
     def tidy(self, shown: Shown) -> None:
-        """Delete files that no version names which anybody reads: all but those of the newest one, after a week."""
+        """Delete the data files that the newest version does not name, a week after they were replaced."""
         view = self.view(-1)
         named = {file for file, _ in view.files(shown.version)}
         files = dict(self.log.files())
-        # Not later than the newest of them: a clock that is ahead must not take those away that others just made.
+        # At most the newest file's time: a clock that is ahead must not delete files that others just made.
         now_ms = min(self.runtime.now_ms(), max(files.values(), default=0))
         since_ms = files | view.followed(files)
         old = [unique for unique in files if unique not in named and now_ms - since_ms[unique] > KEPT_MS]
@@ -114,7 +114,7 @@ class SegmentsTable:
 
 
 class SegmentsView:
-    """What the table shows behind a version, by one look at the fold."""
+    """What the table shows after a version, by one look at the materialized state."""
 
     def __init__(self, table: SegmentsTable, after: int) -> None:
         self._table = table
@@ -162,7 +162,7 @@ class SegmentsView:
         return self._table.times.of(version)
 
     def files(self, version: int) -> list[tuple[str, range]]:
-        """The files of the table at a version that this look covers, and whose versions each holds."""
+        """The files of the table at a covered version, each with the versions whose segments it contains."""
         found: dict[int, int] = {}
         for item in self._versions:
             if item <= version:
@@ -170,10 +170,10 @@ class SegmentsView:
         return [(self._unique(last), range(stretch * STRETCH, last + 1)) for stretch, last in sorted(found.items())]
 
     def followed(self, files: Mapping[str, int]) -> dict[str, int]:
-        """Since when a longer file of its stretch is there: until then the newest version named it, however old it is.
+        """The modification times of replaced files' successors: until then the newest version named the files.
 
         Args:
-            files: by name the modification times of those that are there, in epoch milliseconds.
+            files: the modification times of the existing files by name, in epoch milliseconds.
         """
         found: dict[str, int] = {}
         stretch, longer = -1, None
@@ -192,7 +192,7 @@ class SegmentsView:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def commit(self, shown: Shown) -> bytes:
-        """See View. Files that are not there, or damaged, are written first."""
+        """See View. Missing or damaged files are written first."""
         before = {} if shown.before < 0 else dict(self.files(shown.before))
         after = dict(self.files(shown.version))
         actions: list[Action] = [
@@ -228,13 +228,13 @@ class SegmentsView:
         )
 
     def _written_size(self, unique: str, table: pa.Table) -> int:
-        """Write a data file that is not there, or does not hold these rows; the size of what is there then.
+        """Write a data file if it is missing or does not contain these rows. Returns the file's size in bytes.
 
-        What is there counts where its rows do: another version of the Parquet library wrote other bytes for them.
+        Files are compared by their rows: another version of the Parquet library writes other bytes for the same rows.
         """
         log = self._table.log
         wanted = _encoded(table)
-        found = log.file(unique, _most_bytes(table) + 1)  # a byte more shows one that is too large
+        found = log.file(unique, _most_bytes(table) + 1)  # one byte more shows that a file is too large
         if found is None:
             found = log.create_file(unique, wanted)
         if found == wanted or _holds(found, table):
@@ -284,19 +284,19 @@ class SegmentsView:
 
 
 def _statistics(table: pa.Table) -> dict[str, Any]:
-    """Delta's statistics of a file: of all columns, as :mod:`catalog.delta_log.statistics` says why."""
+    """Delta's statistics of a file, with bounds for all columns: :mod:`catalog.delta_log.statistics` says why."""
     bounds: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}}
     for name in table.column_names:
         found = pc.min_max(table.column(name))
         for side, value in zip(bounds.values(), (found["min"].as_py(), found["max"].as_py()), strict=True):
             if value is not None:
-                side[name] = _told(value)
+                side[name] = _as_json(value)
     nulls = {name: table.column(name).null_count for name in table.column_names}
     return {"numRecords": table.num_rows, **bounds, "nullCount": nulls}
 
 
-def _told(value: Any) -> Any:
-    if isinstance(value, datetime.datetime):  # of whole milliseconds
+def _as_json(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):  # always whole milliseconds
         return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     return value
 
@@ -312,12 +312,12 @@ def _encoded(table: pa.Table) -> bytes:
 
 
 def _most_bytes(table: pa.Table) -> int:
-    """More bytes than a file of these rows has, or what it holds where it is decompressed."""
+    """An upper bound for the bytes of a file of these rows, compressed or decompressed."""
     return _TIMES_AS_LARGE * int(table.nbytes) + _ANY_BYTES
 
 
 def _holds(data: bytes, table: pa.Table) -> bool:
-    """Whether the bytes of a file are just these rows. Nothing is read by a footer that claims other or larger ones."""
+    """Whether a file contains exactly these rows. Its pages are not read if its footer claims more rows or bytes."""
     most = _most_bytes(table)
     if len(data) > most:
         return False

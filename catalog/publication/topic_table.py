@@ -1,4 +1,4 @@
-"""A topic as a table to be published: what it shows at each version, by the fold as it is known."""
+"""A topic as a table to be published: what it shows at each version, from the materialized state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CONFIGURATION: Final = (
     ("delta.enableInCommitTimestamps", "true"),
     ("delta.logRetentionDuration", "interval 5200 weeks"),
 )
-"""Rows of a topic are only added and rearranged."""
+"""Table properties. The table is append-only: a topic's rows are only added and rearranged."""
 
 
 class LogTimes:
-    """Timestamps of entries, of which the last one asked for is remembered."""
+    """Timestamps of entries, with a cache of the last one."""
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
@@ -44,14 +44,14 @@ class LogTimes:
 
 @dataclass(frozen=True, slots=True)
 class TableOrigin:
-    """What a table has of the entry that it begins with: its id, which no other entry gives, and its time."""
+    """The id and creation time of a table, derived from its first entry. No other entry yields the same id."""
 
     id: str
     created_ms: int
 
 
 def table_origin(follower: Follower, version: int) -> TableOrigin:
-    """What an entry gives to the table that begins with it. Raises CorruptionError where the entry is missing."""
+    """The id and creation time of the table that begins with an entry. Raises CorruptionError if it is missing."""
     data = follower.log.get(version)
     if data is None:
         raise CorruptionError(f"entry {version} is missing below the tail of the log")
@@ -65,14 +65,14 @@ def check_published(record: TopicRecord) -> None:
     if mode == "off":
         raise InvalidInputError(
             f'the topic {record.name!r} has delta="off": it is never published',
-            advice=f'ns.alter_topic({record.name!r}, delta="manual"), or "auto", unless its columns are none of a '
-            "Delta table",
+            advice=f'call ns.alter_topic({record.name!r}, delta="manual"), or "auto", unless the topic has columns '
+            "that no Delta table can have",
         )
-    check_delta_columns(record.schema, mode)  # an older txnlog refused none
+    check_delta_columns(record.schema, mode)  # an older txnlog did not check them
 
 
 class TopicView:
-    """What a topic's table shows behind a version, by one look at the fold."""
+    """What a topic's table shows after a version, by one look at the materialized state."""
 
     def __init__(self, table: TopicTable, after: int) -> None:
         self._table = table
@@ -82,9 +82,9 @@ class TopicView:
             self.newest = state.head.version
             self._oldest_readable = state.head.oldest_readable
             record = state.topics[table.topic]
-            check_published(record)  # it may have been turned off, and got such columns, since the call began
+            check_published(record)  # it may have been altered since the call began
             base = follower.base
-            # What changed behind the checkpoint that the fold was trimmed to is in the fold.
+            # The materialized state has all changes after the checkpoint that it was trimmed to.
             whole = base is None or after >= base.version
             segments: Sequence[SegmentRecord] = [item for item in state.segments.values() if item.topic == record.id]
             removals = dict(state.removals)
@@ -111,7 +111,7 @@ class TopicView:
         return bool(self._history.changes(version - 1, version))
 
     def last_change(self, version: int) -> int | None:
-        """The version that gave the table what it is at another one; None where there was no topic yet."""
+        """The last version up to another one that changed the table; None where the topic did not exist yet."""
         return next(reversed(self._history.changes(-1, min(version, self.newest))), None)
 
     def time_of(self, version: int) -> int:
@@ -152,7 +152,7 @@ class TopicTable:
 
     @property
     def begins(self) -> bool:
-        """Whether a table that is not there is made: not for a topic that is gone."""
+        """Whether the table is created if it does not exist: not for a dropped topic."""
         return not self.record.dropped
 
     def view(self, after: int) -> TopicView:
@@ -164,10 +164,10 @@ class TopicTable:
         self.follower.refresh()
 
     def tidy(self, shown: Shown) -> None:
-        """See Table: what nobody needs of a topic is vacuum's."""
+        """See Table. Does nothing: a vacuum deletes the files of a topic."""
 
     def metadata(self) -> TableMetadata:
-        """What does not change: the table's id comes from the entry that created the topic."""
+        """The metadata of the table, which never changes: its id is derived from the entry that created the topic."""
         if self._metadata is None:
             origin = table_origin(self.follower, self.topic)
             self._metadata = TableMetadata(origin.id, self.name, origin.created_ms, CONFIGURATION, (SEGMENT_COLUMN,))

@@ -1,8 +1,8 @@
-"""What a version of a topic's Delta table says: from the fold to the lines of a Delta commit. Pure.
+"""Deriving the versions of a topic's Delta table, and their commits, from the materialized state. Pure.
 
-The table at a version of the namespace has the segments that are visible there, and the schema that holds there. A
-Delta version takes it from one version of the namespace to a later one: what it says follows from those two, so that
-any publisher writes the same, and a commit that was lost is written again as it was.
+At a version of the namespace the table has the segments that are visible and the schema that is valid there. A Delta
+version takes the table from one version of the namespace to a later one. Its content follows from those two, so that
+all publishers write the same, and a lost commit is written again as it was.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from txnlog.format.keys import SEGMENT_COLUMN, relative_segment_key
 from txnlog.format.schema import StructField, StructType
 
 MOST_FILES: Final = 5_000
-"""Files that one Delta version adds and removes, unless a single entry has more: some megabytes of JSON."""
+"""The most files that one Delta version adds and removes, unless a single entry has more: some megabytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What takes a table from one version of the namespace to a later one, in the order of offsets of a partition.
+    """The segments added and removed between two versions of the namespace, by offset within a partition.
 
-    ``rearranged`` holds the numbers of added segments whose rows the table had. ``loud`` where that holds of a part of
-    one only: who streams must not lose them without a word, so everything counts as change.
+    ``rearranged`` are the numbers of added segments all of whose rows the table had before. ``loud`` is true if a
+    segment has some rows that it had, and some new ones: a stream must not miss those, so all files count as changed
+    data.
     """
 
     added: tuple[SegmentRecord, ...]
@@ -44,8 +45,8 @@ class TopicHistory:
 
     Args:
         topic: the topic.
-        segments: its segments; all that became visible or were removed behind the versions that are asked for.
-        removals: of removed segments the version that removed them.
+        segments: its segments; at least those that became visible or were removed after the versions asked for.
+        removals: by number of a removed segment the version that removed it.
     """
 
     def __init__(self, topic: TopicRecord, segments: Iterable[SegmentRecord], removals: Mapping[int, int]) -> None:
@@ -58,7 +59,7 @@ class TopicHistory:
         self.times = {item.ended_version: item.timestamp_ms for item in visible}
 
     def changes(self, after: int, until: int) -> list[int]:
-        """The versions behind one and up to another that change what the table shows."""
+        """The versions after one and up to another that change what the table shows."""
         topic = self.topic
         found = {topic.id, *(item.version for item in topic.schemas)}
         if topic.dropped_version is not None:
@@ -73,9 +74,9 @@ class TopicHistory:
     ) -> int | None:
         """The version to show after one; None where nothing changed.
 
-        As many entries as fit, one at least. What ended below the oldest readable version is never shown as it was
-        there, for its files may be gone. An entry that replaces segments begins a Delta version if their rows are new:
-        they are shown first, so that streams see them.
+        It covers as many entries as fit, at least one. Versions below the oldest readable one are not shown separately,
+        since their files may be gone. An entry that replaces segments with new rows begins a Delta version of its own:
+        the new rows are shown first, so that streams see them.
         """
         versions = self.changes(after, newest)
         least = _least(versions, oldest_readable)
@@ -95,7 +96,7 @@ class TopicHistory:
         return chosen
 
     def least_version(self, after: int, *, newest: int, oldest_readable: int) -> int | None:
-        """The nearest version that may be shown after one: the same for whoever asks."""
+        """The nearest version that may be shown after one: the same for every publisher."""
         return _least(self.changes(after, newest), oldest_readable)
 
     def _weight(self, after: int, until: int) -> tuple[int, set[int]]:
@@ -103,7 +104,7 @@ class TopicHistory:
         return len(new) + len(_between(self._by_removal, after, until)), new
 
     def visible(self, version: int) -> tuple[SegmentRecord, ...]:
-        """The segments that the table has at a version."""
+        """The segments whose files the table has at a version."""
         return tuple(
             item for _, number, item in _between(self._by_end, -1, version) if not self._is_removed(number, version)
         )
@@ -113,7 +114,7 @@ class TopicHistory:
         return removed is not None and removed <= version
 
     def difference(self, before: int, after: int) -> Difference:
-        """What takes the table from one version to a later one."""
+        """The segments added and removed between one version and a later one."""
         ended = _between(self._by_end, before, after)
         added = tuple(item for _, number, item in ended if not self._is_removed(number, after))
         gone = _between(self._by_removal, before, after)
@@ -122,7 +123,7 @@ class TopicHistory:
         return Difference(added, removed, rearranged, loud)
 
     def add_action(self, record: SegmentRecord, schema: StructType, *, changes: bool) -> dict[str, Any]:
-        """The action that adds a segment's file to a table with a schema: columns that came later are null there."""
+        """The action that adds a segment's file to a table with a schema; later columns are null in it."""
         return add_action(record, schema, changes=changes, own=self.topic.schema_at(record.ended_version or 0))
 
 
@@ -142,13 +143,13 @@ def _between(
 
 
 def _rearranged(added: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]) -> tuple[frozenset[int], bool]:
-    """Which added segments hold rows that removed ones held, and whether one does in part."""
+    """The added segments with rows of removed ones only, and whether one has both such rows and new ones."""
     spans: dict[int, list[ranges.Range]] = {}
     for record in removed:
         for item in record.slices:
             if item.offset is not None:
                 spans.setdefault(item.partition, []).append((item.offset, item.offset + item.rows))
-    held = {partition: ranges.normalize(found) for partition, found in spans.items()}
+    before = {partition: ranges.normalize(found) for partition, found in spans.items()}
     found: set[int] = set()
     loud = False
     for record in added:
@@ -159,7 +160,7 @@ def _rearranged(added: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]
             assert item.offset is not None, "a visible segment has offsets"
             own = ((item.offset, item.offset + item.rows),)
             size += item.rows
-            new += ranges.size(ranges.subtract(own, held.get(item.partition, ranges.EMPTY)))
+            new += ranges.size(ranges.subtract(own, before.get(item.partition, ranges.EMPTY)))
         if not new:
             found.add(record.number)
         loud = loud or 0 < new < size
@@ -170,9 +171,9 @@ def _rearranged(added: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]
 
 
 def schema_json(schema: StructType) -> str:
-    """The schema of a topic's table: the topic's columns, and the segment's number as the partition column.
+    """The schema of a topic's table as JSON: the topic's columns, and the segment's number as the partition column.
 
-    Of metadata only comments: names that begin with ``delta.`` would mean something to others.
+    Of the columns' metadata only comments are kept: keys that begin with ``delta.`` would have a meaning in Delta.
     """
     fields = [_plain(field) for field in schema.fields]
     return msgspec.json.encode(StructType((*fields, StructField(SEGMENT_COLUMN, "long")))).decode()
@@ -184,7 +185,7 @@ def _plain(field: StructField) -> StructField:
 
 
 def topic_commit(history: TopicHistory, identity: Identity, shown: Shown, metadata: TableMetadata | None) -> bytes:
-    """The commit that takes a topic's table from what it showed before to what is shown now.
+    """The commit that takes a topic's table from ``shown.before`` to ``shown.version``.
 
     ``metadata`` is needed where :func:`needs_metadata` says so.
     """
@@ -217,14 +218,14 @@ def needs_metadata(topic: TopicRecord, shown: Shown) -> bool:
 
 
 def has_ended(topic: TopicRecord, version: int) -> bool:
-    """Whether the topic was dropped at a version: nothing follows."""
+    """Whether the topic was dropped at or before a version, so that no version of its table follows."""
     return topic.dropped_version is not None and topic.dropped_version <= version
 
 
 def topic_checkpoint(
     history: TopicHistory, identity: Identity, shown: Shown, metadata: TableMetadata
 ) -> list[Mapping[str, Mapping[str, Any]]]:
-    """The actions of a checkpoint: all that makes the table at a Delta version."""
+    """The actions of a checkpoint of a topic's table at a Delta version."""
     schema = history.topic.schema_at(shown.version)
     return checkpoint_actions(
         identity,
@@ -260,7 +261,7 @@ def add_action(
 
 
 def remove_action(record: SegmentRecord, timestamp_ms: int, *, loud: bool = False) -> dict[str, Any]:
-    """The action that removes a segment's file. Its rows stay, in another one, or went by retention."""
+    """The action that removes a segment's file. Its rows are in another file, or were deleted by retention."""
     return removed(
         relative_segment_key(record.number, record.file),
         record.size_bytes,

@@ -1,9 +1,9 @@
-"""One decision for a Delta table and for topics: ``spark_ext.transaction(..., producer=..., decided_by=table)``.
+"""Two-phase commit decided by a Delta table: ``spark_ext.transaction(..., producer=..., decided_by=table)``.
 
-Two-phase commit with the Delta table as the other system. First everything of ours is prepared: durable, and seen by
-nobody. Then the rows go to the table, under a version that is this transaction's alone: that commit is the decision.
-Then the log is told. Who comes after a death asks the table how it decided, and where it did not, takes the place with
-a commit without rows: Delta skips the owner's append then, should it still come.
+First the transaction is prepared: its rows are durable, and nobody sees them. Then its rows for the table are appended
+there, under a version that belongs to this transaction alone: that Delta commit is the decision. Then the decision is
+written to the log. After a crash the recovery reads the decision from the table. If there is none, the recovery decides
+against the transaction with a commit without rows: Delta then skips the owner's append, should it still come.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _BY_HAND: Final = (
 )
 
 _ATTEMPTS: Final = 5
-"""Others may write under the application at the same moment: each owner once, and each recovery once."""
+"""Others may write under the application at the same moment: each owner and each recovery once."""
 
 
 class _Decided(msgspec.Struct, frozen=True):
-    """What is noted with the rows of a decision.
+    """The note in the Delta commit of a decision.
 
     Attributes:
-        txn: whose rows they are.
-        entry: a digest of the entry that prepared it, which tells it from one of another log with its TxnID and
-            version: the entry holds its writer's random id. Older versions of this library note none.
+        txn: the TxnID of the transaction whose rows they are.
+        entry: a digest of the entry that prepared it, which distinguishes it from a transaction of another log with the
+            same TxnID and version: the entry contains its writer's random id. Older releases of this library note none.
     """
 
     txn: str
@@ -64,13 +64,14 @@ class _Decided(msgspec.Struct, frozen=True):
 
 
 class DeltaDecision:
-    """The table that decides about the transactions of a producer.
+    """The Delta table that decides the transactions of a producer.
 
-    A transaction that the log shows since version p is decided by the application's version 2p (its rows: yes) or
-    2p + 1 (no row: no). The next one of the producer is behind that, since older ones are settled before it begins.
+    A transaction that was prepared at version p of the log is decided by the application's version 2p (with its rows:
+    commit) or 2p + 1 (without rows: abort). The producer's next transaction has a later version, since older ones are
+    settled before it begins.
 
     Attributes:
-        producer: the name in the log. It holds the table's id, so that no other table is asked.
+        producer: the producer's name in the log. It contains the table's id, so that no other table decides.
     """
 
     def __init__(self, ns: Namespace, table: Table, producer: str) -> None:
@@ -80,11 +81,11 @@ class DeltaDecision:
         self.producer = parse_producer_name(f"{producer}@{table.id}")
 
     def settle(self) -> None:
-        """Complete what older owners prepared. After the producer was started anew: they can prepare no more.
+        """Complete the prepared transactions of older owners, once the initialized producer has fenced them.
 
         Raises:
-            TransactionConflict: the table has a later decision: it, or the log, is an older copy.
-            OutcomeUnknown: the table, or the log, does not answer; one of them may be decided by now.
+            TransactionConflict: the table has a later decision: the table or the log is an older copy.
+            OutcomeUnknown: the table or the log did not answer; a transaction may be decided by now.
         """
         known = [item for item in self._ns.transactions(state="PREPARED") if item.producer == self.producer]
         for item in sorted(known, key=lambda item: item.version or 0):
@@ -103,21 +104,22 @@ class DeltaDecision:
         txn._decide_by(partial(self._finish, df, options))
 
     def _finish(self, df: DataFrame, options: Mapping[str, str], inner: Transaction) -> Committed:
-        """Prepare, let the table decide, tell the log. Repeated it does what is left.
+        """Prepare, let the table decide, and write the decision to the log. A repeated call does what is left.
 
         Raises:
-            TransactionAborted: the append left it open whether the table took the rows. It did not, and never will.
-            ProducerFenced: a newer owner decided against it.
+            TransactionAborted: the outcome of the append was unknown; now it is known that the table never gets the
+                rows.
+            ProducerFenced: a newer owner decided against the transaction.
             TransactionConflict: see :meth:`_settled`.
-            OutcomeUnknown: the table, or the log, does not answer, and it may be decided either way.
-            Exception: what the append met. The table decided against it.
+            OutcomeUnknown: the table or the log did not answer; the transaction may be decided either way.
+            Exception: what the append raised. The table decided against the transaction.
         """
         token = inner.prepare()
         with self._asked_about(token):  # also before the append: an earlier call may have done it
             found = self._ns.transaction(token)
         error: Exception | None = None
         appended = False
-        if found.state == "PREPARED":  # else it was decided before: by a newer owner, or by an earlier call
+        if found.state == "PREPARED":  # otherwise it is decided already, by a newer owner or an earlier call
             yes = _yes(found)
             try:
                 last = self._table.last(self._app)
@@ -125,14 +127,14 @@ class DeltaDecision:
                     note = msgspec.to_builtins(self._decided(found))
                     self._table.append(df, self._app, yes, note, options)
                     appended = True
-            except Exception as failure:  # noqa: BLE001 - whatever it was, the table tells whether the rows are there
+            except Exception as failure:  # noqa: BLE001 - whatever it is, the table knows whether it has the rows
                 error = failure
         committed = self._committed(token) if appended else self._settled(token)
         if committed is not None:
             return committed
-        if isinstance(error, OutcomeUnknown):  # it is known by now
+        if isinstance(error, OutcomeUnknown):  # the outcome is known by now
             raise TransactionAborted(
-                f"{token} is aborted, for the Delta table {shortened(self._table.name)} decided against it: "
+                f"{token} is aborted, since the Delta table {shortened(self._table.name)} decided against it: "
                 f"{error.message}",
                 reason="failed",
                 durable=Durable.NOTHING,
@@ -142,17 +144,18 @@ class DeltaDecision:
         raise ProducerFenced(f"a newer {self.producer} took over and decided against {token}", durable=Durable.NOTHING)
 
     def _settled(self, token: str) -> Committed | None:
-        """The end of a prepared transaction, as the table decided, or decides now: None where it is an abort.
+        """Complete a prepared transaction as the table decided, or decides now. Returns None for an abort.
 
         Raises:
-            TransactionConflict: another transaction has its version, as one of a copy of the log has, or of the log
-                before it was put back: it is aborted then, since its own rows can come there no more.
-            CorruptionError: what the table notes is damaged, or the entry that prepared it is gone.
-            OutcomeUnknown: the table, or the log, does not answer, and it may be decided either way.
+            TransactionConflict: another transaction has its version in the table: one of a copy of the log, or of the
+                log before it was restored to an older state. The transaction is aborted then, since its own rows can
+                never get there.
+            CorruptionError: the note in the table is damaged, or the entry that prepared the transaction is missing.
+            OutcomeUnknown: the table or the log did not answer; the transaction may be decided either way.
         """
         with self._asked_about(token):
             found = self._ns.transaction(token)
-            # Else somebody told the log already.
+            # A transaction in another state was completed by somebody else.
             verdict = self._verdict(found) if found.state == "PREPARED" else found.state == "COMMITTED"
         if verdict is True:
             return self._committed(token)
@@ -162,9 +165,9 @@ class DeltaDecision:
         return aborted
 
     def _verdict(self, found: TransactionInfo) -> bool | TransactionConflict:
-        """Whether the table has a prepared transaction's rows, once it can no more come to have them.
+        """Whether the table decided for a prepared transaction. Decides against it if there is no decision yet.
 
-        An error where it has another's under the same version: to be raised when this one is aborted.
+        Returns an error if the table has another transaction under the same version, to be raised after the abort.
         """
         yes = _yes(found)
         for _ in range(_ATTEMPTS):
@@ -180,8 +183,8 @@ class DeltaDecision:
                     decided = msgspec.convert(record, _Decided)
                 except msgspec.ValidationError as error:
                     raise CorruptionError(
-                        f"what the Delta table {shortened(self._table.name)} notes with its version {delta_version} "
-                        f"about a decision of {self._app} is damaged, or not of this library",
+                        f"the note in version {delta_version} of the Delta table {shortened(self._table.name)} about "
+                        f"a decision of {self._app} is damaged, or was not written by this library",
                         advice=_BY_HAND,
                         durable=Durable.MAYBE,
                     ) from error
@@ -189,49 +192,50 @@ class DeltaDecision:
                 if decided.txn == ours.txn and decided.entry in {ours.entry, None, ""}:
                     return True
                 return TransactionConflict(
-                    f"the Delta table {shortened(self._table.name)} has version {yes} of {self._app}, since its "
-                    f"version {delta_version}, not of {ours.txn}, which is aborted: nothing of it is committed",
-                    advice="a copy of the namespace writes there, or it was put back to an older state: compare the "
-                    "table's rows with the topics, then do the work again, or under another producer",
+                    f"version {yes} of {self._app} in the Delta table {shortened(self._table.name)}, since its "
+                    f"version {delta_version}, is not of {ours.txn}, which was aborted: nothing of it is committed",
+                    advice="a copy of the namespace writes to the table, or the namespace was restored to an older "
+                    "state: compare the table's rows with the topics, then do the work again, or under another "
+                    "producer",
                 )
             if last is not None and last > yes:
                 break
             with suppress(TransactionConflict):
                 self._table.take(self._app, yes + 1, {"refused": str(found.txn_id)})
         raise TransactionConflict(
-            f"the Delta table {shortened(self._table.name)} does not tell how it decided about {found.txn_id}: it has "
-            f"version {self._table.last(self._app)} of {self._app}, and should have {yes} or {yes + 1}, and a note "
-            "whose it is",
+            f"the Delta table {shortened(self._table.name)} does not show how it decided about {found.txn_id}: it has "
+            f"version {self._table.last(self._app)} of {self._app}, instead of {yes} or {yes + 1} with a note that "
+            "names the transaction",
             advice=_BY_HAND,
             durable=Durable.MAYBE,
         )
 
     @contextmanager
     def _asked_about(self, token: str) -> Iterator[None]:
-        """Around what the table, or the log, is asked about a transaction: without an answer it may be decided."""
+        """Context in which an error of the store, while the decision is looked up, becomes OutcomeUnknown."""
         try:
             yield
         except StoreError as error:
             raise OutcomeUnknown(
-                f"nobody tells how the Delta table {shortened(self._table.name)} decided about {token}: "
+                f"it is unknown how the Delta table {shortened(self._table.name)} decided about {token}: "
                 f"{error.message}",
                 advice="commit again, or begin the next transaction of the producer, which settles this one first: "
-                f"ns.transaction({token!r}) tells then how it ended",
+                f"ns.transaction({token!r}) shows then how it ended",
             ) from error
 
     def _committed(self, token: str) -> Committed | None:
-        """Tell the log that the table decided for a transaction: it has the rows also where that fails."""
+        """Commit a transaction in the log for which the table decided: the table has its rows even if this fails."""
         with after_writing("commit again, or begin the next transaction of the producer, which settles this one first"):
             return self._ns.complete(token, commit=True)
 
     def _decided(self, prepared: TransactionInfo) -> _Decided:
-        """What is noted with the rows of a transaction. Raises CorruptionError where its entry is gone."""
+        """The note for the rows of a transaction. Raises CorruptionError where its entry is missing."""
         assert prepared.version is not None, "what was prepared is in the log"
         return _Decided(str(prepared.txn_id), short_digest(connection_of(self._ns), prepared.version))
 
 
 def _yes(prepared: TransactionInfo) -> int:
-    """The version under which the table says yes. Of one that has ended the log tells another version: its end's."""
+    """The application's version that decides for a prepared transaction. Once it ended, it has another version."""
     assert prepared.state == "PREPARED", "whoever asks has seen that it is"
     assert prepared.version is not None, "what was prepared is in the log"
     return 2 * prepared.version

@@ -1,4 +1,4 @@
-"""By what a Delta table knows the work of a transaction, before it is committed here, and when it comes again.
+"""The identity of a transaction's work in a Delta table, by which the same work is not appended twice.
 
 =================  ============================================  =======================================================
 begun by           application and version in the Delta table    the same work again is
@@ -8,8 +8,8 @@ begun by           application and version in the Delta table    the same work a
 ``process``        the subscriptions, and the run with a number  the same offsets, in ``delta_batches``
 =================  ============================================  =======================================================
 
-Applications are named ``txnlog/<log>/...``: the log is told by its first entry, so that a root that was made again is
-another one. Nothing is asked of the store, or of Delta, before somebody writes to a Delta table.
+Applications are named ``txnlog/<log>/...``, where the log is identified by its first entry: a root that was created
+again is another log. No request goes to the store, or to Delta, before the first write to a Delta table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _logger: Final = logging.getLogger("txnlog.spark")
 
 
 class Table(Protocol):
-    """What a Delta table is asked here: see :class:`spark_ext.delta.delta_table.DeltaTable`, which is one."""
+    """The interface of a Delta table that identities use, which :class:`spark_ext.delta.delta_table.DeltaTable` has."""
 
     id: str
     name: str
@@ -46,25 +46,25 @@ class Table(Protocol):
         """The last version of an application."""
 
     def apps(self, prefix: str) -> list[str]:
-        """The applications whose names begin so."""
+        """The applications whose names begin with a prefix."""
 
     def newest_records(self, app: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """What was noted with an application's commits, newest first."""
+        """The records in an application's commits, with the table's versions, newest first."""
 
     def append(
         self, df: DataFrame, app: str, version: int, record: Mapping[str, Any], options: Mapping[str, str]
     ) -> None:
-        """Append under a version.
+        """Append under a version of an application.
 
-        Raises TransactionConflict where that one, or a later one, is there, or comes meanwhile.
+        Raises TransactionConflict where that version, or a later one, exists already, or is committed meanwhile.
         """
 
     def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
-        """The same without a row."""
+        """Claim a version with a commit without rows. Raises what ``append`` raises."""
 
 
 class CommittingTransaction(Protocol):
-    """What a transaction of DataFrames is asked here: see ``DataFrameTransaction``, which is one."""
+    """The interface of a transaction that identities use, which ``DataFrameTransaction`` has."""
 
     @property
     def id(self) -> TxnId:
@@ -74,18 +74,18 @@ class CommittingTransaction(Protocol):
         """Do something once, before the commit."""
 
     def _decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
-        """Let somebody else decide at the commit."""
+        """Let another system decide at the commit."""
 
 
 class Identity(Protocol):
-    """By what a Delta table knows the work of one transaction."""
+    """The identity of one transaction's work in a Delta table."""
 
     def attach(self, txn: CommittingTransaction, table: DeltaTable, df: DataFrame, options: Mapping[str, str]) -> None:
-        """Let the commit of a transaction bring rows to a table, which must be the first work for it."""
+        """Make a transaction's commit append rows to a table. It must be its first work for the table."""
 
 
 class AppendsFirst:
-    """Rows go to the table, then comes our entry."""
+    """Identity of work that appends to the table first, and commits in the log afterwards."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class AppendsFirst:
         )
 
     def append(self, table: Table, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
-        """Append the rows, unless the table has them; raises where it has others in their place."""
+        """Append the rows unless the table has them. Raises TransactionConflict where it has others in their place."""
         raise NotImplementedError
 
 
@@ -106,9 +106,9 @@ def app_of(connection: Connection, name: str) -> str:
 
 
 def noted(table: Table, app: str, version: int) -> tuple[int, Mapping[str, Any]] | None:
-    """What was noted under an application's version, with the table's own; None where clean-up took it, or nobody did.
+    """The table's version and the record of an application's version; None if there is none, or Delta cleaned it up.
 
-    It tells whose commit it was: Delta's own number tells only that there was one.
+    It shows which transaction committed: Delta's own ``txn`` action shows only that one did.
     """
     for delta_version, record in table.newest_records(app):
         if record.get("version") == version:
@@ -121,13 +121,13 @@ def noted(table: Table, app: str, version: int) -> tuple[int, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Versioned(AppendsFirst):
-    """A batch with a version that grows, and that the same batch has again.
+    """Identity of a batch by an increasing version, which the same batch has when it is repeated.
 
     Attributes:
-        connection: of the namespace.
-        name: of the application in this log.
-        version: of this batch.
-        content: what tells it from another batch under its version; empty where nothing does.
+        connection: the namespace's connection.
+        name: the name of the application in this log.
+        version: the version of this batch.
+        content: distinguishes this batch from another one under its version; empty where nothing does.
     """
 
     connection: Connection
@@ -144,7 +144,7 @@ class Versioned(AppendsFirst):
         try:
             table.append(df, app, self.version, {"txn": str(txn), "content": self.content}, options)
         except TransactionConflict:
-            if not self._is_there(table, app):  # else the other one was the same work, and was quicker
+            if not self._is_there(table, app):  # otherwise another process did the same work
                 raise
 
     def _is_there(self, table: Table, app: str) -> bool:
@@ -154,27 +154,28 @@ class Versioned(AppendsFirst):
             return False
         if last > self.version:
             raise TransactionConflict(
-                f"the Delta table {shortened(table.name)} has version {last} of {app}, and this is {self.version}: "
-                "it would skip the rows",
-                advice="a later batch was written and never committed here, or this log is an older copy; compare them",
+                f"the Delta table {shortened(table.name)} has version {last} of {app}, so Delta would skip the rows of "
+                f"version {self.version}",
+                advice="a later batch was written and never committed in the log, or this log is an older copy; "
+                "compare the table with the topics",
             )
         found = noted(table, app, self.version) if self.content else None
         if found is not None and found[1].get("content") != self.content:
             raise TransactionConflict(
                 f"the Delta table {shortened(table.name)} has another batch under version {self.version} of {app}, "
                 f"since its version {found[0]}",
-                advice="the checkpoint is another one than when that was written; compare them",
+                advice="the checkpoint is not the one with which that was written; compare the two",
             )
         return True
 
 
 def of_app(connection: Connection, txn_app_id: str, txn_version: int) -> Versioned:
-    """Of a transaction with a version of an application."""
+    """The identity of a transaction with a version of an application."""
     return Versioned(connection, f"app/{txn_app_id}", txn_version)
 
 
 def of_stream(connection: Connection, query: str, batch: int, digest: str) -> Versioned:
-    """Of a micro-batch: its number, in the query that a checkpoint belongs to."""
+    """The identity of a micro-batch: its number in the query that a checkpoint belongs to."""
     return Versioned(connection, f"stream/{query}", batch, digest)
 
 

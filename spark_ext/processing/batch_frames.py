@@ -1,4 +1,4 @@
-"""A batch of ``spark_ext.process`` as a DataFrame: by Spark's own Parquet scan, or by the format."""
+"""The DataFrame of a batch of ``spark_ext.process``, by Spark's own Parquet scan or by the format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def native_frame(spark: SparkSession, scan: Scan, batch: Batch) -> DataFrame:
-    """The topic's columns, the metadata if the scan's options say so, the topic's name where the run has several."""
+    """The batch by Spark's Parquet scan, with metadata if the options ask for it, and ``_topic`` for several topics."""
     frames: list[DataFrame] = []
     for topic, offsets in batch.offsets.items():
         plan = scan.plan(topic, offsets)
@@ -36,7 +36,7 @@ def format_frame(spark: SparkSession, scan: Scan, batch: Batch) -> DataFrame:
     starts: dict[str, dict[int, int]] = {}
     ends: dict[str, dict[int, int]] = {}
     for topic, offsets in batch.offsets.items():
-        known = scan.snapshot.end_offsets(topic)  # the format wants all partitions: from its end to its end is nothing
+        known = scan.snapshot.end_offsets(topic)  # others are read from their end to their end
         starts[topic] = {partition: offsets.get(partition, (end, end))[0] for partition, end in known.items()}
         ends[topic] = {partition: offsets.get(partition, (end, end))[1] for partition, end in known.items()}
     several, metadata = len(scan.topics) > 1, scan.options.include_metadata

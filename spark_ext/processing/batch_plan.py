@@ -1,4 +1,4 @@
-"""What a batch of ``spark_ext.process`` is: whose subscription it is, what it reads, what its commit takes off."""
+"""Planning batches of ``spark_ext.process``: the claim of the subscription, offsets, and acknowledgements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CLAIM_ATTEMPTS: Final = 4
 _CLAIM_PAUSE_MS: Final = 500.0
 
 _SHOWN_POSITIONS: Final = 8
-"""Partitions of an advice that is to be copied; for more it says how to ask."""
+"""The most partitions whose positions an advice states; for more it states the expression that returns them."""
 
 
 # --- whose it is ------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ _SHOWN_POSITIONS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A topic's subscription, by its id, in the hands of one run: under this epoch and no other."""
+    """A topic's subscription, by id, as claimed by one run: valid only while its epoch is this one."""
 
     topic: str
     subscription: int
@@ -61,17 +61,17 @@ def claim(
     *,
     query_name: str | None,
     start: Position | Mapping[str, Position],
-    gives_up: bool,
+    to_dead_letters: bool,
 ) -> tuple[Claim, ...]:
     """Become the consumer of the subscription on all topics, in one entry: an older run is fenced from here on.
 
-    The fold has come to that entry when this returns, so whatever an older run committed is in the cursors by now. A
-    subscription that is missing is created; whatever may be refused is looked at before.
+    When this returns the materialized state includes that entry, and so whatever an older run committed is in the
+    cursors. A missing subscription is created, after all checks that may refuse the call.
 
     Raises:
         TopicNotFound: with the nearest name.
-        UnsupportedFeature: the subscription is of a kind whose messages are not one run's alone.
-        ConsumerBusy: its takeover rule keeps it for another name.
+        UnsupportedFeature: the subscription is of a kind whose messages several consumers share.
+        ConsumerBusy: its takeover rule reserves it for another name.
         InvalidInputError: dead letters are wanted and it has no topic for them, or it needs ``query_name``.
         OutcomeUnknown: the store did not answer; run again.
     """
@@ -81,7 +81,7 @@ def claim(
     missing: list[str] = []
     for topic in topics:
         record = connection.subscription_record(connection.topic_record(topic).id, subscription)
-        if gives_up:
+        if to_dead_letters:
             _check_dead_letters(connection, topic, subscription, record)
         if record is None:
             missing.append(topic)
@@ -94,13 +94,13 @@ def claim(
             )
         known.append(record)
     starts = {topic: _start_of(topic, start, topics) for topic in topics}
-    for topic, position in starts.items():  # of a subscription that is there as well, where it would count for nothing
+    for topic, position in starts.items():  # checked for an existing subscription as well, which ignores it
         check_position(connection.topic_record(topic), position, connection.log_now_ms())
     check_all_free(connection, known, name, may_end_query=True)
     made: list[SubscriptionRecord] = []
     try:
         for topic in missing:
-            # Another run may begin for the first time as well: that subscription will do.
+            # Another first run may create it at the same time: then its subscription is used.
             found = subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
             made.append(found.record)
         by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
@@ -114,9 +114,9 @@ def claim(
 
 
 def release(connection: Connection, claims: Iterable[Claim]) -> None:
-    """The run ended as it should: plain consumers may have the subscription again. Never raises.
+    """Release the subscription for plain consumers after a run that ended normally. Never raises.
 
-    A run that failed keeps it, as one that died does: whoever looks why is not to end it by that for good.
+    A run that failed keeps it, as one that crashed does: a consumer opened to investigate must not take it over.
     """
     try:
         release_epochs(connection, {item.subscription: item.epoch for item in claims})
@@ -128,7 +128,7 @@ def release(connection: Connection, claims: Iterable[Claim]) -> None:
 
 def _start_of(topic: str, start: Position | Mapping[str, Position], topics: Sequence[str]) -> Position:
     if not isinstance(start, Mapping) or not any(isinstance(key, str) for key in start):
-        return start  # type: ignore[return-value]  # of all topics alike
+        return start  # type: ignore[return-value]  # one start for all topics
     by_topic: Mapping[str, Position] = start  # type: ignore[assignment]
     for name in by_topic:
         if name not in topics:
@@ -141,13 +141,13 @@ def _start_of(topic: str, start: Position | Mapping[str, Position], topics: Sequ
 def _check_dead_letters(
     connection: Connection, topic: str, subscription: str, record: SubscriptionRecord | None
 ) -> None:
-    """Raise unless there is a topic that can take what the handler fails on."""
+    """Raise InvalidInputError unless there is a dead-letter topic for messages on which the handler fails."""
     what = f'on_error="dead_letter", but the subscription {subscription!r} of {topic!r}'
     if record is None:
         raise InvalidInputError(
             f"{what} does not exist yet",
-            advice=f"ns.create_subscription({topic!r}, ..., dead_letter_topic=...) makes one that has, and the topic; "
-            'or pass on_error="stop"',
+            advice=f"create it with ns.create_subscription({topic!r}, ..., dead_letter_topic=...), which creates that "
+            'topic as well; or pass on_error="stop"',
         )
     if record.dead_letter_topic is None:
         start = f"{{item.partition: item.cursor for item in ns.lag({topic!r}, {subscription!r})}}"
@@ -155,9 +155,9 @@ def _check_dead_letters(
         if len(cursors) <= _SHOWN_POSITIONS:
             start = str({partition: cursor.position for partition, cursor in sorted(cursors.items())})
         raise InvalidInputError(
-            f"{what} has no dead-letter topic, and keeps its settings",
-            advice=f"ns.create_subscription({topic!r}, 'another name', start={start}, dead_letter_topic=...) makes one "
-            'that goes on where this one is: process that, and this one no more; or pass on_error="stop"',
+            f"{what} has no dead-letter topic, and its settings cannot be changed",
+            advice=f"ns.create_subscription({topic!r}, 'another name', start={start}, dead_letter_topic=...) creates "
+            'one that starts at the cursor of this one: process that one from now on; or pass on_error="stop"',
         )
     dead_letters.target(connection, record)
 
@@ -166,7 +166,7 @@ def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int,
     for _ in range(_CLAIM_ATTEMPTS - 1):
         try:
             return try_to_take(connection, wanted, name, name)
-        except OutcomeUnknown:  # an epoch that this made is nobody's
+        except OutcomeUnknown:  # an epoch that this call may have created belongs to nobody
             connection.runtime.sleep_ms(_CLAIM_PAUSE_MS)
     return try_to_take(connection, wanted, name, name)
 
@@ -176,32 +176,34 @@ def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int,
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where something ends: at a version, and by topic and partition behind the last offset visible there."""
+    """An end of reading: a version, and by topic and partition the offset after the last one visible there."""
 
     version: int
     offsets: Mapping[str, Mapping[int, int]]
 
     @classmethod
     def of(cls, scan: Scan) -> End:
-        """Everything that a scan shows."""
+        """The end of all that a scan shows."""
         return cls(scan.snapshot.version, {topic: scan.snapshot.end_offsets(topic) for topic in scan.topics})
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch. ``plan_again`` gives it again; ``plan_batch`` up to the same end may begin lower, where a hold ended.
+    """One batch of a run.
+
+    ``plan_again`` returns the same batch; ``plan_batch`` up to the same end may begin lower, where a claim ended.
 
     Attributes:
         end: where it ends.
-        offsets: by topic and partition the range that it reads.
-        taken: what its commit acknowledges: the same, and what was deleted before anybody read it.
-        rows: how many it reads.
-        deleted: how many it takes unread.
+        offsets: by topic and partition the range of offsets that it reads.
+        acknowledgements: what its commit acknowledges: the same, and messages that were deleted unread before.
+        rows: the number of messages that it reads.
+        deleted: the number of messages that it acknowledges unread.
     """
 
     end: End
     offsets: Mapping[str, OffsetRanges]
-    taken: tuple[Acknowledgement, ...]
+    acknowledgements: tuple[Acknowledgement, ...]
     rows: int
     deleted: int
 
@@ -210,7 +212,7 @@ class Batch:
 
 
 def offsets_text(offsets: Mapping[str, OffsetRanges]) -> str:
-    """Ranges by topic and partition, for people."""
+    """Offset ranges by topic and partition, as text."""
     return "; ".join(
         f"{topic} " + ", ".join(f"{partition}: {low} to {high}" for partition, (low, high) in found.items())
         for topic, found in offsets.items()
@@ -220,9 +222,9 @@ def offsets_text(offsets: Mapping[str, OffsetRanges]) -> str:
 def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until: End | None) -> Batch | None:
     """The next batch; None where there is nothing to read, up to ``until`` or the newest version.
 
-    Of a partition it takes the first run of offsets that nobody has: behind the cursor, and between what was
-    acknowledged by itself or is pending in a prepared transaction. It ends between versions, so it holds no half
-    transaction but where others took the other half.
+    Of each partition it reads the first contiguous range of free offsets: after the cursor, and neither acknowledged
+    individually nor pending in a prepared transaction. It ends between versions, so it contains whole transactions,
+    except where others acknowledged a part of one.
 
     Raises:
         ConsumerFenced: another run, a consumer or a seek took the subscription over.
@@ -252,11 +254,11 @@ def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until:
 
 
 def plan_again(scan: Scan, claims: Iterable[Claim], again: Mapping[str, OffsetRanges], end: End) -> Batch | None:
-    """The batch that was planned before and read these offsets; None where somebody else has some of them.
+    """The batch with the offsets of an earlier one; None where some of them are not free any more.
 
-    What was pending below them when it was planned may be free by now: that is left to a later batch.
+    Lower offsets that were pending at that time may be free by now: they are left to a later batch.
 
-    Raises: as ``plan_batch``.
+    Raises what ``plan_batch`` raises.
     """
     cursors = _cursors(scan, claims)
     for topic, found in again.items():
@@ -275,41 +277,41 @@ def _batch(
 ) -> Batch:
     rows = sum(high - low for found in offsets.values() for low, high in found.values())
     starts = {topic: scan.snapshot.start_offsets(topic) for topic in offsets}
-    taken = [
-        _taken(item, found, starts[topic], offsets[topic])
+    wanted = [
+        _acknowledgement(item, found, starts[topic], offsets[topic])
         for topic, (item, found) in cursors.items()
         if topic in offsets
     ]
-    acknowledged = sum(ranges.size(item.ranges) for wanted in taken for item in wanted.ranges)
-    return Batch(end, offsets, tuple(taken), rows, acknowledged - rows)
+    acknowledged = sum(ranges.size(item.ranges) for own in wanted for item in own.ranges)
+    return Batch(end, offsets, tuple(wanted), rows, acknowledged - rows)
 
 
 @contextmanager
-def _told_of_dropped(connection: Connection) -> Iterator[None]:
-    """Name a subscription that was dropped under the run, which has no consumer to open."""
+def _naming_dropped(connection: Connection) -> Iterator[None]:
+    """Context in which the error for a subscription that was dropped during the run names it, and says what to do."""
     try:
         with connection.naming_dropped():
             yield
     except SubscriptionNotFound as error:
-        error.advice = "run it again: that makes the subscription again, where start says"
+        error.advice = "run it again: that creates the subscription again, at the position start"
         raise
 
 
 def _cursors(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
-    """By topic the claim and its cursors, as the newest fold has them. Raises where a claim was lost."""
+    """By topic the claim and its cursors in the materialized state. Raises ConsumerFenced where a claim was lost."""
     connection = connection_of(scan.namespace)
     result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
-    with _told_of_dropped(connection), connection.follower.lock:
+    with _naming_dropped(connection), connection.follower.lock:
         for item in claims:
             connection.check_consumer(item.subscription, item.epoch)
             result[item.topic] = item, connection.cursors_of(item.subscription)
     return result
 
 
-def _taken(
+def _acknowledgement(
     item: Claim, cursors: Mapping[int, Cursor], starts: Mapping[int, int], read: OffsetRanges
 ) -> Acknowledgement:
-    """Message by message: what was deleted, and what is read. What lies between, free or not, stays as it is."""
+    """The acknowledgement of the messages that are read or were deleted, leaving those in between as they are."""
     wanted: dict[int, ranges.Ranges] = {}
     for p, (low, high) in read.items():
         left = available(cursors[p], 0, high, ())
@@ -318,28 +320,28 @@ def _taken(
 
 
 class PartitionNotThereError(Exception):
-    """A note names a partition that its topic does not have, whose number of them is fixed."""
+    """A note in a Delta table names a partition that its topic does not have, and can never have had."""
 
 
 def was_committed(
     ns: Namespace, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
 ) -> bool:
-    """Whether a transaction of an older run was committed, which took these offsets.
+    """Whether a transaction of an older run was committed, which was to acknowledge these offsets.
 
-    An id that the log does not show can come no more: the claim is behind whatever older runs appended. Then it never
-    was committed, or so long ago that its outcome was forgotten, and its offsets are taken: only then do these tell,
-    for a seek, or a consumer, may have taken them instead.
+    A transaction that the log does not show cannot come any more: this run's claim is after all that older runs
+    appended. So it was never committed, or so long ago that the log forgot its outcome. Only in the second case the
+    offsets decide, by whether they are acknowledged: a seek or a consumer may have acknowledged them as well.
 
     Args:
         ns: the namespace.
-        claims: of this run.
-        txn: its id.
-        read: what it took off the topics.
-        after: a version of the namespace that was there before it.
+        claims: the claims of this run.
+        txn: the transaction's TxnID.
+        read: the offsets that it was to acknowledge.
+        after: a version of the namespace from before the transaction.
 
     Raises:
-        PartitionNotThereError: it cannot have read what the topic does not have.
-        SubscriptionNotFound: one of the claims was dropped meanwhile.
+        PartitionNotThereError: ``read`` names a partition that its topic does not have.
+        SubscriptionNotFound: one of the claimed subscriptions was dropped meanwhile.
     """
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
@@ -349,8 +351,8 @@ def was_committed(
     of_topic = {item.topic: item.subscription for item in claims}
     for topic, offsets in read.items():
         if topic not in of_topic:
-            continue  # of a run over other topics
-        with _told_of_dropped(connection_of(ns)):
+            continue  # from a run over other topics
+        with _naming_dropped(connection_of(ns)):
             cursors = connection_of(ns).cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
             if p not in cursors:
@@ -360,20 +362,20 @@ def was_committed(
     return True
 
 
-def given_up(
+def dead_lettered(
     scan: Scan, claims: Iterable[Claim], read: Mapping[str, OffsetRanges], after: int
 ) -> dict[str, dict[int, ranges.Ranges]]:
-    """Which of these offsets are taken, and are dead letters: somebody gave up on these messages.
+    """Those of the offsets that are acknowledged, and whose messages are in the dead-letter topic.
 
-    A letter tells topic, partition and offset of its message, and not the subscription: where two subscriptions of one
-    topic share a dead-letter topic, what either gave up on counts for both. Letters that are no more, since their topic
-    has a retention, tell nothing.
+    A dead letter names the topic, partition and offset of its message, and not the subscription: if two subscriptions
+    of a topic share a dead-letter topic, the dead letters of either count for both. Dead letters that retention deleted
+    do not count.
 
     Args:
-        scan: whose snapshot shows the letters.
-        claims: of this run.
-        read: the offsets; those of topics that this run does not claim are never given up.
-        after: letters up to this version are of what was at these offsets before, or of another try.
+        scan: its snapshot is searched for dead letters.
+        claims: the claims of this run.
+        read: the offsets. Those of topics that this run does not claim are never returned.
+        after: dead letters up to this version do not count: they are of earlier messages at these offsets, or attempts.
     """
     connection = connection_of(scan.namespace)
     result: dict[str, dict[int, ranges.Ranges]] = {}
@@ -382,14 +384,14 @@ def given_up(
             record = connection.subscription_record_by_id(item.subscription)
             cursors = connection.cursors_of(item.subscription)
         except SubscriptionNotFound:
-            continue  # dropped meanwhile: whoever commits is told
+            continue  # dropped meanwhile, which the commit reports
         offsets = read.get(item.topic, {})
-        taken = {p: ranges.intersect((of,), acknowledged_of(cursors[p])) for p, of in offsets.items() if p in cursors}
-        taken = {p: of for p, of in taken.items() if of}
-        if not taken or record.dead_letter_topic is None:
+        done = {p: ranges.intersect((of,), acknowledged_of(cursors[p])) for p, of in offsets.items() if p in cursors}
+        done = {p: of for p, of in done.items() if of}
+        if not done or record.dead_letter_topic is None:
             continue
-        letters = _letters(scan, record.dead_letter_topic, item.topic, taken, after)
-        both = {p: ranges.intersect(of, letters[p]) for p, of in taken.items()}
+        letters = _letters(scan, record.dead_letter_topic, item.topic, done, after)
+        both = {p: ranges.intersect(of, letters[p]) for p, of in done.items()}
         result[item.topic] = {p: of for p, of in both.items() if of}
     return result
 
@@ -397,7 +399,7 @@ def given_up(
 def _letters(
     scan: Scan, into: str, topic: str, wanted: Mapping[int, ranges.Ranges], after: int
 ) -> dict[int, ranges.Ranges]:
-    """By partition the offsets of a topic that have letters behind a version. It reads the letters once."""
+    """By partition the offsets of a topic with dead letters after a version. It reads the dead letters once."""
     offset = pc.field("_source_offset")
     lowest, highest = min(of[0][0] for of in wanted.values()), max(of[-1][1] for of in wanted.values())
     where = (pc.field("_source_topic") == topic) & (offset >= lowest) & (offset < highest)
@@ -415,23 +417,23 @@ def _letters(
 def what_is_left(
     scan: Scan, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
 ) -> dict[str, dict[int, ranges.Range]] | None:
-    """What is still to come of a batch that a Delta table has: its offsets without those that somebody gave up on.
+    """The offsets that are still to be committed of a batch whose rows a Delta table has; None where it was committed.
 
-    None where it was committed. Of a partition where that is no single range, which no batch can read, it is all.
+    Offsets of dead letters are left out, unless the rest of a partition is no single range, which no batch can read.
 
     Args:
-        scan: that shows what this run may know.
-        claims: of this run.
-        txn: that was to commit the batch.
-        read: what it took off the topics.
-        after: a version that was there when the table took it.
+        scan: its snapshot is searched for dead letters.
+        claims: the claims of this run.
+        txn: the TxnID of the transaction that was to commit the batch.
+        read: the offsets that it was to acknowledge.
+        after: a version of the namespace from before the table got the rows.
 
     Raises:
-        PartitionNotThereError: as of :func:`was_committed`.
+        PartitionNotThereError: see :func:`was_committed`.
     """
     if was_committed(scan.namespace, claims, txn, read, after):
         return None
-    gone = given_up(scan, claims, read, after)
+    gone = dead_lettered(scan, claims, read, after)
     left: dict[str, dict[int, ranges.Range]] = {}
     for topic, offsets in read.items():
         of_topic = gone.get(topic, {})
@@ -443,19 +445,19 @@ def what_is_left(
 
 
 def count_left(scan: Scan, claims: Iterable[Claim], until: End) -> tuple[int, int]:
-    """How many messages up to an end nobody took yet, and how many more are pending in transactions."""
+    """The number of messages up to an end that are free, and of those pending in transactions."""
     left = pending = 0
     for topic, (_, cursors) in _cursors(scan, claims).items():
         starts, ends = scan.snapshot.start_offsets(topic), until.offsets[topic]
         for p, cursor in cursors.items():
             free = ranges.size(available(cursor, starts[p], ends.get(p, 0), ()))
             left += free
-            pending += ranges.size(available(_unheld(cursor), starts[p], ends.get(p, 0), ())) - free
+            pending += ranges.size(available(_unclaimed(cursor), starts[p], ends.get(p, 0), ())) - free
     return left, pending
 
 
-def _unheld(cursor: Cursor) -> Cursor:
-    """A cursor as if nothing were pending in a transaction."""
+def _unclaimed(cursor: Cursor) -> Cursor:
+    """A copy of the cursor without the claims of transactions."""
     return msgspec.structs.replace(cursor, holds=(), cumulative=None)
 
 
@@ -466,7 +468,7 @@ __all__ = [
     "PartitionNotThereError",
     "claim",
     "count_left",
-    "given_up",
+    "dead_lettered",
     "offsets_text",
     "plan_again",
     "plan_batch",

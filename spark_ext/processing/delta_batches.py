@@ -1,4 +1,4 @@
-"""By what a Delta table knows the batches of ``process``: by their offsets, which it keeps with the rows."""
+"""The identity of the batches of ``process`` in a Delta table: their offsets, noted in the commit of their rows."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ _logger: Final = logging.getLogger("txnlog.spark")
 _Offsets: TypeAlias = Mapping[str, Mapping[int, ranges.Range]]
 
 WhatIsLeft: TypeAlias = Callable[[str, _Offsets, int], _Offsets | None]
-"""Tells by its TxnID, offsets and version which offsets of a batch that a Delta table has are still to be committed.
+"""From TxnID, offsets and version of a batch whose rows a Delta table has, the offsets that are still to be committed.
 
-None where it was committed; none of them where somebody gave up on all.
+None where the batch was committed; empty where all of its messages are dead letters.
 """
 
 _RUN_BITS: Final = 28
-"""Of a version in a run of ``process``: 268 million batches, and runs up to version 2**35 of the log (54 years of 20
-entries a second)."""
+"""Low bits of a version, which number a run's batches: 268 million batches, and runs up to version 2**35 of the log (54
+years of 20 entries a second)."""
 
 _TAKING_ATTEMPTS: Final = 5
-"""Older runs that still write while a newer one takes the table over: each can do so once."""
+"""Attempts to take a table over: each older run that still writes can make one of them fail."""
 
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class _NotedEnd(msgspec.Struct, frozen=True):
-    """As of :class:`spark_ext.processing.batch_plan.End`."""
+    """An :class:`spark_ext.processing.batch_plan.End` in a note."""
 
     version: _Number
     offsets: dict[str, dict[_Number, _Number]]
 
 
 class BatchRecord(msgspec.Struct, frozen=True):
-    """What is noted with the rows of a batch.
+    """The note in the Delta commit of a batch's rows.
 
     Attributes:
-        txn: the transaction that is to commit it here.
-        offsets: by topic and partition the range that it read.
+        txn: the TxnID of the transaction that is to commit the batch in the log.
+        offsets: by topic and partition the range of offsets that it read.
         end: where it ended.
-        entry: version and digest of the newest entry that there was: a log without it was put back to an older state,
-            and has other messages at these offsets, or gives other transactions this one's id. None where an older
-            version of this library noted the batch: which log it was of is unknown then.
+        entry: version and digest of the newest entry at that time. A log without this entry was restored to an older
+            state: it has other messages at these offsets, or gives this TxnID to other transactions. None in notes of
+            older releases of this library, for which the log is unknown.
     """
 
     txn: str
@@ -77,7 +77,7 @@ class BatchRecord(msgspec.Struct, frozen=True):
     entry: tuple[_Number, str] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no batch has."""
+        """Raise ValueError for values that no batch has."""
         try:
             canonical = str(TxnId.parse(self.txn)) == self.txn
         except InvalidInputError:
@@ -89,19 +89,19 @@ class BatchRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, batch: Batch, txn: TxnId, entry: tuple[int, str]) -> BatchRecord:
-        """What is noted of a batch."""
+        """The note for a batch."""
         offsets = {topic: dict(sorted(of.items())) for topic, of in sorted(batch.offsets.items())}
         end = {topic: dict(sorted(of.items())) for topic, of in batch.end.offsets.items()}
         return cls(str(txn), offsets, _NotedEnd(batch.end.version, end), entry)
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is noted."""
+        """The note as JSON objects."""
         written: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
         return written
 
 
 class RepeatBatchError(Exception):
-    """A Delta table has the rows of a batch that no entry commits: that batch must come next, and no other."""
+    """A Delta table has the rows of a batch that was not committed in the log: that batch must be processed next."""
 
     def __init__(self, table: str, delta_version: int, record: BatchRecord) -> None:
         super().__init__(_left_in(table, delta_version))
@@ -116,7 +116,7 @@ def _left_in(table: str, delta_version: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a run knows of a table: the last batch that went there, and the transaction that was to commit it."""
+    """The last batch that was appended to a table, and the table's version with its note (-1: not known)."""
 
     record: BatchRecord | None = None
     delta_version: int = -1
@@ -124,14 +124,14 @@ class _Known:
 
 @dataclass(slots=True)
 class RunIdentity:
-    """Of one run of ``process``: its versions are above those of every older run.
+    """The identity of one run of ``process``, whose versions are above those of every older run.
 
-    So what an older run appends is skipped from the moment on when this one takes the table over.
+    So once it took a table over, Delta skips what older runs append.
 
     Attributes:
-        connection: of the namespace.
-        name: of the subscriptions.
-        epoch: of the run's claim: it grows from run to run.
+        connection: the namespace's connection.
+        name: the name of the application, from the ids of the subscriptions.
+        epoch: the epoch of the run's claim, which increases from run to run.
     """
 
     connection: Connection
@@ -141,7 +141,7 @@ class RunIdentity:
     _next: int = 0
     _tables: dict[str, _Known] = field(default_factory=dict)
     _seen: dict[str, Table] = field(default_factory=dict)
-    _told: set[tuple[str, str]] = field(default_factory=set)
+    _reported: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def app(self) -> str:
@@ -152,19 +152,21 @@ class RunIdentity:
     def next_version(self) -> int:
         """A version that this run has not used."""
         if self._next >= 1 << _RUN_BITS:
-            raise LimitExceeded(f"a run writes to Delta tables {1 << _RUN_BITS} times at most", advice="start it again")
+            raise LimitExceeded(
+                f"a run can write to Delta tables {1 << _RUN_BITS} times at most", advice="start the run again"
+            )
         self._next += 1
         return (self.epoch << _RUN_BITS) + self._next - 1
 
     def of(self, batch: Batch, connection: Connection, what_is_left: WhatIsLeft) -> BatchIdentity:
-        """Of a batch; ``connection`` is its transaction's."""
+        """The identity of a batch; ``connection`` is that of its transaction."""
         return BatchIdentity(self, batch, connection, what_is_left)
 
     def left(self, what_is_left: WhatIsLeft) -> tuple[str, int] | None:
-        """A table that has rows of a batch which no entry commits, and with which version of it that is noted.
+        """A table with the rows of a batch that is not committed in the log, and the table's version with its note.
 
-        Of those that this run wrote to, or tried to: where nobody told whether it took the rows, it is asked now, and
-        can take them no more.
+        It looks at the tables that this run wrote to, or tried to. Where the outcome of an append is unknown it is
+        found out now, and the table cannot get the rows any more.
         """
         for table in self._seen.values():
             known = self.known(table, what_is_left)
@@ -177,16 +179,17 @@ class RunIdentity:
         return None
 
     def see(self, table: Table) -> None:
-        """Know of a table that it may have rows of a batch, before anything is asked of it."""
+        """Remember that a table may have rows of a batch. Call it before any request to the table."""
         self._seen[table.id] = table
 
     def still_open(self, table: Table, app: str, known: _Known, what_is_left: WhatIsLeft) -> BatchRecord | None:
-        """The batch whose rows a table has and that no entry commits, without what of it was given up; None for none.
+        """The uncommitted batch whose rows a table has, without its dead letters; None where there is none.
 
-        What was given up never comes: to wait for it would hold the subscription up for good. It is told once.
+        Dead letters are never processed again: waiting for them would hold up the subscription for good. They are
+        logged once.
 
         Raises:
-            CorruptionError: the log is not the one that this batch was of, or what is noted cannot be of it.
+            CorruptionError: the batch is not of this log, or the note names partitions that do not exist.
         """
         record = known.record
         if record is None:
@@ -194,12 +197,12 @@ class RunIdentity:
         if record.entry is not None and not self.connection.has_entry(*record.entry):
             raise CorruptionError(
                 f"the Delta table {shortened(table.name)} has a batch of {app} from a log with another version "
-                f"{record.entry[0]} than this one, which was put back to an older state, or is a copy of that",
-                advice="compare the table's rows with the topics, then go on with a new subscription, which begins "
-                "behind them",
+                f"{record.entry[0]} than this one: this log was restored to an older state, or is a copy of such a one",
+                advice="compare the table's rows with the topics, then continue with a new subscription that begins "
+                "after them",
                 durable=Durable.NOTHING,
             )
-        # Where a batch ends tells nothing of when it was planned: it may end long before what was there by then.
+        # The end of a batch does not show when it was planned: the log may have been much longer by then.
         after = record.end.version if record.entry is None else record.entry[0]
         try:
             left = what_is_left(record.txn, record.offsets, after)
@@ -207,20 +210,20 @@ class RunIdentity:
             raise _damaged(table, app, known.delta_version) from error
         if left is None:
             return None
-        if left != record.offsets and (table.id, record.txn) not in self._told:
-            self._told.add((table.id, record.txn))
+        if left != record.offsets and (table.id, record.txn) not in self._reported:
+            self._reported.add((table.id, record.txn))
             text = "%s (%s): its messages are dead letters by now%s, and its rows are in the table as well"
             but = f", but for {offsets_text(left)}" if left else ""
             _logger.error(text, _left_in(table.name, known.delta_version), offsets_text(record.offsets), but)
         return msgspec.structs.replace(record, offsets=left) if left else None
 
     def known(self, table: Table, what_is_left: WhatIsLeft) -> _Known:
-        """What is known of a table; at first it is taken over from older runs.
+        """The run's knowledge of a table, which it takes over from older runs at the first call.
 
         Raises:
-            ConsumerFenced: a newer run has done that.
-            CorruptionError: what is noted there is damaged, or of another log.
-            InvalidInputError: a run over other topics with one of these subscriptions left a batch there.
+            ConsumerFenced: a newer run took the table over.
+            CorruptionError: the note in the table is damaged, or of another log.
+            InvalidInputError: a run over other topics with one of these subscriptions left an uncommitted batch there.
         """
         self.see(table)
         found = self._tables.get(table.id)
@@ -233,23 +236,23 @@ class RunIdentity:
                     raise InvalidInputError(
                         f"the Delta table {shortened(table.name)} has a batch of a run over other topics that was "
                         f"never committed: {offsets_text(left.offsets)}",
-                        advice="run once over those topics, which brings that batch again; where others took its "
-                        "messages, seek to where they begin before",
+                        advice="run once over those topics, which repeats that batch; if its messages were "
+                        "acknowledged otherwise, seek to their first offsets before",
                     )
             self._tables[table.id] = found
         return found
 
     def _overlapping(self, table: Table) -> list[str]:
-        """Applications of runs that have other subscriptions beside one of this run's."""
+        """The applications of other runs that share a subscription with this run."""
         prefix, _, own = self.app.rpartition("/")
         mine = set(own.split("+"))
         known = table.apps(f"{prefix}/")
         return [app for app in known if app != self.app and mine & set(app.rpartition("/")[2].split("+"))]
 
     def _taken_over(self, table: Table, app: str) -> _Known:
-        """What an application has in a table, after which nothing of older runs is appended under it any more.
+        """Take an application in a table over from older runs, and read its last batch.
 
-        Also nothing of one that hangs right before its append.
+        From then on the table accepts no append of an older run, not even of one that hangs right before its append.
         """
         for attempt in itertools.count(1):
             version = self.next_version()
@@ -269,18 +272,18 @@ class RunIdentity:
         return _Known()
 
     def commit(self, table: Table, app: str, version: int, write: Callable[[], None]) -> None:
-        """Write under a version.
+        """Write under a version of an application, and check that it is the last one afterwards.
 
         Raises:
-            ConsumerFenced: that was not written, or not by this run, or is not the last there.
-            OutcomeUnknown: it was written, and the table does not tell whether it is the last there.
+            ConsumerFenced: the version was not written, or not by this run, or is not the last one.
+            OutcomeUnknown: the version was written, and it is unknown whether it is the last one.
         """
         refused: TransactionConflict | None = None
         try:
             write()
         except TransactionConflict as error:
             last = table.last(app)
-            if last is None or last < version:  # an older run was quicker, or the table is another one
+            if last is None or last < version:  # an older run came first, or the table was replaced
                 raise
             refused = error
         try:
@@ -292,13 +295,13 @@ class RunIdentity:
                 ) from refused
         except StoreError as error:
             raise OutcomeUnknown(
-                f"the Delta table {shortened(table.name)} took version {version} of {app}, and does not tell whether "
-                f"another run took it over since: {error.message}",
-                advice="do the same work again: rows that it took are not appended a second time",
+                f"the Delta table {shortened(table.name)} has version {version} of {app}, and it is unknown whether "
+                f"another run took the table over since: {error.message}",
+                advice="do the same work again: rows that the table has are not appended a second time",
             ) from error
 
     def note(self, table: Table, record: BatchRecord | None) -> None:
-        """Remember what was appended last; None where that is not known, so that the table is asked again."""
+        """Remember the last appended batch; None if it is unknown, so that it is read from the table next time."""
         if record is None:
             self._tables.pop(table.id, None)
         else:
@@ -307,7 +310,7 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity(AppendsFirst):
-    """Of one batch of a run."""
+    """The identity of one batch of a run."""
 
     run: RunIdentity
     batch: Batch
@@ -315,7 +318,7 @@ class BatchIdentity(AppendsFirst):
     what_is_left: WhatIsLeft
 
     def attach(self, txn: CommittingTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
-        """See :class:`Identity`. A handler that fails from here on gives up on no batch that the table has."""
+        """See :class:`Identity`. From now on a failing handler makes no dead letters of a batch that the table has."""
         self.run.see(table)
         AppendsFirst.attach(self, txn, table, df, options)
 
@@ -333,7 +336,7 @@ class BatchIdentity(AppendsFirst):
             _logger.info("%s has this batch already: nothing is appended (%s)", table.name, self.batch)
         version, noted_there = run.next_version(), record.to_dict()
         run.note(table, None)
-        if left is not None:  # the rows are there; who is to commit them is another transaction now
+        if left is not None:  # the table has the rows; now another transaction is to commit the batch
             run.commit(table, app, version, partial(table.take, app, version, noted_there))
         else:
             run.commit(table, app, version, partial(table.append, df, app, version, noted_there, options))
@@ -341,17 +344,17 @@ class BatchIdentity(AppendsFirst):
 
 
 def of_run(connection: Connection, claims: tuple[Claim, ...]) -> RunIdentity:
-    """Of a run that claimed subscriptions."""
+    """The identity of a run that claimed subscriptions."""
     names = "+".join(str(item.subscription) for item in sorted(claims, key=lambda item: item.subscription))
     return RunIdentity(connection, f"process/{names}", max(item.epoch for item in claims))
 
 
 def _damaged(table: Table, app: str, delta_version: int) -> CorruptionError:
-    """Nothing is guessed: taken for none, the batch whose rows are there would be appended once more."""
+    """The error for a damaged note, which cannot be ignored: its batch would be appended once more."""
     return CorruptionError(
-        f"what the Delta table {shortened(table.name)} notes about a batch of {app} with its version {delta_version} "
-        "is damaged, or not of this library",
-        advice="compare its rows with the topics, then go on with a new subscription, which begins behind them",
+        f"the note about a batch of {app} in version {delta_version} of the Delta table {shortened(table.name)} is "
+        "damaged, or was not written by this library",
+        advice="compare the table's rows with the topics, then continue with a new subscription that begins after them",
         durable=Durable.NOTHING,
     )
 

@@ -1,9 +1,8 @@
-"""A stream without a checkpoint directory: ``spark_ext.process``. The subscription's cursor is all it remembers.
+"""A stream without a checkpoint directory, ``spark_ext.process``: its only position is the subscription's cursor.
 
-One run claims the subscription, reads the log up to its claim, and then takes batch after batch. What the handler
-writes and the acknowledgement of what the batch read are one entry, so a crash at any place leaves a batch done or not
-begun, and the next run goes on at the cursor. The module is not called ``process``: a package cannot have a function
-and a module of one name.
+A run claims the subscription, reads the log up to its claim, and then processes batch after batch. The writes of the
+handler and the acknowledgement of the batch's messages are in one entry, so a crash at any point leaves a batch done or
+not begun, and the next run continues at the cursor.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 OnError = Literal["stop", "dead_letter"]
 
 _ATTEMPTS: Final = {"stop": 1, "dead_letter": 3}
-"""By ``on_error`` how often the handler is called on a batch: who gives up on messages had better be sure."""
+"""By ``on_error`` how often the handler is called on a batch: more often before its messages become dead letters."""
 
 
 def process(
@@ -58,7 +57,7 @@ def process(
     progress: bool = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Processed:
-    """Hand the messages of a subscription to a function, batch by batch, each batch in one transaction.
+    """Process the messages of a subscription with a function, batch by batch, each batch in one transaction.
 
     ::
 
@@ -87,35 +86,37 @@ def process(
             refuses on the driver, before it saw a row (a topic that is not there, columns that do not fit, a misspelt
             one), say nothing about messages and end the run at once. Nor does a batch that Spark cannot read without
             the handler, which is tried first.
-        max_rows: of one batch; a transaction with more is taken whole. Left out, a batch is all that there is.
+        max_rows: the most messages of one batch, except that a transaction with more is read whole. None: a batch is
+            all that there is.
         max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
             three times. Before it is called again the run waits: a second, then twice as long each time, half a minute
             at most; by chance down to half of that. ``stop`` and signals end the pause, and the run with it.
         include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version`` to the batch.
-        native: read batches by Spark's own Parquet scan. False: by the format, which is slower and needs no file system
-            of Spark's, where it has none for the root (``s3://`` without hadoop-aws).
+        native: read batches by Spark's own Parquet scan. False: by the format, which is slower, but works where Spark
+            has no file system for the root (``s3://`` without hadoop-aws).
         query_name: the consumer's name, by which a ``same_name`` subscription is taken over again; shown in the log.
         start: where a new subscription begins: ``"earliest"``, ``"latest"``, ``{partition: offset}`` or a time with a
-            zone, none in the future, as in ``create_subscription``; or that by topic. One that is there goes on at its
+            zone, none in the future, as in ``create_subscription``; or that by topic. An existing one continues at its
             cursor.
-        stop: an event, or a function that tells, by which a program ends the run after the batch at hand. Ctrl-C and
-            SIGTERM do the same; the second one aborts the batch.
-        progress: show a line on a terminal, if the package ``rich`` is there. The logger ``txnlog.spark`` has a line a
-            batch.
+        stop: an event, or a function that returns whether to stop, by which a program ends the run after the current
+            batch. Ctrl-C and SIGTERM do the same; the second one aborts the batch.
+        progress: show a line on a terminal if the package ``rich`` is installed. The logger ``txnlog.spark`` logs a
+            line for each batch.
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
 
     Raises:
         InvalidInputError, NamespaceNotFound, TopicNotFound, SchemaMismatch, UnsupportedFeature: an argument, the topics
             or the subscription are not what they must be, and nothing was written; or, later, a batch or a call of the
             handler's is refused: nothing of that batch was committed, those before it were.
-        ConsumerBusy: the subscription's takeover rule keeps it for another name.
+        ConsumerBusy: the subscription's takeover rule reserves it for another name.
         ConsumerFenced: another run, a consumer or a seek took the subscription over; the batch was not committed.
-        CorruptionError: the log, a segment, or what a Delta table notes of the last batch is damaged; nothing of the
-            batch at hand was committed.
-        OutcomeUnknown: the store did not answer. Run again: the log tells what became of the batch.
-        StoreError: the store refuses (credentials, space, an endpoint that is gone); nothing of the batch at hand was
-            committed. Run again when it does not.
-        AbortableError, RetriableError: a batch was ended by others, or could not begin, five times in a row.
+        CorruptionError: the log, a segment, or the note about the last batch in a Delta table is damaged; nothing of
+            the current batch was committed.
+        OutcomeUnknown: the store did not answer. Run again: the log shows whether the batch was committed.
+        StoreError: the store refuses requests (credentials, space, a missing endpoint); nothing of the current batch
+            was committed. Run again when it works.
+        AbortableError, RetriableError: the transaction of a batch was aborted by others, or could not begin, five times
+            in a row.
         Exception: what the handler raised. Nothing of its batch was committed.
     """
     check_handler(handler)
@@ -134,14 +135,14 @@ def process(
     progress = truth("progress", progress)
     asked = Stop(stop)
     target = target_of(spark, path, storage_options, advice="name it in topics=[...]")
-    gives_up = on_error == "dead_letter"
+    to_dead_letters = on_error == "dead_letter"
     order = Order(
         ReadOptions(path, subscribe=names, include_metadata=include_metadata, storage_options=target.storage_options),
         target.storage,
         query_name or subscription,
         handler,
         interval_ms,
-        gives_up,
+        to_dead_letters,
         attempts,
         max_rows,
         native,
@@ -153,7 +154,7 @@ def process(
         check_reads(spark, namespace)
         warn_of_functions_that_hang(spark)
     connection = connection_of(namespace)
-    claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
+    claims = claim(connection, names, subscription, query_name=query_name, start=start, to_dead_letters=to_dead_letters)
     done = Run(spark, order, claims, connection, asked).run(progress=progress)
     release(connection, claims)
     return done
@@ -169,7 +170,7 @@ def _topics(topics: object) -> tuple[str, ...]:
 
 
 def _interval(trigger: object) -> int | None:
-    """Milliseconds; None where the run ends by itself."""
+    """The trigger's interval in milliseconds; None where the run ends once it caught up."""
     if trigger == "available_now":
         return None
     if isinstance(trigger, Mapping) and list(trigger) == ["interval_ms"]:

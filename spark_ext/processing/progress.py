@@ -1,4 +1,4 @@
-"""A line for people who watch ``spark_ext.process`` on a terminal; nothing anywhere else."""
+"""The progress line of ``spark_ext.process`` on a terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_line(title: str, *, wanted: bool) -> Iterator[Callable[[str], None]]:
-    """Inside, what the yielded function is told stands in the last line of the terminal, and is gone afterwards.
+    """Context with a function that shows a text in the last line of the terminal; the line is removed at the end.
 
-    Where there is no terminal, or the package ``rich`` is not installed, it does nothing: there is the log.
+    Without a terminal, or without the package ``rich``, the function does nothing: progress is in the log as well.
     """
     console = _terminal() if wanted else None
     if console is None:
@@ -28,7 +28,7 @@ def progress_line(title: str, *, wanted: bool) -> Iterator[Callable[[str], None]
 
 
 def _terminal() -> Console | None:
-    if not sys.stderr.isatty():  # also where a setting tells rich to take a pipe for a terminal
+    if not sys.stderr.isatty():  # also where a setting makes rich treat a pipe as a terminal
         return None
     try:
         from rich.console import Console  # noqa: PLC0415 - an extra

@@ -1,4 +1,4 @@
-"""One run of ``spark_ext.process``: batch after batch, each of them until it is decided."""
+"""One run of ``spark_ext.process``, which processes batch after batch, each until its outcome is known."""
 
 from __future__ import annotations
 
@@ -64,35 +64,35 @@ _logger: Final = logging.getLogger("txnlog.spark")
 Stopped = Literal["caught_up", "asked", "signal"]
 
 _KEPT_VERSIONS: Final = 10_000
-"""A run may go on for years."""
+"""The most versions that a run remembers: it may go on for years."""
 
 _LOST_ATTEMPTS: Final = 5
-"""Of one batch, in a row: whoever loses more often has another problem than a conflict."""
+"""Attempts at one batch whose transactions are aborted by others: more failures in a row have another cause."""
 
 _COMMIT_ATTEMPTS: Final = 5
-"""Of one commit whose answer does not come; the appender has asked several times in each."""
+"""Attempts at one commit whose outcome is unknown; each includes several requests."""
 
 _MOST_REASON: Final = 500
-"""Characters of an error in a dead letter: it stands beside each message."""
+"""The most characters of an error in a dead letter: each dead letter of the batch contains it."""
 
 _PAUSE_MS: Final = 100.0
 _LONGEST_PAUSE_MS: Final = 5_000.0
 
 _HANDLER_PAUSE_MS: Final = 1_000.0
 _LONGEST_HANDLER_PAUSE_MS: Final = 30_000.0
-"""Before a handler that failed is called again: what it asks elsewhere may be down for some seconds."""
+"""Pauses before a failed handler is called again: a service that it uses may be down for some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
-        batches: how many were committed.
+        batches: how many batches were committed.
         rows: how many rows they read.
-        dead_letters: how many of these went to dead-letter topics.
-        versions: which versions committed them, the newest 10,000.
-        stopped: why it ended: ``caught_up`` (all that was there at its start is done), ``asked`` (``stop`` told it to)
+        dead_letters: how many of these rows went to dead-letter topics.
+        versions: the versions that committed the batches, the newest 10,000 of them.
+        stopped: why the run ended: ``caught_up`` (all that existed at its start is processed), ``asked`` (by ``stop``)
             or ``signal`` (Ctrl-C, SIGTERM).
     """
 
@@ -105,18 +105,18 @@ class Processed:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a run is asked to do.
+    """The arguments of a run.
 
     Attributes:
         read: how its topics are read.
         storage: storage options as tasks get them.
-        name: of the run, for people.
-        handler: what is called with each batch.
-        interval_ms: between the beginnings of batches; None where the run ends once it caught up.
-        gives_up: whether messages on which the handler fails go to the dead-letter topic.
+        name: the run's name in log lines.
+        handler: called with each batch.
+        interval_ms: time between the beginnings of batches; None where the run ends once it caught up.
+        to_dead_letters: whether messages on which the handler fails go to the dead-letter topic.
         attempts: how often the handler is called on a batch before that, or before the run stops.
-        max_rows: of one batch.
-        native: whether a batch is Spark's own scan, or the format's.
+        max_rows: the most messages of one batch.
+        native: whether a batch is read by Spark's own scan or by the format.
     """
 
     read: ReadOptions
@@ -124,21 +124,21 @@ class Order:
     name: str
     handler: Handler
     interval_ms: int | None
-    gives_up: bool
+    to_dead_letters: bool
     attempts: int
     max_rows: int | None
     native: bool
 
 
 class _HandlerFailedError(Exception):
-    """What the handler raised, and nothing of its batch is in the log."""
+    """The handler raised an error, and nothing of its batch is committed."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
 class _FinalError(Exception):
-    """What the caller gets, whatever ``on_error`` says."""
+    """An error that is raised to the caller, whatever ``on_error`` says."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -152,14 +152,14 @@ _NOT_THE_HANDLERS: Final = (
     CorruptionError,
     RepeatBatchError,
 )
-"""What says nothing about the messages, though a call of the handler's raised it: no reason to give up on them."""
+"""Errors that a handler's calls raise without any fault of the messages, which do not become dead letters for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """A batch on its way: ``reason`` is why its messages are given up on; None where the handler is to have them.
+    """An attempt at a batch. ``reason`` is why its messages become dead letters; None where the handler is called.
 
-    ``repeats`` tells that it is the batch that a Delta table has already.
+    ``repeats`` says whether a Delta table has the rows of the batch already.
     """
 
     scan: Scan
@@ -186,7 +186,7 @@ class Run:
         self._versions: deque[int] = deque(maxlen=_KEPT_VERSIONS)
 
     def run(self, *, progress: bool) -> Processed:
-        """Batch after batch, until there is a reason to end."""
+        """Process batch after batch until there is a reason to end."""
         try:
             with (
                 self._stop.listening(),
@@ -196,7 +196,7 @@ class Run:
                 stopped = self._loop(show)
         except KeyboardInterrupt:
             if self._stop.asked != "signal":
-                raise  # of another kind than the second Ctrl-C, which aborted the batch
+                raise  # not from the second Ctrl-C, which aborts the batch
             stopped = "signal"
         return Processed(self._batches, self._rows, self._dead_letters, tuple(self._versions), stopped)
 
@@ -222,7 +222,7 @@ class Run:
                 self._stop.wait(self._runtime, interval_ms - (self._runtime.elapsed_ms() - began_ms))
 
     def _look(self) -> Scan:
-        """The newest version of the namespace. Two requests where nothing is new: its next entry, and its newest."""
+        """A scan of the newest version of the namespace. It takes two requests if nothing is new."""
         scan = open_scan(self._order.read, mode="rw")
         connection_of(scan.namespace).end_overdue([item.subscription for item in self._claims])
         return scan
@@ -230,7 +230,7 @@ class Run:
     # --- one batch --------------------------------------------------------------------------------------------------
 
     def _finish(self, scan: Scan, batch: Batch) -> None:
-        """Try until the batch is committed, or nothing more can be tried. Returns early where the run is to stop."""
+        """Try until the batch is committed, or raise. Returns early where the run is to stop."""
         item: _Try | None = _Try(scan, batch)
         while item is not None:
             try:
@@ -250,14 +250,14 @@ class Run:
                 return
 
     def _after_failure(self, item: _Try, error: Exception) -> _Try | None:
-        """The handler again, or the dead letters. Raises the error where neither is wanted, or would be of any use."""
+        """The next attempt: the handler again, or dead letters. Raises the error if neither would help."""
         name, failures = self._order.name, item.failures + 1
         elsewhere = _cannot_read(error) or _is_the_programs(error)
         if failures < self._order.attempts and not elsewhere:
             _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
             asked = self._pause(failures, _HANDLER_PAUSE_MS, _LONGEST_HANDLER_PAUSE_MS)
             return None if asked else replace(item, failures=failures)
-        if elsewhere or not self._order.gives_up or not self._is_read(item):
+        if elsewhere or not self._order.to_dead_letters or not self._is_read(item):
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
         left = self._identity.left(self._what_is_left(item.scan))
@@ -266,8 +266,8 @@ class Run:
                 f"the handler failed {failures} times on a batch whose rows the Delta table {shortened(left[0])} has "
                 f"already, as its version {left[1]} notes: as dead letters its messages would be in both "
                 f"({item.batch}): {spark_errors.in_a_line(error)}",
-                advice="mend the handler, or the table that refuses its rows, and run again: the batch comes again as "
-                "it is, and must be written to that table again, where nothing is appended for it",
+                advice="fix the handler, or the table that refuses its rows, and run again: the batch is repeated as "
+                "it was, and the handler must write it to that table again, where nothing is appended for it",
                 durable=Durable.MAYBE,
             ) from error
         text = "%r: the handler failed %d times, the batch goes to the dead letters (%s)"
@@ -275,7 +275,7 @@ class Run:
         return replace(item, failures=failures, lost=0, reason=_reason(error, failures))
 
     def _after_loss(self, item: _Try, error: TxnLogError) -> _Try | None:
-        """The batch again, or what is left up to its end where others took some of it."""
+        """The next attempt: the same batch, or the rest up to its end where others acknowledged a part of it."""
         lost = item.lost + 1
         if lost >= _LOST_ATTEMPTS:
             raise error
@@ -287,51 +287,52 @@ class Run:
             scan, self._claims, self._order.max_rows, item.batch.end
         )
         if again is None:
-            return None  # others took what it held
+            return None  # others acknowledged all of it
         if again.offsets != item.batch.offsets:
             return _Try(scan, again, lost=lost)
         return replace(item, scan=scan, batch=again, lost=lost)
 
     def _repeated(self, item: _Try, wanted: RepeatBatchError) -> _Try:
-        """The batch that a Delta table has and no entry commits, as it was: its rows are not appended again.
+        """The batch that a Delta table has and that is not committed in the log; its rows are not appended again.
 
-        What was given up of it is left out: that would never come.
+        Its dead letters are left out: they are never processed again.
         """
         scan = self._look()
         offsets = wanted.record.offsets
         batch = None if item.repeats else plan_again(scan, self._claims, offsets, wanted.end)
         if batch is None:
             raise InvalidInputError(
-                f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(offsets)}",
-                advice="seek the subscription to where they begin, and in no partition beyond its cursor, for what is "
-                "passed over is lost: the batch comes again, and its rows stay as they are; or another table of the "
-                "handler, written before this one, has later rows",
+                f"{wanted}, and this batch cannot be repeated: its offsets were {offsets_text(offsets)}",
+                advice="seek the subscription to their first offsets, but in no partition beyond its cursor, since "
+                "messages that are passed over are lost: then the batch is repeated, and its rows stay as they are; or "
+                "another table, which the handler writes before this one, has later rows",
             ) from wanted
         _logger.warning("%r: %s; it comes again (%s)", self._order.name, wanted, batch)
         return _Try(scan, batch, repeats=True)
 
     def _pause(self, attempt: int, first_ms: float, longest_ms: float) -> bool:
-        """Wait before the next attempt; whether the run is to stop instead."""
+        """Wait before the next attempt. Returns whether the run is to stop instead."""
         pause_ms = min(first_ms * 2 ** min(attempt - 1, 20), longest_ms)
         return self._stop.wait(self._runtime, self._runtime.spread(pause_ms))
 
     def _attempt(self, item: _Try) -> Committed:
-        """One transaction: acknowledgement, work, commit. What it raises, but for _FinalError, left no effect."""
+        """Run one transaction: acknowledgement, work, commit. An error other than _FinalError means no effect."""
         ns = item.scan.namespace
         inner = write_jobs.begin(ns, write_jobs.reserve_job(ns))
         identity = self._identity.of(item.batch, connection_of(ns), self._what_is_left(item.scan))
         with DataFrameTransaction(ns, inner, self._order.storage, identity=identity) as txn:
             try:
-                acknowledge_ranges(inner, list(item.batch.taken))  # first: no commit of the handler's can be without it
+                # Acknowledged first, so that also a commit by the handler includes it.
+                acknowledge_ranges(inner, list(item.batch.acknowledgements))
                 if item.reason is None:
                     self._handle(item, inner, txn)
                 else:
-                    self._give_up(item, inner, item.reason)
+                    self._send_to_dead_letters(item, inner, item.reason)
                 return txn.commit()
             except BaseException as error:
                 if discard(inner):
                     raise
-                # Its commit is in doubt, or the handler made it: the log decides, not what was raised.
+                # The commit's outcome is unknown, or the handler committed: the log decides, not the error.
                 result = self._decided(inner)
                 if isinstance(error, OutcomeUnknown):
                     return result
@@ -348,7 +349,7 @@ class Run:
         return partial(what_is_left, scan, self._claims)
 
     def _decided(self, inner: Transaction) -> Committed:
-        """Ask the log how a commit ended, by committing again: the same bytes, in the same place."""
+        """The outcome of a commit, found out by committing again, which is idempotent."""
         try:
             for attempt in range(1, _COMMIT_ATTEMPTS):
                 with contextlib.suppress(OutcomeUnknown):
@@ -356,9 +357,9 @@ class Run:
                 self._runtime.sleep_ms(min(_PAUSE_MS * 2**attempt, _LONGEST_PAUSE_MS))
             return inner.commit()
         except BaseException as error:
-            leave_outcome_open(inner)  # whoever comes next asks the log, and needs not wait for this one
+            leave_outcome_open(inner)  # the next run finds the outcome in the log, and need not wait for this one
             if isinstance(error, OutcomeUnknown):
-                error.advice = "run again: it asks the log what became of the batch before it does anything"
+                error.advice = "run again: a run first finds out in the log whether the batch was committed"
                 raise _FinalError(error) from error
             raise
 
@@ -367,7 +368,7 @@ class Run:
         try:
             self._order.handler(frame, txn)
             if inner.state == "OPEN":
-                txn._work_elsewhere()  # the handler's as well: Spark computes only now what it gave to a Delta table
+                txn._work_elsewhere()  # also the handler's: only now Spark computes its writes to Delta tables
         except _NOT_THE_HANDLERS:
             raise
         except Exception as error:
@@ -386,9 +387,9 @@ class Run:
         return make(self._spark, item.scan, item.batch)
 
     def _is_read(self, item: _Try) -> bool:
-        """Whether Spark reads the batch by itself: where it does not, a failure says nothing about the messages.
+        """Whether Spark can read the batch without the handler: if not, a failure says nothing about the messages.
 
-        It may be gone, or its tasks may come to no store, while this process, which gives up on messages, does.
+        Spark may be gone, or its tasks may not reach the store, while this process does, which writes dead letters.
         """
         try:
             self._frame(item).write.format("noop").mode("overwrite").save()
@@ -397,8 +398,8 @@ class Run:
             return False
         return True
 
-    def _give_up(self, item: _Try, inner: Transaction, reason: str) -> None:
-        """Bring the messages to the dead-letter topics, in this process, a few segments in memory at a time."""
+    def _send_to_dead_letters(self, item: _Try, inner: Transaction, reason: str) -> None:
+        """Write the messages to the dead-letter topics, in this process, with a few segments in memory at a time."""
         connection = connection_of(item.scan.namespace)
         for owned in self._claims:
             offsets = item.batch.offsets.get(owned.topic)
@@ -416,13 +417,13 @@ class Run:
                     inner.produce(into.name, part, partition)
 
     def _note(self, item: _Try, result: Committed) -> None:
-        batch, given_up = item.batch, item.reason is not None
+        batch, dead_lettered = item.batch, item.reason is not None
         self._batches += 1
         self._rows += batch.rows
-        self._dead_letters += batch.rows if given_up else 0
+        self._dead_letters += batch.rows if dead_lettered else 0
         self._versions.append(result.version)
         text = "%r: batch %d of %d rows is version %d (%s)%s"
-        where = ", as dead letters" if given_up else ""
+        where = ", as dead letters" if dead_lettered else ""
         _logger.info(text, self._order.name, self._batches, batch.rows, result.version, batch, where)
         if batch.deleted:
             text = "%r: %d messages were deleted before they were processed"
@@ -430,7 +431,7 @@ class Run:
 
 
 def _cannot_read(error: Exception) -> bool:
-    """Whether Spark could not read a file: the batch's, or one of the handler's own. That is the store's trouble."""
+    """Whether Spark could not read a file, of the batch or of the handler: then the store is at fault."""
     return any(
         spark_errors.condition_of(item).startswith("FAILED_READ_FILE") or _is_the_formats(item)
         for item in (error, error.__cause__)
@@ -438,7 +439,7 @@ def _cannot_read(error: Exception) -> bool:
 
 
 def _is_the_formats(error: BaseException | None) -> bool:
-    """Whether a task of the format raised what says nothing about messages."""
+    """Whether a task of the format raised an error that says nothing about messages."""
     kind = spark_errors.raised_by_format(error)
     return kind is not None and issubclass(kind, _NOT_THE_HANDLERS)
 
@@ -446,9 +447,9 @@ def _is_the_formats(error: BaseException | None) -> bool:
 def _is_the_programs(error: Exception) -> bool:
     """Whether txnlog, or Spark's planning, refused a call on the driver.
 
-    It had seen no row, so any other messages would fare the same. What a task found has an error of Spark's behind it;
-    one of its analysis is of the driver, too, and where the Python of tasks has no txnlog, that says nothing of
-    messages either. In which state a transaction is may be the handler's answer to a message.
+    Such a call has seen no row, so that other messages would fail alike. An error found by a task has an error of
+    Spark's as its cause, which an error of analysis on the driver has as well; missing txnlog in the tasks' Python says
+    nothing about messages either. But the state of a transaction may depend on the handler's response to a message.
     """
     if isinstance(error, AnalysisException | UnsupportedFeature):
         return True
@@ -458,12 +459,12 @@ def _is_the_programs(error: Exception) -> bool:
 
 
 def _reason(error: Exception, failures: int) -> str:
-    told = spark_errors.in_a_line(error).encode(errors="backslashreplace").decode()  # the name of a file may be no text
-    return f"the handler failed {failures} times: {told}"[:_MOST_REASON]
+    text = spark_errors.in_a_line(error).encode(errors="backslashreplace").decode()  # a file name may not be valid text
+    return f"the handler failed {failures} times: {text}"[:_MOST_REASON]
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """The interrupt that an error came of: the next call of Spark's, inside the first one, may find no Java there."""
+    """The interrupt that caused an error: after it, another call to Spark may have failed to reach Java."""
     before = error.__context__
     while before is not None and not isinstance(before, KeyboardInterrupt):
         before = before.__context__

@@ -1,4 +1,4 @@
-"""How ``spark_ext.process`` is asked to stop: by its program, by Ctrl-C, by SIGTERM."""
+"""Stopping ``spark_ext.process``: by its program, by Ctrl-C, by SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from txnlog.errors import InvalidInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnlog.common.runtime import Runtime
+    from txnlog.engine.runtime import Runtime
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
 _LOOK_MS: Final = 100.0
-"""How long a run that waits may take to notice; it makes no request for that."""
+"""Interval at which a waiting run checks whether to stop. A check sends no request."""
 
 Asked = Literal["asked", "signal"]
 
@@ -32,17 +32,18 @@ class Stop:
     """Whether a run was asked to stop, and by whom.
 
     Args:
-        given: an event, or a function that tells; it is called between batches and ten times a second during pauses.
+        given: an event, or a function that returns whether to stop. It is called between batches and ten times a second
+            during pauses.
     """
 
     def __init__(self, given: threading.Event | Callable[[], object] | None) -> None:
-        told = getattr(given, "is_set", given)
-        if told is not None and not callable(told):
+        is_asked = getattr(given, "is_set", given)
+        if is_asked is not None and not callable(is_asked):
             raise InvalidInputError(
                 f"stop is a threading.Event or a function without arguments, not {shown(given)}",
                 advice="pass stop=event, and call event.set() in another thread",
             )
-        self._told: Callable[[], object] | None = told
+        self._is_asked: Callable[[], object] | None = is_asked
         self._signal: signal.Signals | None = None
 
     @property
@@ -50,10 +51,10 @@ class Stop:
         """Who asked, None where nobody did."""
         if self._signal is not None:
             return "signal"
-        return "asked" if self._told is not None and self._told() else None
+        return "asked" if self._is_asked is not None and self._is_asked() else None
 
     def wait(self, runtime: Runtime, milliseconds: float) -> bool:
-        """Wait, or until somebody asks; whether somebody did."""
+        """Wait for a time, or until the run is asked to stop. Returns whether it was."""
         end = runtime.elapsed_ms() + milliseconds
         while self.asked is None:
             left = end - runtime.elapsed_ms()
@@ -64,9 +65,9 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Inside, the first Ctrl-C or SIGTERM asks to stop, and the next one interrupts what is under way.
+        """Context in which the first Ctrl-C or SIGTERM asks to stop, and the next one interrupts the current batch.
 
-        In the main thread only, as Python has it; in another one the program's own way is left alone.
+        Python allows signal handlers in the main thread only; in another thread the program's own stay in place.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -74,7 +75,8 @@ class Stop:
         before: dict[signal.Signals, Any] = {}
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.getsignal(number)
-            if handler not in {signal.SIG_IGN, None}:  # whom a shell told to ignore it, and what Python cannot restore
+            # Ignored signals stay ignored; and Python can only restore handlers of its own.
+            if handler not in {signal.SIG_IGN, None}:
                 before[number] = handler
 
         def heard(number: int, _frame: FrameType | None) -> None:
@@ -94,9 +96,9 @@ class Stop:
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Jobs of this thread that run inside end with a KeyboardInterrupt.
+    """Context in which a KeyboardInterrupt cancels the Spark jobs of this thread.
 
-    What Spark does about Ctrl-C fails while a call of the same thread is under way: the job would keep its executors.
+    Spark's own handling of Ctrl-C fails while a call of the same thread is running: the job would keep its executors.
     """
     tag = f"txnlog-process-{uuid.uuid4().hex}"
     context = spark.sparkContext if has_jvm(spark) else None
@@ -116,7 +118,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
             _logger.warning("the jobs of the interrupted batch could not be cancelled", exc_info=True)
         raise
     finally:
-        with suppress(Exception):  # the session may have been stopped inside: what came of that is what is told
+        with suppress(Exception):  # the session may have been stopped inside: the error of that is raised
             remove(tag)
 
 

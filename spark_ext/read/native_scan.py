@@ -1,7 +1,7 @@
-"""Native scans: Spark's own Parquet reader over the very files that a snapshot shows, with metadata from the log.
+"""Native scans: Spark's own Parquet reader over exactly the files of a snapshot, with metadata from the log.
 
-What the log knows of a segment (transaction, version, time, base offset) is not in its file but comes as constants,
-looked up by the segment's number, which the path hands to the query as a partition value.
+What only the log knows of a segment (transaction, version, time, base offset) is added as constants. They are looked up
+by the segment's number, which is a partition value in the file's path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType, Ti
 
 from spark_ext.read import segment_constants, visibility_column
 from spark_ext.read.scan import metadata_fields, no_topic, spark_schema
-from spark_ext.read.scan_session import load_files, session_beside, taken_over
+from spark_ext.read.scan_session import load_files, session_for_scans, taken_over
 from spark_ext.support.columns import named
 from spark_ext.support.namespace_cache import location_of, namespace_at
 from spark_ext.support.options import storage_of_call
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from txnlog.data.segment_rows import PlannedSegment, PlannedSlice
 
 MAX_LOOKUP_CELLS: Final = 1 << 18
-"""Constants of one kind in a plan: more of them take longer to plan than the format takes to read."""
+"""The most constants of one kind in a plan: planning with more takes longer than reading with the format."""
 
 _SCAN_OPTIONS: Final = {
     # Spark's Parquet reader does not look at page checksums by itself: a flipped bit gives wrong sums, silently.
     "parquet.page.verify-checksum.enabled": "true",
-    # Whatever the session says: what the log names must be there and be whole.
+    # Whatever the session says: all files that the log names must exist and be whole.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
-    # Our paths are literal; a root may be called [lake].
+    # Paths are literal: a root may be called [lake].
     "__globPaths__": "false",
-    # The days of our files are proleptic Gregorian, as Arrow and Spark 3 write them.
+    # The files' dates are proleptic Gregorian, as Arrow and Spark 3 write them.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
@@ -74,7 +74,7 @@ def read_topic(
     exclude_segments: Collection[int] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """A topic as Spark's own Parquet scan.
+    """Read a topic with Spark's own Parquet scan.
 
     Args:
         spark: the session; its settings ``spark.txnlog.storage.<name>`` are storage options if none are given.
@@ -90,12 +90,12 @@ def read_topic(
         storage_options: fsspec's, with which the log is read; Spark's own reader has settings of its own.
 
     The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
-    there is an error of the query. **Parquet's footers have no checksum**: of a flipped bit there Spark may make other
-    rows, or leave some out, without a word. For whole files against the log's checksums use the format ``txnlog``.
+    there is an error of the query. **Parquet's footers have no checksum**: a flipped bit there may change or drop rows
+    without an error. For whole files against the log's checksums use the format ``txnlog``.
 
     Raises:
-        NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.
-        OffsetOutOfRange: offsets that the topic does not hold at the version, or no longer.
+        NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: an argument is wrong.
+        OffsetOutOfRange: offsets that the topic does not have at the version, or no longer has.
         CorruptionError: a segment is missing, or has another size than the log says; with the number for
             ``exclude_segments``.
         LimitExceeded: so many segments that planning would take longer than reading with the format.
@@ -109,7 +109,7 @@ def read_topic(
 def read_plan(
     spark: SparkSession, namespace: Namespace, plan: ScanPlan, *, include_metadata: bool = False
 ) -> DataFrame:
-    """The rows of ``Snapshot.plan``, of any version, isolation level and offsets; :func:`read_topic` says the rest."""
+    """The rows of a ``Snapshot.plan``, for any version, isolation level and offsets. See :func:`read_topic`."""
     if not plan.segments:
         fields = spark_schema(plan.schema).fields
         if include_metadata:
@@ -138,14 +138,14 @@ def visible(
     offsets: OffsetRanges | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Column:
-    """The visibility predicate of a topic as a column on ``_txnlog_segment``, for one's own scans of its folder.
+    """The visibility predicate of a topic as a column on ``_txnlog_segment``, for your own scans of its folder.
 
-    It selects whole segments; rows that retention has removed from a segment's beginning are not told apart.
-    ``version``, ``timestamp``, ``offsets`` and ``storage_options`` are those of :func:`read_topic`.
+    It selects whole segments, including rows that retention has removed from a segment's beginning. ``version``,
+    ``timestamp``, ``offsets`` and ``storage_options`` are those of :func:`read_topic`.
 
     Raises:
-        NamespaceNotFound, TopicNotFound, VersionNotAvailable, OffsetOutOfRange: as they say.
-        InvalidInputError: the offsets take some rows of a segment and not others, or as it says.
+        NamespaceNotFound, TopicNotFound, VersionNotAvailable, OffsetOutOfRange: an argument is wrong.
+        InvalidInputError: the offsets select a part of a segment, or another argument is wrong.
     """
     _, snapshot, topic = _snapshot(spark, path, version, timestamp, storage_options)
     plan = snapshot.plan(topic)
@@ -163,8 +163,8 @@ def _not_whole(segment: PlannedSegment) -> InvalidInputError:
     text = ", ".join(f"{start} to {end} of partition {partition}" for partition, start, end in spans)
     more = " and more" if len(segment.slices) > len(spans) else ""
     return InvalidInputError(
-        f"the offsets cut the segment {segment.number}, which holds {text}{more}: the predicate takes it or not",
-        advice="use read_topic(..., offsets=...), or ask for offsets at which segments begin and end",
+        f"the offsets cut the segment {segment.number}, which has {text}{more}: the predicate selects whole segments",
+        advice="use read_topic(..., offsets=...), or pass offsets at which segments begin and end",
     )
 
 
@@ -185,19 +185,19 @@ def _snapshot(
 
 
 def check_reads(spark: SparkSession, namespace: Namespace) -> None:
-    """See that Spark itself, or its server, finds the namespace's files.
+    """Check that Spark itself, or its server, can read the namespace's files.
 
-    A query that cannot read them fails at its first action: amid a handler, say. For a folder and a driver of this
-    process there is nothing to ask.
+    Otherwise a query would fail only at its first action, perhaps in a handler. A local folder with a driver in this
+    process needs no check.
 
-    Raises InvalidInputError with what Spark says.
+    Raises InvalidInputError with Spark's message.
     """
     url = connection_of(namespace).store.url(entry_key(0))
     if "://" not in url and has_jvm(spark):
         return
     try:
         reader = spark.read.format("text").option("__globPaths__", "false")
-        assert reader.load(hadoop_url(url)).schema  # a client of Connect asks not before
+        assert reader.load(hadoop_url(url)).schema  # a client of Connect sends a request only now
     except Exception as error:
         raise InvalidInputError(
             f"Spark's own scan cannot read {hadoop_url(f'{namespace.root}/{namespace.name}')}: {first_line(error)}",
@@ -209,7 +209,7 @@ def check_reads(spark: SparkSession, namespace: Namespace) -> None:
 
 
 def _stored_columns(plan: ScanPlan) -> list[StructField]:
-    """What the planned files have beside the topic's columns, in part by their paths."""
+    """The columns of the planned files after the topic's, including partition values of their paths."""
     fields = []
     if any(segment.stores_txn for segment in plan.segments):
         fields.append(StructField("_txn", LongType()))
@@ -221,14 +221,14 @@ def _stored_columns(plan: ScanPlan) -> list[StructField]:
 
 
 def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Sequence[StructField]) -> DataFrame:
-    """All rows of the planned files, with what the files store, and the predicate attached."""
+    """All rows of the planned files with all stored columns, filtered by the visibility predicate."""
     fields = [*spark_schema(plan.schema).fields, *stored]
     url_of = connection_of(namespace).store.url
     folder = hadoop_url(url_of(plan.folder))
     files = [hadoop_url(url_of(segment.key)) for segment in plan.segments]
     altered = len(connection_of(namespace).topic_record(plan.topic, plan.version).schemas) > 1
     size_bytes = sum(segment.size_bytes for segment in plan.segments)
-    finder = session_beside(spark, size_bytes, altered=altered) if has_jvm(spark) else spark
+    finder = session_for_scans(spark, size_bytes, altered=altered) if has_jvm(spark) else spark
     reader = finder.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS)
     try:
         frame = load_files(finder, reader.option("basePath", folder), files)
@@ -247,10 +247,10 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Seq
 
 
 def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None:
-    """Raise CorruptionError unless the files have as many bytes as the log says: Spark passes over an empty one."""
+    """Raise CorruptionError unless the files have as many bytes as the log says: Spark ignores an empty one."""
     known = has_jvm(frame.sparkSession)
     if known:
-        # Spark has looked at every file just now: their sum is one call, and no request.
+        # Spark has just listed every file: their total size is one call without a request.
         relation = frame._jdf.queryExecution().analyzed().relation()
         if relation.location().sizeInBytes() == sum(segment.size_bytes for segment in plan.segments):
             return
@@ -280,22 +280,22 @@ _PLACE: Final = "_txnlog_place"
 
 
 class _Metadata:
-    """The metadata columns of a plan, from constants and from what the files store."""
+    """The metadata columns of a plan, from constants and from stored columns."""
 
     def __init__(self, namespace: Namespace, plan: ScanPlan) -> None:
         self._plan = plan
         self._segments = plan.segments
-        # Numbers only grow: this one is above all that the files of the plan store.
+        # Numbers only increase: this one is above all numbers stored in the plan's files.
         self._next_number = connection_of(namespace).next_number
         self._places = segment_constants.Places.of([segment.number for segment in plan.segments])
         if self._places.size > MAX_LOOKUP_CELLS:
             raise _too_many(plan)
 
     def helpers(self) -> list[Column]:
-        """Columns that :meth:`columns` and :meth:`row_filter` work with, to be selected first.
+        """Columns that :meth:`columns` and :meth:`row_filter` need, to be selected first.
 
-        The position in the file is taken out of ``_metadata`` here: carried on, Spark would build all of that struct
-        for every row. The place is computed once for all look-ups.
+        The position in the file is selected from ``_metadata`` here, since Spark would build that whole struct for
+        every row otherwise. The place is computed once for all look-ups.
         """
         return [
             F.col("_metadata.row_index").alias(_ROW),

@@ -59,12 +59,12 @@ STATE: Final = StructField("_txn_state", StringType(), False)
 TOPIC: Final = StructField(TOPIC_COLUMN, StringType(), False)
 
 _PARTITION_BYTES: Final = 256 << 20
-"""Compressed bytes of one input partition at most, whatever the number of processors."""
+"""The most compressed bytes of one input partition, whatever the number of processors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One or several topics of a namespace at a version. ``schema`` is what Spark is told."""
+    """One or several topics of a namespace at a version. ``schema`` is the schema that Spark gets."""
 
     options: ReadOptions
     root: str
@@ -76,7 +76,7 @@ class Scan:
     conditions: tuple[Condition, ...] = ()
 
     def job(self, wanted: StructType) -> ReadJob:
-        """What executors need to give these columns. Raises SchemaMismatch unless the topics have them."""
+        """What executors need to read these columns. Raises SchemaMismatch unless the topics have them."""
         check_schema(wanted, self.schema, "the topic" if len(self.topics) == 1 else "the topics")
         return ReadJob(
             self.root,
@@ -89,7 +89,7 @@ class Scan:
         )
 
     def plan(self, topic: str, offsets: OffsetRanges | None) -> ScanPlan:
-        """What to read of a topic: not the files of which the log shows that no row passes the option ``filters``."""
+        """The plan for a topic, without files that have no row for the option ``filters`` by the log's statistics."""
         plan = self.snapshot.plan(
             topic,
             offsets=offsets,
@@ -111,7 +111,7 @@ class Scan:
 
 
 def _segments_of(namespace: Namespace, snapshot: Snapshot, topic: str) -> list[SegmentRecord]:
-    """All segments that a topic ever had."""
+    """The records of all segments that a topic ever had."""
     connection = connection_of(namespace)
     return connection.follower.segments(connection.topic_record(topic, snapshot.version).id)[0]
 
@@ -124,12 +124,12 @@ def _check_excluded(options: ReadOptions, namespace: Namespace, snapshot: Snapsh
 
 
 def open_scan(options: ReadOptions, *, mode: Mode = "r", columns: schemas.StructType | None = None) -> Scan:
-    """Find namespace, topics and version of a read. ``columns`` are those with which a running query began.
+    """Resolve namespace, topics and version of a read. ``columns`` are those with which a running query began.
 
     Raises:
         NamespaceNotFound, TopicNotFound, VersionNotAvailable: with the nearest name, or the range that can be read.
         SchemaMismatch: several topics with different columns, or with others by now than a running query can read.
-        InvalidInputError: no topic was named, or a column is not there.
+        InvalidInputError: no topic was named, or a column does not exist.
     """
     storage = options.storage_options
     location = location_of(options.path, storage, topics_named=options.several)
@@ -199,18 +199,18 @@ def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[s
 def _check_readable(
     namespace: Namespace, snapshot: Snapshot, topics: Sequence[str], columns: schemas.StructType
 ) -> None:
-    """Raise SchemaMismatch where a topic's columns were altered so that a query cannot go on with those it has."""
+    """Raise SchemaMismatch where a topic was altered so that a running query cannot go on with its columns."""
     for topic in topics:
         record = connection_of(namespace).topic_record(topic, snapshot.version)
         if not schema_evolution.is_read_by(record.schema_at(snapshot.version), columns):
             raise SchemaMismatch(
-                f"columns of the topic {topic!r} were widened, or may be null by now: the query began before that",
-                advice="start the query again with its checkpointLocation: it goes on where it stopped",
+                f"columns of the topic {topic!r} were widened, or made nullable, since the query began",
+                advice="start the query again with its checkpointLocation: it continues where it stopped",
             )
 
 
 def spark_schema(columns: schemas.StructType) -> StructType:
-    """A topic's columns as Spark writes them: the log holds Spark's own JSON."""
+    """A topic's columns as Spark's schema: the log contains Spark's own JSON."""
     return StructType.fromJson(without_metadata(json.loads(msgspec.json.encode(columns))))
 
 
@@ -240,7 +240,7 @@ def _offered(options: ReadOptions, columns: schemas.StructType) -> StructType:
 
 
 def check_schema(wanted: StructType, offered: StructType, what: str) -> None:
-    """Raise SchemaMismatch unless every wanted column is offered, with its type; null must be allowed where it is."""
+    """Raise SchemaMismatch unless every wanted column is offered with its type, and nullable if the offered one is."""
     known = {item.name: item for item in offered.fields}
     seen: set[str] = set()
     for item in wanted.fields:
@@ -269,7 +269,7 @@ def check_schema(wanted: StructType, offered: StructType, what: str) -> None:
 
 
 def _fits(wanted: DataType, offered: DataType) -> bool:
-    """Whether two types are the same, and null is allowed wherever it may come."""
+    """Whether two types are the same, and the wanted one is nullable wherever the offered one is."""
     if isinstance(wanted, StructType) and isinstance(offered, StructType):
         return wanted.names == offered.names and all(
             _fits(ours.dataType, theirs.dataType) and (ours.nullable or not theirs.nullable)
@@ -287,7 +287,7 @@ def _fits(wanted: DataType, offered: DataType) -> bool:
 
 
 def _arrow_for_spark(schema: StructType) -> pa.Schema:
-    """The very Arrow schema that Spark compares our batches with."""
+    """The Arrow schema with which Spark compares the batches that it gets."""
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # before Spark 4.2 it had no such argument
@@ -298,15 +298,16 @@ def _arrow_for_spark(schema: StructType) -> pa.Schema:
 
 
 def tasks_of(plan: ScanPlan) -> list[SegmentTask]:
-    """A plan as executors take it."""
+    """The tasks for executors of a plan."""
     return [(plan.topic, segment) for segment in plan.segments]
 
 
 def input_partitions(tasks: Sequence[SegmentTask], least: int | None) -> list[ReadPartition]:
     """Tasks in about equal shares of rows, in order.
 
-    As many as this machine has processors (Spark tells the planning process no more), fewer for few rows, more for many
-    bytes or where ``minPartitions`` asks for more. A file is read by several tasks only if it is bigger than a share.
+    As many as this machine has processors (the planning process does not know those of the cluster), fewer for few
+    rows, more for many bytes or where ``minPartitions`` asks for more. A file is read by several tasks only if it is
+    bigger than a share.
     """
     rows = sum(segment.rows for _, segment in tasks)
     if rows == 0:

@@ -1,9 +1,9 @@
-"""Sessions beside the user's, in which the files of native scans are found.
+"""Separate Spark sessions, with settings of their own, in which the files of native scans are listed.
 
-The session in which Spark found the files of a scan is asked for its settings ever after: how it looks at the files,
-when they are found; how it cuts them into tasks, each time that a query over them is executed. So a setting that is
-restored after a call is gone when the query runs, and one that is not changes all the user's own queries. A session of
-our own, with the user's settings and a few of ours, does neither.
+Spark reads the settings of the session that listed a scan's files at two times: when it lists the files, and when it
+cuts them into tasks, each time that a query over them is executed. So a setting that is restored after the call has no
+effect when the query runs, and one that is not restored changes all of the user's own queries. A separate session, with
+the user's settings and a few more, avoids both.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
 
 TASK_BYTES: Final = 4 << 20
-"""Bytes of a task at least: about a row group, which is read as a whole, so that cutting finer gains nothing."""
+"""The fewest bytes of a task: about a row group, which is read as a whole, so that smaller tasks gain nothing."""
 
 _MOST: Final = 16
-"""Sessions kept. One that is dropped lives on with the DataFrames that were made in it."""
+"""The most sessions kept for reuse. One that is dropped lives on with the DataFrames made in it."""
 
 _MIN_TASKS: Final = "spark.sql.files.minPartitionNum"
 _OPEN_COST: Final = "spark.sql.files.openCostInBytes"
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 _FIRST_READER: Final = "spark.sql.sources.useV1SourceList"
-"""Which formats Spark reads by its first interface to sources: only that one has a relation to take over."""
+"""The formats that Spark reads by the first version of its source interface: only that has a relation to reuse."""
 
 _NULL_STRUCTS: Final = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
-"""With it a struct is null in a file that is older than those of its fields which a query asks for."""
+"""If it is set, a struct is null in files that are older than all of its fields that a query selects."""
 
 _DECIMALS: Final = "spark.sql.parquet.filterPushdown.decimal"
-"""Of a file whose decimals have fewer digits than the column, Spark fails on a comparison that it hands down to it."""
+"""Spark fails on a pushed-down comparison in files whose decimals have fewer digits than the column."""
 
 _LISTS: Final = "spark.sql.parquet.pushdown.inFilterThreshold"
-"""To a file of shorter whole numbers Spark hands down those of a list without their upper bits: NOT IN loses rows."""
+"""In files with narrower integers, Spark cuts the upper bits off a pushed-down list: NOT IN loses rows."""
 
 _sessions: Final[dict[tuple[str, int, bool], SparkSession]] = {}
 """By the settings of the user's session (the application's id is one of them), the number of tasks, and whether columns
@@ -48,11 +48,11 @@ were altered."""
 _lock: Final = ProcessLock(_sessions.clear)
 
 
-def session_beside(spark: SparkSession, size_bytes: int, *, altered: bool = False) -> SparkSession:
-    """A session with the settings that ``spark`` has now, made for scans of so many bytes.
+def session_for_scans(spark: SparkSession, size_bytes: int, *, altered: bool = False) -> SparkSession:
+    """A session with the current settings of ``spark``, for scans of so many bytes.
 
-    In it no number of paths starts a job that lists them (above 32, one does: seconds for thousands), and small files
-    share tasks, however many they are: Spark counts each as 4 MiB otherwise. ``altered``: some files may have narrower
+    In it Spark never starts a job to list paths (otherwise it does above 32, which takes seconds for thousands), and
+    any number of small files shares a task (otherwise each counts as 4 MiB). ``altered``: some files may have narrower
     columns than others.
     """
     jvm_session = spark._jsparkSession
@@ -69,7 +69,7 @@ def session_beside(spark: SparkSession, size_bytes: int, *, altered: bool = Fals
 
 
 def _tasks(size_bytes: int, processors: int) -> int:
-    """As many as there are processors; fewer for few bytes, and then a power of two: few sessions serve all sizes."""
+    """The number of tasks: that of processors, or for few bytes a smaller power of two, to need few sessions."""
     wanted = max(1, size_bytes // TASK_BYTES)
     return processors if wanted >= processors else 1 << (wanted.bit_length() - 1)
 
@@ -80,7 +80,7 @@ def _made(spark: SparkSession, tasks: int, *, altered: bool) -> SparkSession:
     settings = made._jsparkSession.sessionState().conf()
     for name, value in dict(spark.conf.getAll).items():
         if own.get(name) != value:
-            # What a second builder.config(...).getOrCreate() brought may be a setting that conf.set() refuses.
+            # A second builder.config(...).getOrCreate() may have set what conf.set() refuses.
             settings.setConfString(name, value)
     made.conf.set(_LISTING, str((1 << 31) - 1))
     made.conf.set(_OPEN_COST, "0")
@@ -94,9 +94,9 @@ def _made(spark: SparkSession, tasks: int, *, altered: bool) -> SparkSession:
 
 
 def load_files(spark: SparkSession, reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
-    """``reader.load(files)``, where the reader is of this session.
+    """``reader.load(files)`` for a reader of this session.
 
-    PySpark hands over one path at a time, which takes longer than Spark needs for them.
+    PySpark passes one path at a time to Java, which takes longer than Spark needs for the files.
     """
     if not has_jvm(spark) or any("\n" in file for file in files):
         return reader.load(list(files))
@@ -106,9 +106,9 @@ def load_files(spark: SparkSession, reader: DataFrameReader, files: Sequence[str
 
 
 def taken_over(spark: SparkSession, frame: DataFrame) -> DataFrame:
-    """A plain scan of files of another session, as a DataFrame of this one."""
+    """A plain file scan of another session as a DataFrame of this one."""
     relation = frame._jdf.queryExecution().analyzed().relation()
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
 
 
-__all__ = ["TASK_BYTES", "load_files", "session_beside", "taken_over"]
+__all__ = ["TASK_BYTES", "load_files", "session_for_scans", "taken_over"]

@@ -1,9 +1,9 @@
 """Constants per segment as Spark columns: look-ups in literal arrays, by the segment's number.
 
 Measured against joins: a look-up costs about as much as reading the constant as a stored column, a broadcast join a
-fourth more. A literal array of many elements takes seconds to plan, unless it is made from one string and folded by
-Spark. Segment numbers may be sparse (each task of a Spark job takes its own), so they go through a two-level perfect
-hash: two small look-ups and a remainder, whatever the numbers are.
+fourth more. A literal array of many elements takes seconds to plan, unless it is made from one string and evaluated as
+a constant by Spark. Segment numbers may be sparse (each task of a Spark job has its own), so they go through a
+two-level perfect hash: two small look-ups and a remainder, whatever the numbers are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DENSE: Final = 2
-"""Numbers whose span is at most so many times their count are looked up directly."""
+"""Numbers whose span is at most so many times their count are used as places directly."""
 
 _FEW: Final = 128
 _ONE_LEVEL: Final = 4_096
@@ -31,12 +31,12 @@ _TRIES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the constants of segments stand in the arrays: each number has a place of its own.
+    """The places of segments' constants in the arrays: each segment number has a place of its own.
 
     Attributes:
         size: how many places there are.
-        given: of each number its place, in the order in which the numbers were given.
-        first: subtracted from a number; all there is to do where ``offsets`` is empty.
+        given: the places of the numbers, in the order of the numbers.
+        first: subtracted from a number, which is its place then if ``offsets`` is empty.
         offsets, moduli: the two levels: ``offsets[n % S] + (n div S) % moduli[n % S]``, ``S`` their length.
     """
 
@@ -66,7 +66,7 @@ class Places:
         return cls(size, given, first, tuple(offsets), tuple(moduli))
 
     def place(self, number: Column) -> Column:
-        """The place of a segment's number, as int. Only for numbers that were given."""
+        """The place of a segment's number, as int. Valid only for the numbers passed to ``of``."""
         relative = number - F.lit(self.first) if self.first else number
         if not self.offsets:
             return relative.cast("int")
@@ -74,12 +74,12 @@ class Places:
             return (relative % F.lit(self.moduli[0])).cast("int")
         buckets = F.lit(len(self.offsets))
         bucket = (relative % buckets).cast("int")
-        # A whole quotient without a detour over floating point: what is left is a multiple of the divisor.
+        # Integer division, without a detour over floating point.
         quotient = F.call_function("div", relative, buckets)
         return (_get(self.offsets, bucket) + quotient % _get(self.moduli, bucket)).cast("int")
 
     def arrange(self, values: Iterable[T], fill: T) -> list[T]:
-        """Values in the order of the numbers, put into their places; nobody looks at the others."""
+        """An array with the values, in the order of the numbers, at their places, and ``fill`` at the others."""
         result = [fill] * self.size
         for place, value in zip(self.given, values, strict=True):
             result[place] = value
@@ -116,7 +116,7 @@ def number(values: Sequence[int], place: Column) -> Column:
 
 
 def text(values: Sequence[str], place: Column) -> Column:
-    """The text at a place; the texts hold no comma."""
+    """The text at a place. No text contains a comma."""
     if len(set(values)) == 1:
         return F.lit(values[0])
     return F.get(F.split(F.lit(",".join(values)), ","), place)

@@ -1,4 +1,4 @@
-"""Where a read begins and ends: from options to offsets. For the driver and for planning."""
+"""Resolving the options for the beginning and end of a read to offsets, on the driver and in planning processes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Offsets = dict[str, dict[int, int]]
 
 
 def starts_of(scan: Scan) -> Offsets:
-    """Where the options say that a read begins, else the earliest offsets. Not clipped to what is there.
+    """The offsets at which a read begins by the options, by default the earliest. Not clipped to existing offsets.
 
     Raises:
-        VersionNotAvailable: ``startingVersion`` was vacuumed, or is not there yet.
+        VersionNotAvailable: ``startingVersion`` was vacuumed, or does not exist yet.
         InvalidInputError: ``startingOffsets`` does not fit the topics; a time is yet to come, or in seconds.
     """
     options = scan.options
@@ -43,7 +43,7 @@ def starts_of(scan: Scan) -> Offsets:
 
 
 def ends_of(scan: Scan) -> Offsets:
-    """Where the options say that a read ends, else the ends at the scan's version. Not clipped to what is there."""
+    """The offsets at which a read ends by the options, by default those at the scan's version. Not clipped."""
     options = scan.options
     if options.ending_timestamp is not None:
         return _offsets_from(scan, options.ending_timestamp, "endingTimestamp")
@@ -51,15 +51,15 @@ def ends_of(scan: Scan) -> Offsets:
 
 
 def ranges_of(scan: Scan) -> dict[str, dict[int, tuple[int, int]]]:
-    """By topic and partition the offsets that a batch reads; what begins at or behind its end is left out.
+    """By topic and partition the offsets that a batch reads; empty ranges are left out.
 
-    Raises OffsetOutOfRange for offsets that are gone or not there (see ``clip``), or that end before they begin.
+    Raises OffsetOutOfRange for offsets that do not exist (see ``clip``), or that end before they begin.
     """
     options = scan.options
     starts, ends = starts_of(scan), ends_of(scan)
     by_time = options.starting_timestamp is not None or options.ending_timestamp is not None
     if by_time or options.starting_version is not None:
-        # Of two bounds of different kinds no partition's need be in order: then it has nothing between them.
+        # Bounds of different kinds may be out of order in a partition: then it has no messages between them.
         ends = {t: {p: max(end, starts[t][p]) for p, end in found.items()} for t, found in ends.items()}
     return {topic: clip(topic, starts[topic], ends[topic], scan) for topic in scan.topics}
 
@@ -68,7 +68,7 @@ def _check_version(scan: Scan, version: int) -> None:
     unavailable = connection_of(scan.namespace).follower.unavailable(version)
     if unavailable is not None:
         raise unavailable
-    if version > scan.snapshot.version:  # versionAsOf is compared without a look at the log; this is for timestampAsOf
+    if version > scan.snapshot.version:  # versionAsOf was compared without the log; this check is for timestampAsOf
         raise InvalidInputError(
             f"the option 'startingVersion' ({version}) is beyond the version that is read, {scan.snapshot.version}",
             advice="give an earlier one, or read a later version",
@@ -76,10 +76,10 @@ def _check_version(scan: Scan, version: int) -> None:
 
 
 def _offsets_from(scan: Scan, timestamp_ms: int, option: str) -> Offsets:
-    """By partition the first offset that can be read and whose message is not older than a time.
+    """By partition the first readable offset whose message is not older than a time.
 
-    The time of the log never goes back, so that these are the ends at the last version before the time.
-    Raises InvalidInputError for seconds, which would be a time of 1970: all messages, or none.
+    The log's timestamps never decrease, so that these are the ends at the last version before the time.
+    Raises InvalidInputError for a time in seconds, which would be in 1970 and select all messages, or none.
     """
     if is_in_seconds(timestamp_ms, connection_of(scan.namespace).log_now_ms()):
         raise InvalidInputError(f"the option {option!r} is {timestamp_ms}, a time of 1970", advice=IN_SECONDS)
@@ -92,7 +92,7 @@ def _offsets_from(scan: Scan, timestamp_ms: int, option: str) -> Offsets:
 
 
 def _ends_at(scan: Scan, topic: str, version: int) -> dict[int, int]:
-    """By partition the end of a topic at a version; 0 before it was made, since an older one of its name is another."""
+    """By partition the end of a topic at a version; 0 before it was created, even if the name existed."""
     connection = connection_of(scan.namespace)
     record = connection.topic_record(topic, scan.snapshot.version)
     if version < record.id:
@@ -101,7 +101,7 @@ def _ends_at(scan: Scan, topic: str, version: int) -> dict[int, int]:
 
 
 def bounds(scan: Scan, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-    """By partition the earliest offset that can be read, and the end at the scan's version."""
+    """By partition the earliest readable offset, and the end at the scan's version."""
     starts, ends = scan.snapshot.start_offsets(topic), scan.snapshot.end_offsets(topic)
     return {p: min(starts[p], ends[p]) for p in starts}, ends
 
@@ -138,10 +138,10 @@ def _resolve(position: Position, scan: Scan, option: str) -> dict[str, dict[int,
 
 
 def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Scan) -> dict[int, tuple[int, int]]:
-    """Ranges of offsets that can be read.
+    """The readable parts of offset ranges.
 
-    Raises OffsetOutOfRange for offsets that are gone or not there, unless ``failOnDataLoss`` is false: then what is
-    left is read, and a warning tells how many are not.
+    Raises OffsetOutOfRange for offsets that do not exist, or no longer, unless ``failOnDataLoss`` is false: then what
+    is left is read, and a warning says how many messages are missing.
     """
     starts, ends = bounds(scan, topic)
     result: dict[int, tuple[int, int]] = {}
@@ -158,12 +158,12 @@ def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Sca
         kept = (min(max(low, first), last), max(min(high, last), first))
         lost = (high - low) - max(0, kept[1] - kept[0])
         if low < first or high > last:
-            text = f"partition {partition} of {topic!r} holds offsets {first} to {last}; {low} to {high} were asked for"
+            text = f"partition {partition} of {topic!r} holds offsets {first} to {last}; {low} to {high} were requested"
             if scan.options.fail_on_data_loss:
                 raise OffsetOutOfRange(
-                    text, advice="ask for what is there, or set failOnDataLoss to false to go on with the rest"
+                    text, advice="request existing offsets, or set failOnDataLoss to false to go on with the rest"
                 )
-            _logger.warning("%s: %d messages are not there and are left out", text, lost)
+            _logger.warning("%s: %d messages do not exist and are left out", text, lost)
         if kept[0] < kept[1]:
             result[partition] = kept
     return result

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from txnlog.common.ids import Coordinators
 
 BATCH_ROWS: Final = 1 << 16
-"""Rows of a batch at most: fewer make the way to the JVM slower, more only take memory."""
+"""The most rows of a batch: with fewer the transfer to the JVM is slower, more only take memory."""
 
 TOPIC_COLUMN: Final = "_topic"
 
 _AHEAD: Final = 4
 _AHEAD_BYTES: Final = 64 << 20
-"""Segments fetched and decoded while an earlier one is handed over: for small ones the store is what takes time."""
+"""Segments (and bytes) that are fetched and decoded ahead of the current one, since the store's latency dominates for
+small segments."""
 
 
 SegmentTask = tuple[str, PlannedSegment]
@@ -43,7 +44,7 @@ SegmentTask = tuple[str, PlannedSegment]
 
 
 class ReadPartition(InputPartition):
-    """What one task of Spark reads, in this order; ``value`` is a tuple of ``SegmentTask``."""
+    """The segments that one task of Spark reads, in order; ``value`` is a tuple of ``SegmentTask``."""
 
     def __init__(self, tasks: Sequence[SegmentTask]) -> None:
         super().__init__(tuple(tasks))
@@ -60,14 +61,14 @@ class ReadPartition(InputPartition):
 
 @dataclass(frozen=True)
 class ReadJob:
-    """What is the same for all tasks of a read.
+    """The description of a read that all of its tasks share.
 
     Attributes:
         root, namespace, storage_options: where the segments are.
         coordinators: the high parts of the namespace's TxnIDs.
         stored: the topic's columns.
-        target: the columns that Spark asked for, as it wants them: the topic's and metadata.
-        conditions: what a row must satisfy, of any of those columns, also if they were not asked for.
+        target: the columns that Spark asked for, with its types: the topic's and metadata.
+        conditions: the conditions that a row must satisfy, also on columns that Spark did not ask for.
     """
 
     root: str
@@ -80,7 +81,7 @@ class ReadJob:
 
     @property
     def needed(self) -> set[str]:
-        """The columns that are looked at."""
+        """The columns that must be read."""
         return {*self.target.names, *(condition.column for condition in self.conditions)}
 
 
@@ -128,7 +129,7 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
     except ObjectNotFound:
         raise CorruptionError(
             f"the segment {segment.key} is missing",
-            advice="a vacuum may have taken it since the query was planned: make the DataFrame again, at a version "
+            advice="a vacuum may have deleted it since the query was planned: make the DataFrame again, at a version "
             "that can be read; if it is still missing, restore the object from a copy",
         ) from None
     check_partitions(segment, table)
@@ -185,8 +186,8 @@ def read_batches(job: ReadJob, tasks: Sequence[SegmentTask]) -> Iterator[pa.Reco
 def _may_go_ahead(waiting: Sequence[SegmentTask], task: SegmentTask) -> bool:
     if not waiting:
         return True
-    held = sum(segment.size_bytes for _, segment in (*waiting, task))
-    return len(waiting) < _AHEAD and held <= _AHEAD_BYTES
+    size_bytes = sum(segment.size_bytes for _, segment in (*waiting, task))
+    return len(waiting) < _AHEAD and size_bytes <= _AHEAD_BYTES
 
 
 __all__ = ["BATCH_ROWS", "TOPIC_COLUMN", "ReadJob", "ReadPartition", "SegmentTask", "read_batches"]

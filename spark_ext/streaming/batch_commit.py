@@ -1,8 +1,8 @@
-"""What a streaming query's commit says besides its rows: which batch it holds, and what of its sources it acknowledges.
+"""Batches and acknowledgements in the commits of streaming queries, for both sinks: the format and ``write_stream``.
 
-Both sinks use it, the format's and ``write_stream``. A batch is remembered for ever by (identity, batch id, digest of
-all source offsets): its replay is skipped, another one under its id refused. Its acknowledgement is the range that it
-read, ``[start, end)`` of every partition, valid only where the cursor stands at ``start``.
+The log remembers a batch by (identity, batch id, digest of all source offsets): its replay is skipped, and another
+batch with its id is refused. A batch acknowledges the range that it read, ``[start, end)`` of every partition, which is
+valid only if the cursor is at ``start``.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _logger: Final = logging.getLogger("txnlog.spark")
 
 @dataclass(frozen=True, slots=True)
 class QueryIdentity:
-    """Under which name a query's batches are remembered, and which query (checkpoint) it is."""
+    """The name under which the log remembers a query's batches, and the query's id in its checkpoint."""
 
     name: str
     query: str
 
 
-def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None, told: str = "") -> QueryIdentity:
+def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None, task_query: str = "") -> QueryIdentity:
     """``txn_app_id``, else the id in the checkpoint. Raises InvalidInputError where there is neither.
 
-    ``told`` is the query's id as Spark's tasks know it: under a ``txn_app_id`` without a checkpoint that can be read it
-    tells one checkpoint from the next.
+    ``task_query`` is the query's id as Spark's tasks know it: under a ``txn_app_id``, it distinguishes one checkpoint
+    from the next where no checkpoint can be read.
     """
     query = None if checkpoint is None else checkpoint.query_id()
     if txn_app_id is not None:
-        return QueryIdentity(parse_label("txnAppId", txn_app_id), query or told)
+        return QueryIdentity(parse_label("txnAppId", txn_app_id), query or task_query)
     if query is None:
         raise InvalidInputError(
             "the query's identity is unknown: no checkpoint could be read"
@@ -69,20 +69,20 @@ def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | No
 
 
 def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
-    """The commit of this very batch, if the log shows it.
+    """The commit of this batch, if the log has it.
 
     Raises:
-        InvalidInputError: another batch has its id, or the query's last one is above it: Spark repeats no batch but the
-            last, so the checkpoint is an older one, and the batch may have rows that no committed one had.
+        InvalidInputError: another batch has its id, or the query's last batch is later: Spark repeats only the last
+            one, so the checkpoint is an older copy, and the batch may have rows that no committed batch had.
     """
     connection_of(ns).follower.refresh()
     last = connection_of(ns).stream(batch.identity)
     if last is not None and batch.query == last.query and batch.batch < last.batch:
         raise InvalidInputError(
-            f"the checkpoint of the stream {batch.identity!r} goes on at batch {batch.batch}, but the log shows batch "
-            f"{last.batch} of it: it is an older one, and what the batches between held is not known",
-            advice="restore the newest checkpoint, or begin with a new checkpointLocation (and another txnAppId); a "
-            "subscription that was sought back for this one is to be sought forward first, or its rows come twice",
+            f"the checkpoint of the stream {batch.identity!r} continues at batch {batch.batch}, but the log has batch "
+            f"{last.batch} of it: the checkpoint is an older copy, and the rows of the batches between are not known",
+            advice="restore the newest checkpoint, or begin with a new checkpointLocation (and another txnAppId); if a "
+            "subscription was sought back for this one, seek it forward first, or its rows come twice",
         )
     return connection_of(ns).committed_batch(batch)
 
@@ -94,25 +94,25 @@ def begin_batch(
     batch: int,
     offsets: BatchOffsets | None,
     *,
-    told: str = "",
+    task_query: str = "",
 ) -> tuple[QueryIdentity, StreamBatch] | None:
-    """What both sinks do first with a batch: whose it is, and how its commit names it.
+    """The identity of a batch and its name in the commit, which both sinks need first.
 
-    None, and a line in the log of Python, where it was committed before.
+    None, after a log line, if the batch was committed before.
 
     Args:
         ns: the namespace.
         checkpoint: the query's; None where it cannot be read here.
         txn_app_id: the query's identity instead of the checkpoint's.
-        batch: its number.
+        batch: the batch's number.
         offsets: where it ends in each source; None where the checkpoint does not say.
-        told: the query's id, as Spark's tasks know it.
+        task_query: the query's id, as Spark's tasks know it.
 
     Raises:
-        InvalidInputError: nobody knows the query, the checkpoint is an older one, another batch has the number, or two
+        InvalidInputError: the query is unknown, the checkpoint is an older copy, another batch has the number, or two
             sources share a subscription.
     """
-    identity = identity_of(checkpoint, txn_app_id, told)
+    identity = identity_of(checkpoint, txn_app_id, task_query)
     named = stream_batch(identity, batch, offsets)
     skipped = committed_before(ns, named)
     if skipped is not None:
@@ -126,7 +126,7 @@ def begin_batch(
 def check_sources(ns: Namespace, offsets: BatchOffsets) -> None:
     """Raise InvalidInputError where two sources of a query read one topic with one subscription.
 
-    Whoever acknowledges, each of them would take off what the other has still to read.
+    The acknowledgements of each would include messages that the other has still to read.
     """
     seen: set[tuple[str, str]] = set()
     for text in offsets.sources.values():
@@ -143,13 +143,11 @@ def check_sources(ns: Namespace, offsets: BatchOffsets) -> None:
 
 
 def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> None:
-    """See that the topics that a batch was written for are those that its query wrote to before.
-
-    After ``committed_before``, which looks at the log.
+    """Check that the topics of a batch are those that its query wrote to before. Call ``committed_before`` first.
 
     Raises:
-        TransactionConflict: a topic was dropped while the batch was written. Spark brings the batch again.
-        InvalidInputError: when the query's last batch was committed, the name of one meant another topic.
+        TransactionConflict: a topic was dropped while the batch was written. Spark repeats the batch.
+        InvalidInputError: a topic's name meant another topic when the query's last batch was committed.
     """
     last = connection_of(ns).stream(batch.identity)
     for number in sorted(topics):
@@ -157,21 +155,21 @@ def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> N
             ns,
             number,
             f"batch {batch.batch} of {batch.identity!r} was written",
-            advice="start the query again: it writes the batch anew, if there is a topic for it",
+            advice="create the topic again if it is needed, then start the query again: it repeats the batch",
         )
         if last is None:
             continue
-        with suppress(TopicNotFound):  # the topic is newer than the last batch, and its name as well
+        with suppress(TopicNotFound):  # the topic's name did not exist at the last batch
             if connection_of(ns).topic_record(record.name, last.version).id != number:
                 raise InvalidInputError(
-                    f"the topic {record.name!r} that the stream {batch.identity!r} wrote to was dropped, and made "
-                    "again: the rows of earlier batches are not in the one that has the name now",
+                    f"the topic {record.name!r} that the stream {batch.identity!r} wrote to was dropped and created "
+                    "again: the new topic does not have the rows of earlier batches",
                     advice="to write to the new topic, begin with a new checkpointLocation (and another txnAppId)",
                 )
 
 
 def warn_of_dropped(batch: StreamBatch, result: Committed | None) -> None:
-    """Tell of rows that a commit left out since their topic was dropped at the last moment: nothing can be done now."""
+    """Log a warning for rows that a commit left out because their topic was dropped at the last moment."""
     if result is not None and result.dropped:
         names = ", ".join(result.dropped)
         _logger.warning(
@@ -180,8 +178,11 @@ def warn_of_dropped(batch: StreamBatch, result: Committed | None) -> None:
 
 
 @contextmanager
-def not_held_in_doubt(txn: Transaction) -> Iterator[None]:
-    """In doubt, a batch comes again under another transaction, and the log tells: this one must not be in its way."""
+def leaving_outcome_open(txn: Transaction) -> Iterator[None]:
+    """Context that leaves a transaction with an unknown outcome open, so that it does not block the batch's replay.
+
+    Spark repeats the batch under another transaction, and the log shows whether this one was committed.
+    """
     try:
         yield
     except OutcomeUnknown:
@@ -194,7 +195,7 @@ def not_held_in_doubt(txn: Transaction) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """What a batch took of one topic under a subscription: from ``start`` up to ``end``, by partition."""
+    """The offsets that a batch read from a topic under a subscription: by partition from ``start`` up to ``end``."""
 
     topic: str
     subscription: int
@@ -202,37 +203,39 @@ class BatchRange:
     end: Mapping[int, int]
 
 
-def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subscription: str) -> list[BatchRange]:
-    """What a batch took of a subscription in this namespace, by the query's own sources.
+def ranges_of_batch(
+    ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subscription: str
+) -> list[BatchRange]:
+    """The ranges that a batch read from a subscription in this namespace, by the offsets of the query's sources.
 
     Raises:
-        InvalidInputError: no source reads the subscription; the checkpoint lacks the batch before.
+        InvalidInputError: no source reads the subscription; the checkpoint lacks the preceding batch.
         SubscriptionNotFound: it was dropped, or belongs to an earlier topic of the name.
     """
     before = checkpoint.offsets(offsets.batch - 1) if offsets.batch > 0 else None
     if before is None and offsets.batch > 0:
         raise InvalidInputError(
-            f"the checkpoint does not hold the offsets of batch {offsets.batch - 1}, where {offsets.batch} begins",
-            advice="restore the checkpoint, or go on with a new checkpointLocation: it begins at the cursor",
+            f"the checkpoint lacks the offsets of batch {offsets.batch - 1}, at which batch {offsets.batch} begins",
+            advice="restore the checkpoint, or continue with a new checkpointLocation, which begins at the cursor",
         )
-    taken: list[BatchRange] = []
+    read_ranges: list[BatchRange] = []
     for name, text in offsets.sources.items():
         end = _ours(ns, text)
         if end is None or end.subscription != subscription:
             continue
-        # A source without anything new has the offset of the batch before, which says where that one began; or in the
-        # first batch the query's first one, without a start.
+        # A source without new messages has the preceding batch's offset, with the start of that one; or in the first
+        # batch the query's first offset, which has no start.
         same = before is not None and before.sources.get(name) == text
         for topic, ends in end.offsets.items():
             number = _subscription_id(ns, topic, end, subscription)
-            taken.append(BatchRange(topic, number, ends if same or not end.start else end.start[topic], ends))
-    if not taken:
+            read_ranges.append(BatchRange(topic, number, ends if same or not end.start else end.start[topic], ends))
+    if not read_ranges:
         raise not_read(ns.name, subscription, subscriptions_read(ns, offsets))
-    return taken
+    return read_ranges
 
 
 def not_read(namespace: str, subscription: str, read: Sequence[str]) -> InvalidInputError:
-    """What is acknowledged must have been read: ``read`` are the subscriptions that were."""
+    """The error for acknowledging a subscription that no source reads. ``read`` are those that sources read."""
     others = f"it reads with {', '.join(map(repr, read[:8]))}: " if read else ""
     return InvalidInputError(
         f"no source of the query reads the namespace {namespace!r} with the subscription {subscription!r}",
@@ -247,7 +250,7 @@ def subscriptions_read(ns: Namespace, offsets: BatchOffsets) -> list[str]:
 
 
 def warn_of_unacknowledged(ns: Namespace, offsets: BatchOffsets, acknowledge: str | None) -> None:
-    """Tell of subscriptions that the query reads and does not acknowledge: nobody notices before a restart."""
+    """Log a warning for subscriptions that are read and not acknowledged, which only a restart would show."""
     for name in subscriptions_read(ns, offsets):
         if name != acknowledge:
             advice = (
@@ -256,15 +259,15 @@ def warn_of_unacknowledged(ns: Namespace, offsets: BatchOffsets, acknowledge: st
                 else f"sources of several topics share one subscription name: {acknowledge!r}"
             )
             _logger.warning(
-                "a source reads the subscription %r and nothing acknowledges it: its cursor stays, and "
-                "a new checkpoint reads all again (%s)",
+                "a source reads the subscription %r and nothing acknowledges it: its cursor does not move, and "
+                "a new checkpoint reads everything again (%s)",
                 name,
                 advice,
             )
 
 
 def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
-    """The offset of a source of ours in this namespace; None for any other.
+    """The offset of a source of txnlog's in this namespace; None for any other source.
 
     Raises InvalidInputError where it is damaged.
     """
@@ -275,7 +278,7 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
         return None
     if not found.is_of(ns.name, connection_of(ns).coordinators, log_of(connection_of(ns))):
         return None
-    # Copies of one log have a name and a first entry in common: what was read in one of them is not in the others.
+    # Copies of one log share name and first entry, but not the messages after the copy was made.
     if found.entry is not None and not shows(connection_of(ns), found.entry):
         return None
     found.check_partitions(connection_of(ns))
@@ -283,7 +286,7 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
 
 
 _BEGIN_ANEW: Final = "begin with a new checkpointLocation"
-"""One made again has another id: the offsets of the checkpoint are not of it."""
+"""The advice for a dropped subscription: a new one has another id, so that the checkpoint's offsets are not of it."""
 
 
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:
@@ -300,25 +303,25 @@ def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscripti
 
 
 def acknowledgements(
-    ns: Namespace, taken: Sequence[BatchRange], identity: QueryIdentity, run: str
+    ns: Namespace, read_ranges: Sequence[BatchRange], identity: QueryIdentity, run: str
 ) -> list[Acknowledgement]:
-    """What a batch acknowledges, under epochs that this run of the query holds (or takes, where it has none yet).
+    """The acknowledgements of a batch, under the epochs of this run. It takes the subscription over if it has none.
 
-    Each batch names every epoch that its run holds, also where it takes nothing: so it is refused when one of them was
-    lost, and the batch before always says what the run held, to whichever process commits the next.
+    Each batch names every epoch of its run, even where it acknowledges nothing. So it is refused if one of them was
+    lost, and the preceding batch always shows the run's epochs to the process that commits the next one.
 
     Raises:
-        InvalidInputError: the cursor does not stand where the batch begins.
-        UnsupportedFeature: the subscription is of a kind that a stream cannot have.
+        InvalidInputError: the cursor is not where the batch begins.
+        UnsupportedFeature: the subscription is of a kind that a stream cannot use.
         SubscriptionNotFound: it was dropped meanwhile.
         ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
-        ConsumerBusy: the subscription's takeover rule keeps it for another consumer or query.
+        ConsumerBusy: the subscription's takeover rule reserves it for another consumer or query.
     """
     named = cache(partial(_named_by_last_batch, ns, identity))
     result: list[Acknowledgement] = []
-    for item in taken:
+    for item in read_ranges:
         moved = sorted((p, item.start[p], end) for p, end in item.end.items() if end > item.start[p])
-        epoch = _held_epoch(ns, item, identity, run, named)
+        epoch = _epoch_of_run(ns, item, identity, run, named)
         if moved:
             _check_cursors(ns, item, moved)
         elif epoch is None:
@@ -345,7 +348,7 @@ def _record_of(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
 
 
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:
-    """Raise InvalidInputError where the subscription is not where the batch begins, UnsupportedFeature for its kind."""
+    """Raise InvalidInputError where a cursor is not where the batch begins, UnsupportedFeature for a wrong kind."""
     record = _record_of(ns, item)
     check_streamable(record)
     cursors = connection_of(ns).cursors_of(item.subscription)
@@ -357,8 +360,9 @@ def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, i
         if above:
             raise InvalidInputError(
                 f"partition {partition} of {item.topic!r}: the batch read the offsets {above[0][0]} to {above[0][1]}, "
-                f"which were acknowledged on the subscription {record.name!r} by themselves",
-                advice="acknowledge what lies below them, or seek, then start the stream with a new checkpointLocation",
+                f"which were acknowledged individually on the subscription {record.name!r}",
+                advice="acknowledge the messages below them, or seek, then start the stream with a new "
+                "checkpointLocation",
             )
 
 
@@ -367,22 +371,22 @@ def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, i
 _MOST_EPOCHS: Final = 1_024
 
 _epochs: dict[tuple[object, int, str, str], int] = {}
-"""By handle, subscription, identity and run: the epoch that the run took in this process, lost or not."""
+"""The epochs that runs acquired in this process, lost or not, by handle, subscription, identity and run."""
 
 _epochs_lock: Final = ProcessLock()
 
 
-def _held_epoch(
+def _epoch_of_run(
     ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str, named: Callable[[], Mapping[int, int]]
 ) -> int | None:
-    """The epoch that a run of a query holds; None before its first acknowledgement.
+    """The epoch of a run of a query; None before its first acknowledgement.
 
-    Who holds it is in the log (the consumer's name is the run), so a process that knows nothing, because Spark ended
-    the one that committed the batch before, finds out. A run that had an epoch and lost it takes no other: the batch
-    before, if it was the run's, has ``named`` it.
+    The log shows its owner (the consumer's name is the run), also to a new process, if Spark ended the one that
+    committed the preceding batch. A run that lost its epoch does not acquire another one: the preceding batch, if it
+    was of this run, has ``named`` it.
 
     Raises:
-        ConsumerFenced: the run had it, and lost it.
+        ConsumerFenced: the run had an epoch, and lost it.
     """
     record = _record_of(ns, item)
     with _epochs_lock:
@@ -393,13 +397,13 @@ def _held_epoch(
     if (record.consumer, record.stream) == (run, identity.name):
         return record.epoch
     lost = named().get(item.subscription)
-    if lost is not None and _is_taken_by(ns, item.subscription, lost, run):
+    if lost is not None and _is_epoch_of(ns, item.subscription, lost, run):
         check_epoch(record, lost)  # raises: the subscription's newest consumer is not this run
     return None
 
 
 def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str) -> int:
-    """Take the subscription over for this run: fences whoever had it, an older run of the query as well."""
+    """Take the subscription over for this run, which fences its owner, also an older run of the query."""
     epoch = take_epoch(connection_of(ns), item.subscription, run, identity.name)
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
@@ -409,7 +413,7 @@ def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: s
 
 
 def _named_by_last_batch(ns: Namespace, identity: QueryIdentity) -> Mapping[int, int]:
-    """By subscription the epochs that the query's last commit names."""
+    """The epochs that the query's last commit names, by subscription."""
     last = connection_of(ns).stream(identity.name)
     if last is None:
         return {}
@@ -421,8 +425,8 @@ def _named_by_last_batch(ns: Namespace, identity: QueryIdentity) -> Mapping[int,
     }
 
 
-def _is_taken_by(ns: Namespace, subscription: int, epoch: int, run: str) -> bool:
-    """Whether it was this run that became the subscription's consumer by an epoch."""
+def _is_epoch_of(ns: Namespace, subscription: int, epoch: int, run: str) -> bool:
+    """Whether this run became the subscription's consumer at an epoch."""
     return any(
         isinstance(action, ConsumerAction) and action.subscription == subscription and action.name == run
         for action in connection_of(ns).follower.log.entry(epoch).actions
@@ -438,11 +442,11 @@ __all__ = [
     "check_targets",
     "committed_before",
     "identity_of",
-    "not_held_in_doubt",
+    "leaving_outcome_open",
     "not_read",
+    "ranges_of_batch",
     "stream_batch",
     "subscriptions_read",
-    "taken_by",
     "warn_of_dropped",
     "warn_of_unacknowledged",
 ]

@@ -1,6 +1,6 @@
-"""Where a batch with a limit of rows ends: at a version, never amid a transaction, unless ``splitTransactions``.
+"""The end of a batch with a limit of rows: at a version, so that transactions stay whole, unless ``splitTransactions``.
 
-Streams of the format and ``spark_ext.process`` take their batches from here.
+Streams of the format and ``spark_ext.process`` use it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spark_ext.read.scan import Scan
 from txnlog.api.internals import connection_of
 
 Ends = Mapping[int, int]
-"""By partition an offset behind the last row."""
+"""By partition the offset after the last row."""
 
 
 class _Step(NamedTuple):
@@ -28,10 +28,10 @@ class _Step(NamedTuple):
 def limited(
     scan: Scan, begin: Mapping[str, Ends], limit: int, newest: int | None, *, split: bool = False
 ) -> tuple[int, dict[str, dict[int, int]]]:
-    """The last version up to which there are no more than ``limit`` rows, but one with rows at least; and its ends.
+    """The last version up to which there are at most ``limit`` rows, but at least one version with rows; and its ends.
 
-    With ``split`` a version that is larger than the limit by itself is taken in parts, the same share of every
-    partition in each of them.
+    With ``split`` a version that is larger than the limit by itself is split, with the same share of every partition in
+    each part.
     """
     connection = connection_of(scan.namespace)
     steps: list[_Step] = []
@@ -40,7 +40,7 @@ def limited(
         record = connection.topic_record(topic, scan.snapshot.version)
         segments, _ = connection.follower.segments(record.id)
         for segment in segments:
-            # A compacted segment repeats what others brought; its version is not when its rows became visible.
+            # A compacted segment repeats rows of others; its version is not the one at which they became visible.
             if segment.state != "visible" or segment.compacted or segment.ended_version is None:
                 continue
             if segment.ended_version > last:
@@ -53,30 +53,30 @@ def limited(
                     steps.append(_Step(segment.ended_version, topic, item.partition, end, end - low))
     steps.sort()
     offsets = {topic: dict(ends) for topic, ends in begin.items()}
-    version, taken, position = scan.snapshot.version, 0, 0
+    version, total, position = scan.snapshot.version, 0, 0
     while position < len(steps):
         behind = position
         while behind < len(steps) and steps[behind].version == steps[position].version:
             behind += 1
         rows = sum(step.rows for step in steps[position:behind])
-        if taken and taken + rows > limit:
+        if total and total + rows > limit:
             break
         if split and rows > limit:
             return steps[position].version, _part(offsets, steps[position:behind], rows, limit)
         for step in steps[position:behind]:
             offsets[step.topic][step.partition] = max(offsets[step.topic][step.partition], step.end)
-        version, taken, position = steps[position].version, taken + rows, behind
+        version, total, position = steps[position].version, total + rows, behind
     return version, offsets
 
 
 def _part(offsets: dict[str, dict[int, int]], steps: list[_Step], rows: int, limit: int) -> dict[str, dict[int, int]]:
-    """The ends of a batch of ``limit`` rows out of the ``rows`` of one version, in which each partition has one run."""
+    """The ends of a batch of ``limit`` rows out of the ``rows`` of one version, where each partition has one range."""
     left: dict[tuple[str, int], int] = {}
     for step in steps:
         left[step.topic, step.partition] = left.get((step.topic, step.partition), 0) + step.rows
     room = limit
     for (topic, partition), count in left.items():
-        # Rounded up, so that small partitions come to their end as well; what is left over bounds the last ones.
+        # Rounded up, so that small partitions are finished as well; the remaining room limits the last ones.
         share = min(-(-limit * count // rows), room)
         first = min(step.end - step.rows for step in steps if (step.topic, step.partition) == (topic, partition))
         offsets[topic][partition] = first + share

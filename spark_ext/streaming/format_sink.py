@@ -1,8 +1,8 @@
 """The format's streaming writes: every micro-batch is one transaction.
 
-Spark makes this object anew for every batch, twice: in a process that sends it to the executors, and in the one that
-commits, which gets the tasks' answers and nothing else. So the first of them reserves the numbers, at the moment it is
-pickled for executors, and the tasks carry what the commit needs: the job, and which query and run they belong to.
+Spark creates the writer twice for every batch: in a process that sends it to the executors, and in the one that
+commits, which gets nothing but the tasks' answers. So the first one reserves the numbers when it is pickled for
+executors, and the tasks pass on what the commit needs: the numbers of the job, the query and its run.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("txnlog.spark")
 
 _RUN: Final = "spark.jobGroup.id"
-"""Spark runs every job of a streaming query in a job group named by the query's run."""
+"""The local property with the job group: Spark runs every job of a streaming query in one named by the query's run."""
 
 _QUERY: Final = "sql.streaming.queryId"
-"""And tells its tasks the query's id, which is that in the checkpoint."""
+"""The local property of Spark's tasks with the query's id, which is that in the checkpoint."""
 
 
 @dataclass(frozen=True)
 class StreamTaskWritten(WriterCommitMessage):
-    """What one task tells the commit: its files, the numbers of its job, the run of the query, and the query."""
+    """The answer of a task to the commit: its files, the numbers of its job, the run of the query, and the query."""
 
     numbers: JobNumbers
     run: str
@@ -58,7 +58,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidInputError(
-                "a topic is only appended to: outputMode('complete') has all rows of the result again in every batch",
+                "a topic can only be appended to: outputMode('complete') has all rows of the result in every batch",
                 advice="use spark_ext.write_stream(..., output_mode='update'): each batch has the rows that changed",
             )
         if options.checkpoint_location is None and options.txn_app_id is None:
@@ -73,7 +73,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 "acknowledge needs the query's offsets, which are in its checkpoint",
                 advice="pass checkpointLocation as an option",
             )
-        from spark_ext.write import write_jobs  # noqa: PLC0415 - executors, which unpickle this class, need nothing of it
+        from spark_ext.write import write_jobs  # noqa: PLC0415 - executors do not need it
 
         self._options = options
         self._target = target_at(options.path, options.storage_options, topics_named=options.topic is not None)
@@ -88,7 +88,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     # --- to the executors -------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        # Only what is sent to executors is pickled, and it needs numbers; a writer made to commit takes none.
+        # Only the writer for executors is pickled, and needs numbers; the one that commits needs none.
         if self._spec is None:
             self._spec = self._make_spec()
         return {"_spec": self._spec}
@@ -117,30 +117,30 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         checkpoint = self._checkpoint()
         offsets = None if checkpoint is None else checkpoint.offsets(batchId)
         begun = batch_commit.begin_batch(
-            ns, checkpoint, self._options.txn_app_id, batchId, offsets, told=answers[0].query
+            ns, checkpoint, self._options.txn_app_id, batchId, offsets, task_query=answers[0].query
         )
         if begun is None:
             return
         identity, batch = begun
-        if batchId == 0 and offsets is not None:  # each batch may have a process of its own, which knows of no other
+        if batchId == 0 and offsets is not None:  # once: later batches may run in other processes
             batch_commit.warn_of_unacknowledged(ns, offsets, self._options.acknowledge)
         numbers = answers[0].numbers
         written = [item for answer in answers for item in answer.segments]
         record = self._planned.record
         own = {item.topic for item in written} | ({record.id} if record is not None else set())
         batch_commit.check_targets(ns, batch, own)
-        taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
+        wanted = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         txn = write_jobs.begin(ns, numbers)
-        with batch_commit.not_held_in_doubt(txn), txn:
+        with batch_commit.leaving_outcome_open(txn), txn:
             set_stream(txn, batch)
-            write_jobs.hand_over(txn, write_jobs.segments_of(written, numbers, numbers.txn))
-            acknowledge_ranges(txn, taken)
+            write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
+            acknowledge_ranges(txn, wanted)
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)
         batch_commit.warn_of_dropped(batch, result)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
-        """Runs when a batch failed. What its tasks wrote is garbage; the batch comes again, whatever became of it."""
+        """Runs when a batch failed. Its files are garbage, unless it was committed; Spark repeats the batch."""
         _logger.info("batch %d failed: %d tasks had written", batchId, sum(item is not None for item in messages))
 
     def _checkpoint(self) -> Checkpoint | None:
@@ -154,7 +154,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         except InvalidInputError:
             if options.txn_app_id is None or options.acknowledge is not None:
                 raise
-            return None  # on a store that only Spark can read: query and batch alone tell a replay
+            return None  # on a store that only Spark can read: query and batch id alone identify a replay
 
     def _acknowledged(
         self,
@@ -173,8 +173,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 "the checkpoint does not hold the offsets of the batch",
                 advice="pass the query's own checkpointLocation",
             )
-        taken = batch_commit.taken_by(ns, checkpoint, offsets, self._options.acknowledge)
-        return batch_commit.acknowledgements(ns, taken, identity, run)
+        read_ranges = batch_commit.ranges_of_batch(ns, checkpoint, offsets, self._options.acknowledge)
+        return batch_commit.acknowledgements(ns, read_ranges, identity, run)
 
 
 __all__ = ["StreamTaskWritten", "TopicStreamWriter"]

@@ -1,7 +1,7 @@
-"""What a streaming source writes into a query's offset log, and what a sink finds there.
+"""The offsets that the streaming source writes into a query's offset log, and that the sinks read there.
 
-The offsets describe themselves, so that a sink can tell which of a query's sources are ours, which namespace and
-subscription they belong to, and which range a batch took.
+They are self-describing: a sink sees which of a query's sources are txnlog's, their namespace and subscription, and the
+range that a batch read.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A position of a stream: of every topic and partition the end of what was taken.
+    """A position of a stream: the offsets in every topic and partition up to which it has read.
 
-    What it says by topics it says of those in ``topic_ids``: ``start`` and ``epochs`` of all of them, or of none.
+    The mappings by topic have the topics of ``topic_ids``; ``start`` and ``epochs`` may be empty instead.
 
     Attributes:
-        namespace: its name.
-        coordinator: its id, which tells namespaces of one name in a root apart.
-        version: the version at which these offsets were ends (of the first offset: the one that was looked at), unless
-            ``splitTransactions``: then perhaps one of whose rows they took a part.
-        subscription: whose cursor follows, None where there is none.
-        topic_ids: by topic its id, which tells topics of one name apart.
-        offsets: by topic and partition the offset behind the last row.
-        start: where the batch that ends here begins; empty for the first offset of a query. With it a batch is whole in
-            itself: Spark asks for the first offset anew when it replays batch 0, and "latest" is elsewhere by then.
-        query: names the query of this checkpoint, over all its runs, since a source is not told who reads it; None
-            where no batch was planned yet.
-        epochs: by topic the subscription's epoch when the batch was planned: another one later tells that somebody has
+        namespace: the namespace's name.
+        coordinator: its coordinator id, which distinguishes namespaces of one name in a root.
+        version: the version of the namespace at which these offsets were the ends (for a query's first offset: the
+            version that was read). With ``splitTransactions`` perhaps a version of which they include only a part.
+        subscription: the subscription whose cursor follows the stream, None for none.
+        topic_ids: the ids of the topics, which distinguish topics of one name.
+        offsets: by topic and partition the offset after the last row.
+        start: where the batch that ends here begins; empty for the first offset of a query. It makes a batch complete:
+            Spark asks for the first offset again when it replays batch 0, and "latest" has moved by then.
+        query: identifies the query of this checkpoint over all its runs, since Spark does not name the query to a
+            source; None where no batch was planned yet.
+        epochs: by topic the subscription's epoch when the batch was planned. If it is another one later, somebody has
             opened or moved the subscription since.
-        log: which log it is (``handles.log_of``), which tells namespaces of several roots apart, and one that was
-            deleted and made again; None where an older version wrote the offsets.
-        entry: version and digest of the newest entry that there was, which tells a log from one that was put back to an
-            older state and went on otherwise; None as of ``log``.
+        log: identifies the log (``namespace_cache.log_of``), among namespaces of several roots, and from one that was
+            deleted and created again; None in offsets of older releases.
+        entry: version and digest of the newest entry, which distinguish a log from one that was restored to an older
+            state and got other entries; None in offsets of older releases.
     """
 
     namespace: str
@@ -59,7 +59,7 @@ class StreamOffset:
     entry: tuple[int, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As Spark writes it into the offset log, in an order that is always the same."""
+        """The offset as Spark writes it into the offset log, always in the same order."""
         return {
             "format": FORMAT,
             "namespace": self.namespace,
@@ -77,10 +77,10 @@ class StreamOffset:
 
     @classmethod
     def from_dict(cls, value: Any) -> StreamOffset:
-        """Parse what a checkpoint holds. Raises InvalidInputError where it is not ours, or of another format."""
+        """Parse an offset of a checkpoint. Raises InvalidInputError for one of another source or another format."""
         if not _is_ours(value):
             raise InvalidInputError(
-                "the checkpoint holds an offset of another source",
+                "the checkpoint contains an offset of another source",
                 advice="the query was changed: start it with a new checkpointLocation",
             )
         if value["format"] != FORMAT:
@@ -113,9 +113,9 @@ class StreamOffset:
 
     @classmethod
     def from_text(cls, text: str) -> StreamOffset | None:
-        """Parse what a line of the offset log holds; None for an offset of another source.
+        """Parse a line of the offset log; None for an offset of another source.
 
-        Raises InvalidInputError as ``from_dict``, and for a name that is there twice: a parser takes the last one.
+        Raises InvalidInputError as ``from_dict``, and for duplicate names, of which a parser would use the last.
         """
         try:
             if not _is_ours(json.loads(text)):
@@ -129,13 +129,13 @@ class StreamOffset:
         return cls.from_dict(value)
 
     def is_of(self, name: str, coordinators: Coordinators, log: str) -> bool:
-        """Whether they are of this namespace, and of this log of it; perhaps from before it was adopted."""
+        """Whether the offsets are of this namespace and this log, perhaps from before the namespace was adopted."""
         return self.namespace == name and self.coordinator in coordinators and self.log in (None, log)
 
     def check_partitions(self, connection: Connection) -> None:
-        """Raise InvalidInputError unless all partitions of each topic are there, and no other: their number is fixed.
+        """Raise InvalidInputError unless the offsets have exactly the partitions of each topic, whose number is fixed.
 
-        For offsets that are of the connection's namespace. Topics that are not there are the caller's to refuse.
+        Only for offsets of the connection's namespace. Topics that do not exist are left to the caller.
         """
         live = {record.id: record.partitions for record in connection.live_topics()}
         counts = {topic: live[number] for topic, number in self.topic_ids.items() if number in live}
@@ -154,7 +154,7 @@ class StreamOffset:
 
 def _damaged(what: str = "") -> InvalidInputError:
     return InvalidInputError(
-        f"the checkpoint holds a damaged offset{what and ': '}{what}",
+        f"the checkpoint contains a damaged offset{what and ': '}{what}",
         advice="restore it, or use a new checkpointLocation",
     )
 
@@ -182,7 +182,7 @@ def _parsed(value: Any) -> dict[str, dict[int, int]]:
 
 def _partition(text: str) -> int:
     partition = int(text)
-    if str(partition) != text:  # "00" is 0 too, and of two that are one the last would be taken
+    if str(partition) != text:  # "00" would be 0 as well, and a duplicate would hide another offset
         raise ValueError
     return partition
 
@@ -204,28 +204,28 @@ def _text(value: Any) -> str:
 
 
 def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> InvalidInputError:
-    """The error where the cursor of the subscription ``name`` is not where a query's checkpoint goes on."""
+    """The error where the cursor of the subscription ``name`` is not where a query's checkpoint continues."""
     if checkpoint < cursor:
         advice = (
-            "restore the newest checkpoint if this is an older copy of it; else a new checkpointLocation goes on at "
-            "the cursor and repeats nothing; where another query or consumer takes from it, too, give that one a "
-            "subscription of its own; seek back only to have again what lies between: what was made of it comes twice"
+            "restore the newest checkpoint if this is an older copy of it; otherwise a new checkpointLocation "
+            "continues at the cursor and repeats nothing; if another query or consumer uses the subscription, too, "
+            "give that one a subscription of its own; seek back only to process the messages between once more"
         )
     else:
         advice = (
             "stop the query and seek the subscription to the checkpoint's offset, with a consumer that is opened with "
-            "takeover=True, to go on from there; a new checkpointLocation goes on at the cursor, and what was made of "
-            "the messages between comes twice"
+            "takeover=True, to continue from there; a new checkpointLocation continues at the cursor, and processes "
+            "the messages between once more"
         )
     return InvalidInputError(
-        f"partition {partition} of {topic!r}: the checkpoint goes on at offset {checkpoint}, but the cursor of the "
+        f"partition {partition} of {topic!r}: the checkpoint continues at offset {checkpoint}, but the cursor of the "
         f"subscription {name!r} is at {cursor}",
         advice=advice,
     )
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether a parsed offset of a query is one of ours, of any format."""
+    """Whether a parsed offset of a query is one of txnlog's, of any format."""
     return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
 
 

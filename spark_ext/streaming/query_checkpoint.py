@@ -23,9 +23,9 @@ _NO_OFFSET: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """Where a batch ends in every source: by the source's name (its number in ``v1``) the offset's JSON, as written.
+    """The end of a batch in every source: by the source's name (its number in ``v1``) the offset's JSON, as written.
 
-    ``planned`` is what Spark notes of the batch beside that: among others when it planned it.
+    ``planned`` is Spark's other metadata of the batch, among it the time when it was planned.
     """
 
     batch: int

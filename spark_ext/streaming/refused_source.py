@@ -1,7 +1,7 @@
-"""A stream that cannot be read: Spark is told why by what it asks first.
+"""The reader of a stream that cannot be read, which raises the reason at Spark's first call.
 
-What a source raises while it makes its reader is hidden: Spark 4.2 then stops the reader that it has not got, and
-reports that.
+An error that a source raises while it creates its reader stays hidden: Spark 4.2 then stops the missing reader, and
+reports the failure of that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txnlog.errors import TxnLogError
 
 @short_errors
 class RefusedStreamReader(DataSourceStreamReader):
-    """Raises the same error whatever it is asked."""
+    """A reader all of whose methods raise the same error."""
 
     def __init__(self, error: TxnLogError) -> None:
         self._error = error

@@ -111,7 +111,7 @@ class StreamPlan:
         return self._offset(scan, {topic: self._followed(scan, topic)[1] for topic in scan.topics}, epochs=epochs)
 
     def _starts(self, scan: Scan) -> dict[str, dict[int, int]]:
-        """Where the options say. Raises OffsetOutOfRange for offsets that are gone, or not there yet."""
+        """The start of the query by the options. Raises OffsetOutOfRange for offsets that do not exist."""
         starts = starts_of(scan)
         for topic, offsets in starts.items():
             clip(topic, offsets, bounds(scan, topic)[1], scan)
@@ -123,20 +123,20 @@ class StreamPlan:
         return self._offset(scan, {topic: bounds(scan, topic)[1] for topic in scan.topics})
 
     def stop_at_newest(self) -> None:
-        """No batch of this run goes beyond what is there now."""
+        """Let no batch of this run go beyond the current ends."""
         self._last = self.newest()
 
     def latest(self, start: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """The end of the batch that begins at ``start``: at a version, with at most ``limit`` rows if that can be.
 
-        Gives back ``start`` itself while there is nothing to read.
+        Returns ``start`` itself while there is nothing to read.
         """
         begin = StreamOffset.from_dict(start)
         scan = self._look(begin)
         self._check_same(scan, begin)
         _check_not_ahead(scan, begin)
         first = _begin_of(scan, begin)
-        epochs = self._epochs_now(scan)  # before the cursors are looked at: who moves them later has another one
+        epochs = self._epochs_now(scan)  # before the cursors are read: a later move changes the epoch
         self._check_cursors(scan, first, begin)
         if limit is None:
             end = self._last or self.newest()

@@ -107,7 +107,7 @@ def write_stream(
     if acknowledge is not None:
         read = _subscriptions(df)
         if read is not None and acknowledge not in read:
-            raise batch_commit.not_read(ns.name, acknowledge, read)  # before a source makes the subscription it reads
+            raise batch_commit.not_read(ns.name, acknowledge, read)  # before a source creates the subscription
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
@@ -116,7 +116,7 @@ def write_stream(
 
 
 def _subscriptions(df: DataFrame) -> list[str] | None:
-    """Those that the sources of a stream read under, as far as its plan tells. Connect's shows nothing: None."""
+    """The subscriptions that a stream's sources read, from its plan. None for Spark Connect, which shows no plan."""
     if not has_jvm(df.sparkSession):
         return None
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
@@ -202,15 +202,15 @@ class _Batches:
         begun = batch_commit.begin_batch(ns, checkpoint, self.txn_app_id, batch_id, offsets)
         if begun is None:
             if checkpoint.has_state():
-                # Spark goes on from this batch's state and watermark, which computing the batch makes.
+                # The next batch needs this one's state and watermark, which only computing the batch creates.
                 df.write.format("noop").mode("overwrite").save()
             return
         identity, batch = begun
         wanted = []
         if self.acknowledge is not None:
-            # Before the handler runs: a batch that could not be acknowledged is not worth its work.
-            taken = batch_commit.taken_by(ns, checkpoint, offsets, self.acknowledge)
-            wanted = batch_commit.acknowledgements(ns, taken, identity, self.run_id)
+            # Before the handler runs: its work would be lost if the batch could not be acknowledged.
+            read_ranges = batch_commit.ranges_of_batch(ns, checkpoint, offsets, self.acknowledge)
+            wanted = batch_commit.acknowledgements(ns, read_ranges, identity, self.run_id)
         if not self._warned:
             self._warned = True
             batch_commit.warn_of_unacknowledged(ns, offsets, self.acknowledge)
@@ -219,7 +219,7 @@ class _Batches:
         known = of_stream(connection_of(ns), identity.query, batch_id, batch.offsets_digest)
         acknowledge_ranges(inner, wanted)  # first, so that no commit of the handler's own can be without it
         with (
-            batch_commit.not_held_in_doubt(inner),
+            batch_commit.leaving_outcome_open(inner),
             DataFrameTransaction(ns, inner, self.target.storage, identity=known) as txn,
         ):
             self.handler(df, txn)

@@ -1,6 +1,6 @@
-"""Opened namespaces, kept for the life of a process: every micro-batch would open cold otherwise.
+"""A cache of opened namespaces for the life of a process: otherwise every micro-batch would open its namespace anew.
 
-Spark reuses the Python processes that plan reads and commit writes, so what one batch opened the next one finds.
+Spark reuses the Python processes that plan reads and commit writes, so that a batch finds what an earlier one opened.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from txnlog.client.session_owner import Mode
 
 _MOST: Final = 32
-"""Handles kept; the one that was not used for the longest time goes first, and ends when nobody uses it any more."""
+"""The most cached handles. The least recently used one is dropped first, and ends when nobody uses it any more."""
 
 _Key = tuple[str, str, str, str]
 
 _LOOK_S: Final = 1.0
-"""What was compared so lately is not compared again: the steps of a batch follow each other quickly."""
+"""How long a handle is not checked again after a check: the steps of a batch follow each other quickly."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A handle, whether it is the caller's own, and when its log was looked at."""
+    """A cached handle, whether it is the caller's own, and when it was checked last."""
 
     namespace: Namespace
     own: bool = False
     looked_s: float = 0.0
 
     def is_there(self) -> bool:
-        """Whether the log still holds what the handle has read of it. The caller's own is there until it was closed."""
+        """Whether the log is still the one that was read. A caller's own handle is usable until it is closed."""
         connection = connection_of(self.namespace)
         if connection.is_closed:
             return False
@@ -60,9 +60,9 @@ _logs: Final[weakref.WeakKeyDictionary[Connection, str]] = weakref.WeakKeyDictio
 
 
 def log_of(connection: Connection) -> str:
-    """What tells a namespace's log from all others but its copies: a digest of its first entry, which has a random id.
+    """Identifies a namespace's log among all others but its copies: a digest of its first entry, which has a random id.
 
-    Names and numbers do not: roots that one script made have them all alike.
+    Names and numbers do not: they are the same in all roots that one script created.
     """
     found = _logs.get(connection)
     if found is None:
@@ -73,13 +73,13 @@ def log_of(connection: Connection) -> str:
 _shown: Final[weakref.WeakKeyDictionary[Connection, set[tuple[int, str]]]] = weakref.WeakKeyDictionary()
 
 _MOST_SHOWN: Final = 64
-"""Entries remembered of a log: those of the sources of some queries, each of which has a new one in each batch."""
+"""The most remembered entries of a log: those of the sources of some queries, with a new one in each batch."""
 
 
 def shows(connection: Connection, entry: tuple[int, str]) -> bool:
-    """Whether the log holds this very entry, by version and digest.
+    """Whether the log has an entry with this version and digest.
 
-    At most one request for each: the steps of a batch ask for the same entry, and none is ever replaced.
+    It sends at most one request for each entry: the steps of a batch ask for the same one, and entries never change.
     """
     known = entry in _shown.get(connection, ()) or connection.has_entry(*entry)
     if known:
@@ -88,7 +88,7 @@ def shows(connection: Connection, entry: tuple[int, str]) -> bool:
 
 
 def remember_shown(connection: Connection, entry: tuple[int, str]) -> None:
-    """Ask no more for an entry that was read from the log."""
+    """Remember an entry that was read from the log, so that ``shows`` sends no request for it."""
     shown = _shown.setdefault(connection, set())
     if len(shown) >= _MOST_SHOWN:
         shown.clear()
@@ -96,7 +96,7 @@ def remember_shown(connection: Connection, entry: tuple[int, str]) -> None:
 
 
 def short_digest(connection: Connection, version: int) -> str:
-    """What tells an entry from that of another log: 64 bits. Raises CorruptionError where it is gone."""
+    """64 bits of an entry's digest, to distinguish it from those of other logs. Raises CorruptionError."""
     return connection.follower.log.entry(version).digest[:16]
 
 
@@ -108,7 +108,7 @@ _lock: Final = ProcessLock(_handles.clear)  # handles belong to the parent's thr
 def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, Any] | None = None) -> Namespace:
     """The handle of a namespace, opened at the first use. It is shared: do not close it.
 
-    What it knows of the log may be old; ``snapshot()`` and every write look at the log first.
+    Its state of the log may be old; ``snapshot()`` and every write read the log first.
     """
     from txnlog.api.opening import open_namespace  # noqa: PLC0415 - needs what executors may not have
 
@@ -134,12 +134,12 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
 
 
 def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, Any] | None = None) -> None:
-    """From here on this process takes a handle of one's own for a namespace: over a wrapped store, with another clock.
+    """Make this process use the caller's own handle for a namespace: over a wrapped store, or with another clock.
 
-    It stays the caller's to close. What Spark starts besides (planning and executor processes) opens handles for
-    itself: of a driver this is the side that commits for ``transaction``, ``write_stream`` and ``process``.
+    The caller still has to close it. Other processes of Spark (for planning, and executors) open handles of their own:
+    in a driver it serves the commits of ``transaction``, ``write_stream`` and ``process``.
 
-    Raises InvalidInputError for a handle of another mode: by a read-only one nothing could be written.
+    Raises InvalidInputError for a handle of another mode: nothing can be written with a read-only one.
     """
     opened = connection_of(namespace).mode
     if opened != mode:
@@ -153,7 +153,7 @@ def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, A
 
 
 def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:
-    """What a path names (see ``paths.locate``), remembered: a namespace does not become something else."""
+    """The location that a path names (see ``paths.locate``). It is cached, since a namespace stays one."""
     check_absolute(path)
     key = (path, topics_named, digest_of(storage_options))
     with _lock:
@@ -172,9 +172,9 @@ def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a job, a query or a transaction writes, as it travels by pickle: each process opens it for itself.
+    """The target of a job, a query or a transaction, which can be pickled: each process opens it for itself.
 
-    ``storage`` is the storage options as tasks get them.
+    ``storage`` is the storage options as JSON, as tasks get them.
     """
 
     location: Location
@@ -182,7 +182,7 @@ class Target:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """As they were given."""
+        """The storage options of the caller."""
         options: dict[str, Any] = json.loads(self.storage)
         return options
 
@@ -192,14 +192,14 @@ class Target:
 
 
 def target_at(path: str, storage_options: Mapping[str, Any], *, topics_named: bool = False) -> Target:
-    """What a path names. Raises InvalidInputError, also for storage options that are no JSON; it shows none of them."""
+    """The target that a path names. Raises InvalidInputError, also for storage options that are not JSON values."""
     storage = options_json(storage_options)
     with refused_write():
         return Target(location_of(path, storage_options, topics_named=topics_named), storage)
 
 
 def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any] | None, *, advice: str) -> Target:
-    """The namespace of a call that may write to all of its topics; ``advice`` says where it is told which.
+    """The namespace of a call that may write to all of its topics; ``advice`` says how the call names a topic.
 
     Raises InvalidInputError: the path names a topic, or see :func:`target_at`.
     """

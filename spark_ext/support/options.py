@@ -1,8 +1,8 @@
 """Every option of the ``txnlog`` format: one table, from which typed options are read.
 
-Spark hands option names over in lower case, so they are looked up without case. Nothing is silently ignored: a name
-that is not in the table is an error with the nearest one, and a known name in the wrong place is an error that says
-where it belongs.
+Spark passes option names in lower case, so they are looked up without case. Nothing is silently ignored: a name that is
+not in the table is an error with the nearest one, and a known name in the wrong place is an error that says where it
+belongs.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _exclusive(found: Mapping[str, Any], *names: str) -> None:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-    """The options of a read; ``streaming`` is None where Spark does not tell (it asks for the schema of both alike).
+    """The options of a read; ``streaming`` is None where it is unknown (Spark asks for the schema of both alike).
 
     Raises:
         InvalidInputError: an unknown or misplaced option, a bad value, no path.
@@ -255,7 +255,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
 
 
 def _fields(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, by the names of the typed options."""
+    """The parsed values by the field names of the typed options."""
     return {field: value for name, value in found.items() if (field := _BY_NAME[name.lower()].field) is not None}
 
 
@@ -264,7 +264,7 @@ def session_storage(spark: SparkSession) -> dict[str, Any]:
 
     For calls of ``spark_ext`` only: Spark gives the processes that plan a Python data source no session and no settings
     of it, so that the format has the option ``storageOptions``, or the environment (``AWS_*``, a role of the machine).
-    A value that is a JSON object or array is taken as one, so that nested options can be given.
+    A value that is a JSON object or array is parsed, so that nested options can be set.
     """
     if has_jvm(spark) and STORAGE_CONF not in str(spark._jsparkSession.conf().getAll().mkString("\n")):
         return {}  # as nearly always: one call of the JVM, where each setting takes two
@@ -278,7 +278,7 @@ def session_storage(spark: SparkSession) -> dict[str, Any]:
 def storage_of_call(spark: SparkSession, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Storage options of a call: those that it was given, else the session's.
 
-    Raises InvalidInputError for no dict, for what is no session, and for a session that was stopped.
+    Raises InvalidInputError for a value that is no dict, for what is no session, and for a session that was stopped.
     """
     if not hasattr(spark, "conf"):
         raise InvalidInputError(

@@ -145,7 +145,7 @@ def _is_namespace(root: str, name: str, storage_options: Mapping[str, Any] | Non
 
 def _not_found(text: str, places: Iterable[tuple[str, str]], storage_options: Mapping[str, Any] | None) -> TxnLogError:
     """What ``txnlog.open`` would say: of the root that the path is, or of the nearest one above it."""
-    from txnlog.common.runtime import Runtime  # noqa: PLC0415
+    from txnlog.engine.runtime import Runtime  # noqa: PLC0415
     from txnlog.log.root_log import Root, append_one, namespaces_below, not_found  # noqa: PLC0415 - for the message only
 
     advice = "a path is ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE with the topics in an option"

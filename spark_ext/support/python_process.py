@@ -1,6 +1,6 @@
 """What a process of Spark keeps from task to task and from batch to batch, and what a forked child must not take over.
 
-Executors import it: the standard library, ``txnlog.common.runtime`` and ``txnlog.store`` only.
+Executors import it: the standard library, ``txnlog.engine.runtime`` and ``txnlog.store`` only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from txnlog.common.runtime import renew_in_child
+from txnlog.engine.runtime import renew_in_child
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 from txnlog.store.wrappers import PrefixStore

@@ -1,8 +1,8 @@
-"""Errors of ours as the first thing that a person sees, not behind a traceback through Spark's processes and ours.
+"""Raising errors of ``txnlog.errors`` in Spark's Python processes without their traceback.
 
-What Spark's Python processes raise reaches people as the text of a Java exception, which begins with the traceback: our
-class, the message and what to do next would stand last. Executors use this: it needs the standard library, and
-``txnlog.errors``, which needs no more.
+Such an error reaches the user as the text of a Java exception, which begins with the traceback: its class, message and
+advice would come last. Executors use this module: it needs the standard library, and ``txnlog.errors``, which needs no
+more.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from txnlog.errors import TxnLogError
 _logger: Final = logging.getLogger("txnlog.spark")
 
 _SWITCH: Final = "SPARK_HIDE_TRACEBACK"
-"""Spark's own, for sessions with ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
+"""Spark's own variable, for sessions with ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
 
 _Class = TypeVar("_Class", bound=type)
 
 
 def short_errors(cls: _Class) -> _Class:
-    """A class whose methods Spark calls: what they raise of ``txnlog.errors`` is told without its traceback.
+    """Decorate a class whose methods Spark calls: errors of ``txnlog.errors`` are reported without their traceback.
 
-    Other exceptions keep theirs: they are bugs. That of a typed one goes to the log ``txnlog.spark`` at level DEBUG.
+    Other exceptions are bugs, and keep it. The traceback of a typed one is logged to ``txnlog.spark`` at level DEBUG.
     """
     for name, function in list(vars(cls).items()):
         if inspect.isfunction(function) and not name.startswith("__"):
@@ -40,7 +40,7 @@ def short_errors(cls: _Class) -> _Class:
 def _short(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _told_shortly():
+        with _without_traceback():
             result = function(*args, **kwargs)
         return _iterated(result) if isinstance(result, Iterator) else result
 
@@ -48,12 +48,12 @@ def _short(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _iterated(items: Iterator[Any]) -> Iterator[Any]:
-    with _told_shortly():
+    with _without_traceback():
         yield from items
 
 
 @contextmanager
-def _told_shortly() -> Iterator[None]:
+def _without_traceback() -> Iterator[None]:
     try:
         yield
     except TxnLogError:

@@ -1,6 +1,6 @@
-"""What Spark tells of an error, taken apart: which error of ours a task raised, and the line that tells most.
+"""Parsing Spark's errors: which error of txnlog's a task raised, and the most informative line.
 
-The driver gets text. Of Python's errors it begins with their traceback, unless it is told shortly (``short_errors``).
+The driver gets an error as text, which begins with its Python traceback, unless that is hidden (``short_errors``).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from txnlog.errors import Durable, TxnLogError, UnsupportedFeature
 
 _RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
 
-_TOLD_SHORTLY: Final = re.compile(r"\n?[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
-"""How Spark begins to tell what a task of the format raised: no traceback comes first, as it does of a function's.
+_OF_THE_FORMAT: Final = re.compile(r"\n?[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
+"""How Spark's text of an error begins that a task of the format raised: without a traceback, unlike a function's.
 
 Before Spark 4.2 its own line was the second one.
 """
 
 _DURABLE: Final = {**{f"; {item.value})": item for item in Durable}, ")": None}
-"""How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
+"""The endings of an error's text with its durability; the last one states none, as some errors of reads do."""
 
 _NOT_THERE: Final = re.compile(
     r"^ModuleNotFoundError: No module named '((?:spark_ext|txnlog)(?:\.[\w.]+)?)'$", re.MULTILINE
@@ -35,9 +35,9 @@ _MOST_OF_A_LINE: Final = 300
 
 
 def typed(error: BaseException, mark: str) -> TxnLogError | None:
-    """The error of ours that a task raised, from the text that Spark hands to the driver; None where it was none.
+    """The error of txnlog's that a task raised, parsed from Spark's text; None where it was another one.
 
-    Only one with the job's ``mark`` behind it is ours: what a user's function raises may hold any text, a row's too.
+    Only one that is followed by the job's ``mark`` counts: an error of a user's function may contain any text.
     """
     before, found, _ = str(error).partition(f"\n{mark}")
     for name, text in reversed(_RAISED.findall(before) if found else []):
@@ -49,7 +49,7 @@ def typed(error: BaseException, mark: str) -> TxnLogError | None:
 
 
 def without_txnlog(error: BaseException) -> UnsupportedFeature | None:
-    """The error of tasks whose Python could not even import us; None where it was another one."""
+    """The error for tasks whose Python could not import txnlog; None where it was another one."""
     found = _NOT_THERE.search(str(error)) if isinstance(error, PySparkException) else None
     return found and UnsupportedFeature(
         f"the Python of Spark's tasks has no module {found[1]}",
@@ -59,13 +59,13 @@ def without_txnlog(error: BaseException) -> UnsupportedFeature | None:
 
 
 def raised_by_format(error: BaseException | None) -> type[TxnLogError] | None:
-    """Which error of ours a task of the format raised; None where it was none, or another's task."""
-    found = _TOLD_SHORTLY.match(str(error)) if isinstance(error, PySparkException) else None
+    """The class of the error that a task of the format raised; None for other errors, or tasks."""
+    found = _OF_THE_FORMAT.match(str(error)) if isinstance(error, PySparkException) else None
     return None if found is None else _kind(found[1])
 
 
 def condition_of(error: BaseException | None) -> str:
-    """Spark's name for what went wrong, not its text, which may be a message's; empty where it has none."""
+    """Spark's error condition, as the text may come from a message; empty where there is none."""
     if isinstance(error, PySparkException):
         return error.getCondition() or ""
     java = getattr(error, "java_exception", None)  # of Py4J, where PySpark has no class of its own
@@ -96,9 +96,9 @@ def _taken_apart(text: str) -> tuple[str, str | None, Durable | None]:
 
 
 def in_a_line(error: BaseException) -> str:
-    """An error's class and the line of it that tells most, for a message or a table.
+    """An error's class and its most informative line, for a message or a table.
 
-    Of what a Python function raised in a task, Spark tells the traceback first: the line behind that one.
+    For an error of a Python function in a task that is the line after the traceback, with which Spark's text begins.
     """
     text = error.message if isinstance(error, TxnLogError) else str(error)
     lines = text.strip().split("\n")
@@ -109,10 +109,10 @@ def in_a_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What Spark or Java says first, for the end of a message: at most 300 characters."""
-    lines = str(error).strip().split("\n")  # the first one of Py4J's tells what was called
-    told = lines[1 if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else 0]
-    return told.lstrip(": ")[:_MOST_OF_A_LINE]
+    """The first line of an error of Spark or Java, for the end of a message: at most 300 characters."""
+    lines = str(error).strip().split("\n")  # the first one of Py4J's names the call
+    line = lines[1 if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else 0]
+    return line.lstrip(": ")[:_MOST_OF_A_LINE]
 
 
 __all__ = ["condition_of", "first_line", "in_a_line", "raised_by_format", "typed", "without_txnlog"]

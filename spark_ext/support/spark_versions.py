@@ -1,6 +1,7 @@
-"""What kind of Spark this is: a driver's or Connect's, and which version.
+"""The kind and version of Spark: a classic session or Spark Connect, and what a version lacks.
 
-What an older one lacks is an error that names its version, and the way out; what is broken in one is told.
+A feature that an older version lacks is an error that names the needed version and an alternative; a feature that is
+broken in a version is a warning.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _COLUMNAR_INPUT: Final = "spark.sql.execution.arrow.pythonUDF.columnarInput.enab
 
 
 def has_jvm(spark: SparkSession) -> bool:
-    """Whether a session has Spark's JVM beside it: else it is a client of Spark Connect, with a protocol and no more.
+    """Whether a session has Spark's JVM in its driver: otherwise it is a client of Spark Connect.
 
     Neither the session nor its DataFrames have attributes of the JVM then (``_jsparkSession``, ``sparkContext``,
     ``_jdf``), which is the same in all versions; the classes of sessions are not. Of a DataFrame ask its
@@ -32,14 +33,14 @@ def has_jvm(spark: SparkSession) -> bool:
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Whether a session was stopped: what it is asked for then ends in an error of Java's."""
+    """Whether a session was stopped: its calls would fail with an error of Java's."""
     return spark.sparkContext._jsc is None if has_jvm(spark) else bool(spark.is_stopped)  # type: ignore[attr-defined]  # Connect's
 
 
 def check_streaming_source() -> None:
-    """Raise UnsupportedFeature where Spark does not tell a source where a batch begins: before 4.2.
+    """Raise UnsupportedFeature where Spark does not pass a batch's start to a source: before 4.2.
 
-    The offsets of a batch say where it began: without that nothing could be acknowledged exactly.
+    Offsets include the start of their batch: without it nothing could be acknowledged exactly.
     """
     try:
         import pyspark.sql.streaming.datasource  # noqa: F401, PLC0415 - whether it is there is the question
@@ -49,17 +50,17 @@ def check_streaming_source() -> None:
 
 
 def check_streaming_sink() -> None:
-    """Raise UnsupportedFeature where Spark hands a streaming sink rows one by one, not Arrow: before 4.1."""
+    """Raise UnsupportedFeature where Spark passes rows to a streaming sink one by one, not as Arrow: before 4.1."""
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         raise _lacks("the format as a streaming sink", "4.1", "use spark_ext.write_stream: a handler writes each batch")
 
 
 def warn_of_functions_that_hang(spark: SparkSession) -> None:
-    """Tell who is about to hand Parquet's columns to a handler that a plain ``udf`` over them never returns.
+    """Log a warning where a handler's plain ``udf`` over columns of Parquet files would never return.
 
-    In Spark 4.2.0 only, whatever reads the Parquet files (SPARK-58241). Nothing fails there: the task waits for ever.
+    That is so in Spark 4.2.0 only, whatever reads the files (SPARK-58241): the task waits for ever without an error.
     """
-    # Without a default of ours: with one Spark gives that instead of its own, where nobody set anything.
+    # No default is passed: Spark would return it instead of its own where the setting is not set.
     if pyspark.__version__ == "4.2.0" and spark.conf.get(_COLUMNAR_INPUT) == "true":
         text = "Spark 4.2.0 waits for ever where a plain Python udf is computed over Parquet files: set %s to false"
         _logger.warning(text, _COLUMNAR_INPUT)

@@ -39,38 +39,38 @@ MAX_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 NOT_MEASURED: Final = (1 << 31) - 1
-"""The one value of ``MAX_BYTES`` with which Spark measures nothing."""
+"""The value of ``MAX_BYTES`` with which Spark does not measure batches."""
 
 _TEXTS: Final = (StringType, BinaryType)
 _FLAT: Final = (*_TEXTS, BooleanType, NumericType, DateType, TimestampType, TimestampNTZType)
 
 _FIXED_BYTES: Final = 17
-"""Of a value: a decimal has 16, none has more; a byte stands for what says whether it is null."""
+"""The most bytes of another value: 16 of a decimal, and one for whether it is null."""
 
 _TEXT_BYTES: Final = 9
-"""Of a text or a binary, beside its bytes: where it begins, and whether it is null."""
+"""Bytes of a string or binary value in addition to its content: its position, and whether it is null."""
 
 _MOST_TEXTS: Final = 100
-"""Of a row: the sum of more widths takes its time, and from some hundreds on Spark's analysis has no stack for it."""
+"""The most such values in a row: summing more widths is slow, and hundreds overflow the stack of Spark's analysis."""
 
 _MOST: Final = 1_000
 _wide: Final[OrderedDict[Hashable, None]] = OrderedDict()
-"""What had a row that was too wide: whoever writes there again does not try first."""
+"""The places with a row that was too wide: the next job there is measured at once."""
 
 _lock: Final = ProcessLock(_wide.clear)
 
 
 def collect(frame: DataFrame, task: Task, schema: str, *, mark: str, place: Hashable) -> list[Row]:
-    """``frame.mapInArrow(task, schema).collect()``, measured by Spark only where a batch might get above its limit.
+    """``frame.mapInArrow(task, schema).collect()``, where Spark measures batches only if one might exceed its limit.
 
-    A row that is too wide fails the job, which then runs again, measured.
+    A row that is too wide fails the job, which is then run again with measuring.
 
     Args:
         frame: columns without dots in their names.
         task: see ``mapInArrow``.
-        schema: of what it yields.
+        schema: the schema of the task's rows.
         mark: a text that nothing else contains.
-        place: where such rows go: a second job that goes there is measured at once, once a row was too wide.
+        place: the target of the rows: once a row was too wide, later jobs to the same place are measured at once.
     """
     with _lock:
         known = place in _wide
@@ -90,11 +90,11 @@ def collect(frame: DataFrame, task: Task, schema: str, *, mark: str, place: Hash
 
 
 def _share(frame: DataFrame) -> int | None:
-    """How many bytes the texts of a row may have; None where Spark's own measuring stays.
+    """The most bytes that the texts of a row may have; None where Spark must measure the batches.
 
-    So it does where the session was given a limit of its own (or the version has none), where the widths of nested
-    values or of very many texts would take longer to compute, and where Python has a part in the frame: it gets rows of
-    other widths, in the same job.
+    It must if the session sets a limit of its own (or the version has none), if widths of nested values or of very many
+    texts would take longer to compute, and if the frame uses other Python code, which gets rows of other widths in the
+    same job.
     """
     spark = frame.sparkSession
     if not has_jvm(spark) or spark.conf.get(MAX_BYTES, None) is not None:
@@ -115,19 +115,19 @@ def _share(frame: DataFrame) -> int | None:
 
 
 def _has_python(spark: SparkSession, execution: Any) -> bool:
-    """Whether rows may go to Python before they come to us."""
+    """Whether rows may pass through other Python code before the format's tasks get them."""
     jvm: Any = spark._jvm
     pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     plan = execution.analyzed()
     if plan.containsPattern(pattern.PYTHON_UDF()):
         return True
-    # Only the optimizer tells table functions of Python from others.
+    # Only the optimizer distinguishes table functions of Python from others.
     if plan.containsPattern(pattern.GENERATOR()) and execution.optimizedPlan().containsPattern(
         pattern.EVAL_PYTHON_UDTF()
     ):
         return True
     leaves = plan.collectLeaves()
-    # A checkpoint that is yet to be made, or a stream's batch: what is before it is in no plan.
+    # A checkpoint that is not written yet, or a stream's batch: the plan does not show what is before it.
     return any(leaves.apply(index).nodeName() == "LogicalRDD" for index in range(leaves.size()))
 
 

@@ -48,12 +48,12 @@ _SPARK_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long"
 
 
 class DataFrameTransaction:
-    """A transaction that DataFrames are written in, inside of its ``with`` block. Thread-safe.
+    """A transaction for writing DataFrames, inside of its ``with`` block. Thread-safe.
 
-    Nothing of it is visible before the commit, all of it at one version afterwards. It has no deadline while its jobs
-    run: the log sees it at the commit, at ``flush()``, or where it acknowledges messages of a Shared subscription,
-    which are logged at once. After a job that failed it can only be aborted; a call that was refused before its job
-    leaves it as it was.
+    Nothing of it is visible before the commit, and all of it at one version afterwards. It has no deadline while its
+    jobs run: it is in the log only from the commit on, or from ``flush()``, or from an acknowledgement of messages of a
+    Shared subscription, which is logged at once. After a failed job it can only be aborted; a call that is refused
+    before its job has no effect.
 
     Attributes:
         result: what the commit returned, as :class:`txnlog.Committed`; None before.
@@ -79,7 +79,7 @@ class DataFrameTransaction:
         self._elsewhere: dict[str, tuple[str, Callable[[], None] | None]] = {}
         self._decide: Callable[[Transaction], Committed] | None = None
         self._identity = identity
-        """By what other systems know this work, before it is committed and when it comes again; None by nothing."""
+        """The identity of this work in other systems, by which a repetition is recognized; None for none."""
         self.result: Committed | None = None
 
     def __repr__(self) -> str:
@@ -87,14 +87,14 @@ class DataFrameTransaction:
 
     @property
     def id(self) -> TxnId:
-        """The TxnID: ``ns.transaction(id)`` and ``ns.abort(id)`` tell its outcome after a crash."""
+        """The TxnID: ``ns.transaction(id)`` returns its outcome after a crash, and ``ns.abort(id)`` aborts it."""
         return self._txn.id
 
     @property
     def state(self) -> str:
-        """OPEN, COMMITTED or ABORTED; where it was skipped, COMMITTED at the end of the block, as its ``result`` is.
+        """OPEN, COMMITTED or ABORTED; if it was skipped, COMMITTED from the end of the block on, like its ``result``.
 
-        PREPARED while another system decides, and where this one did not hear how.
+        PREPARED while another system decides, and as long as its decision is unknown here.
         """
         return "COMMITTED" if self.result is not None else self._txn.state
 
@@ -119,8 +119,8 @@ class DataFrameTransaction:
             TransactionHasFailedOperation: the job of an earlier call failed; only the abort is left.
             ProducerFenced, TransactionTimedOut, TransactionAborted, InvalidTransactionState: the transaction has
                 ended, perhaps while the job ran: its rows are not in it.
-            Exception: what Spark raises where the job fails. Its rows are not in the transaction, which is aborted at
-                the end of its block also where this was caught.
+            Exception: what Spark raises if the job fails. Its rows are not in the transaction, which is aborted at the
+                end of its block even if the exception was caught.
         """
         self._check_usable()
         if self._skipped is not None:
@@ -130,10 +130,10 @@ class DataFrameTransaction:
         if getattr(df, "isStreaming", False):
             raise InvalidInputError(
                 "write takes a batch, and this DataFrame is a stream",
-                advice="use spark_ext.write_stream, whose handler is given each batch",
+                advice="use spark_ext.write_stream, which calls a handler with each batch",
             )
         check_open(self._txn)
-        connection_of(self._ns).follower.refresh()  # a topic may be another one by now than when the transaction began
+        connection_of(self._ns).follower.refresh()  # the topic may have been replaced since the transaction began
         planned = write_jobs.planned(self._ns, parse_topic_name(topic), df.schema)
         spec = planned.spec(self._ns, self._storage)
         mark = f"(of the job {uuid.uuid4().hex})"
@@ -152,13 +152,13 @@ class DataFrameTransaction:
                 check_open(self._txn)  # it may have ended while the job ran, without these rows
                 self._segments.extend(segments)
                 self._written[topic] = self._written.get(topic, 0) + rows
-        except BaseException as error:  # also an interrupt behind the job: whoever meets it knows of no rows
+        except BaseException as error:  # also an interrupt after the job: the caller then does not know of the rows
             self._note_failed(error)
             raise
         return rows
 
     def _note_failed(self, error: BaseException) -> None:
-        """Rows are missing: a commit would bring the others alone. An end that came before, also in doubt, stands."""
+        """Note that rows are missing, so that it cannot commit without them. Has no effect once it has ended."""
         with self._lock, contextlib.suppress(TxnLogError):
             check_open(self._txn)
             self._failed = self._failed or error
@@ -166,7 +166,7 @@ class DataFrameTransaction:
     def _run(self, job: Callable[[], list[Row]], spec: WriteSpec, mark: str) -> list[Segment]:
         """The files that a job wrote."""
         with self._lock:
-            # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
+            # The log has none of these numbers yet: a vacuum would close their blocks while the job runs.
             unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.numbers.txn]
         with connection_of(self._ns).keep_blocks_alive(unnamed):
             try:
@@ -180,7 +180,7 @@ class DataFrameTransaction:
         return write_jobs.segments_of(written, spec.numbers, self._txn.id.number)
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
-        """Take received messages off their subscriptions when and if this transaction commits.
+        """Acknowledge received messages if this transaction commits.
 
         See :meth:`txnlog.api.transaction.Transaction.acknowledge`.
         """
@@ -189,10 +189,10 @@ class DataFrameTransaction:
             self._txn.acknowledge(messages, cumulative=cumulative)
 
     def flush(self) -> None:
-        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.
+        """Make the work so far durable and pending: from now on the log has the transaction, with its deadline.
 
-        Many files take several entries. The same call again goes on with what is left, and writes nothing twice. One
-        that is skipped does nothing. What else it raises: see :meth:`txnlog.api.transaction.Transaction.flush`.
+        Many files take several entries. A repeated call continues with the rest, and writes nothing twice. If the
+        transaction is skipped, it does nothing. See also :meth:`txnlog.api.transaction.Transaction.flush`.
 
         Raises:
             TransactionHasFailedOperation: the job of a write failed; only the abort is left.
@@ -202,7 +202,7 @@ class DataFrameTransaction:
         self._check_usable()
         if self._skipped is None:
             with self._lock:
-                write_jobs.hand_over(self._txn, self._segments)
+                write_jobs.add_segments(self._txn, self._segments)
                 self._txn.flush()
 
     def commit(self) -> Committed:
@@ -212,7 +212,7 @@ class DataFrameTransaction:
             TransactionHasFailedOperation: the job of a write failed; the transaction is aborted now.
             TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
-            Exception: what ``spark_ext.write_delta`` met; nothing was committed.
+            Exception: what ``spark_ext.write_delta`` raised; nothing was committed.
         """
         try:
             self._check_usable()
@@ -225,7 +225,7 @@ class DataFrameTransaction:
             self._work_elsewhere()
             try:
                 with self._lock:
-                    write_jobs.hand_over(self._txn, self._segments)
+                    write_jobs.add_segments(self._txn, self._segments)
                     self.result = self._txn.commit() if self._decide is None else self._decide(self._txn)
             except BaseException as error:
                 self._note_elsewhere(error)
@@ -238,16 +238,16 @@ class DataFrameTransaction:
         The files that its jobs wrote stay until a vacuum, and no reader sees them. One that is skipped does nothing.
 
         Raises:
-            InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
+            InvalidTransactionState: it was committed, or it is PREPARED and not decided.
             OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
         """
         if self._skipped is None:
             self._txn.abort()
 
     def _before_commit(self, where: str, key: str, work: Callable[[], None]) -> None:
-        """Do something once, before the commit: what it raises aborts the transaction, and is raised there.
+        """Do work once before the commit. If it raises, the transaction is aborted, and the commit raises that error.
 
-        Raises InvalidInputError for a second work at one place, which the key tells from others.
+        Raises InvalidInputError for a second work with the same key, which identifies its place.
         """
         self._check_usable()
         check_open(self._txn)
@@ -257,7 +257,7 @@ class DataFrameTransaction:
             self._elsewhere[key] = (where, work)
 
     def _decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
-        """Let somebody else decide at the commit: prepares the transaction, and completes it as was decided."""
+        """Let another system decide at the commit: ``decide`` prepares the transaction, and completes it."""
         self._check_usable()
         check_open(self._txn)
         with self._lock:
@@ -266,9 +266,9 @@ class DataFrameTransaction:
             self._decide = decide
 
     def _work_elsewhere(self) -> None:
-        """Do now what was asked for before the commit, which does it otherwise; each of it once.
+        """Do the work of ``_before_commit`` now, each once. The commit calls this as well.
 
-        Raises what that raises: the transaction is aborted then. Where a write failed before, nothing is done.
+        Raises what the work raises, after aborting the transaction. Does nothing after a failed write, which it raises.
         """
         self._check_usable()
         for key, (where, work) in self._elsewhere.items():
@@ -282,20 +282,20 @@ class DataFrameTransaction:
                 self._note_failed(error)
                 discard(self._txn)
                 raise
-            self._elsewhere[key] = (where, None)  # done, also where the commit is asked for again
+            self._elsewhere[key] = (where, None)  # done, also for a repeated commit
 
     def _note_elsewhere(self, error: BaseException) -> None:
-        """Note with an error of the commit what was done before it. Asked again the commit may raise the same one."""
+        """Add notes about the work done before the commit to its error, which may have them already."""
         for where in [where for where, work in self._elsewhere.values() if work is None]:
-            note = f"the {where} has its rows; the same work again appends them to it no second time"
+            note = f"the {where} has its rows; the same work again does not append them a second time"
             if note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
 
     def _check_usable(self) -> None:
-        """Raise what stands against more work, and the commit, before the transaction itself is asked."""
+        """Raise what forbids more work and a commit, for reasons that the transaction itself does not know."""
         if not self._entered:
             raise InvalidTransactionState(
-                f"the transaction {self.id} is used outside of a block, whose end would commit it",
+                f"the transaction {self.id} is used outside of its with block, whose end would commit it",
                 advice="write `with spark_ext.transaction(...) as txn:`, and use txn inside",
             )
         if self._failed is not None:
@@ -306,7 +306,8 @@ class DataFrameTransaction:
     def __enter__(self) -> DataFrameTransaction:
         if self._entered:
             raise InvalidTransactionState(
-                f"the transaction {self.id} had its block", advice="begin a new one with spark_ext.transaction(...)"
+                f"the transaction {self.id} had its with block already",
+                advice="begin a new one with spark_ext.transaction(...)",
             )
         self._entered = True
         return self
@@ -317,31 +318,31 @@ class DataFrameTransaction:
         if error is not None:
             leave(self._txn, error)
         elif self._skipped is None and self.state != "OPEN":
-            self._txn.__exit__(None, None, None)  # raises where somebody else ended it
+            self._txn.__exit__(None, None, None)  # raises if it was ended otherwise
         else:
             try:
                 self.commit()
             except BaseException as refusal:
-                leave(self._txn, refusal)  # but not in doubt: nothing of it stays held, also behind Ctrl-C
+                leave(self._txn, refusal)  # releases its claims, also after Ctrl-C, unless the outcome is unknown
                 raise
 
 
 Handler = Callable[["DataFrame", DataFrameTransaction], object]
-"""What a stream calls with each batch, and with the transaction that its work belongs in."""
+"""A function that a stream calls with each batch and its transaction."""
 
 
 def check_handler(handler: object) -> None:
-    """Raise InvalidInputError for what cannot be called with a batch and its transaction."""
+    """Raise InvalidInputError for a handler that cannot be called with a batch and its transaction."""
     advice = "pass handler=lambda batch, txn: txn.write(batch, topic)"
     if not callable(handler):
         raise InvalidInputError(
             f"the handler is a function of a batch and its transaction, not {shown(handler)}", advice=advice
         )
     try:
-        # What is called, not what a decorator says that it wraps, and may give more arguments to.
+        # The signature of the decorator's function itself: it may pass more arguments to the wrapped one.
         signature = inspect.signature(handler, follow_wrapped=False)
     except (TypeError, ValueError):
-        return  # of what is not written in Python
+        return  # not written in Python
     try:
         signature.bind(None, None)
     except TypeError as error:
@@ -351,7 +352,7 @@ def check_handler(handler: object) -> None:
 
 
 def no_frame(call: str, value: object, advice: str) -> InvalidInputError:
-    """What a call says that wants a Spark DataFrame and is given something else."""
+    """The error of a call that takes a Spark DataFrame and got something else."""
     own = callable(getattr(value, "to_spark", None))
     return InvalidInputError(
         f"{call} takes a Spark DataFrame, not {type_of(value)}", advice="use its to_spark()" if own else advice
@@ -366,7 +367,7 @@ def _twice(where: str, txn: TxnId) -> InvalidInputError:
 
 
 def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
-    """The DataFrame with every row's partition, computed by Spark itself, where a key decides."""
+    """The DataFrame with every row's partition, computed by Spark itself, if the topic has a key."""
     if record.key is None or record.partitions == 1:
         return df
     kind = next(field.type for field in record.schema.fields if field.name == record.key)
@@ -374,7 +375,7 @@ def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
     kind = _SPARK_TYPES.get(kind, kind)
     # The hash depends on the type, so it is the topic's, not the DataFrame's (an int hashes otherwise than a long).
     key = named(record.key) if record.key in df.columns else F.lit(None)
-    # A value that is none of that type is refused behind it, with its column's name.
+    # A value that is not of that type is refused later, with its column's name.
     return df.withColumn(PARTITION_COLUMN, F.pmod(F.xxhash64(key.try_cast(kind)), F.lit(record.partitions)).cast("int"))
 
 
@@ -408,14 +409,14 @@ def transaction(
         txn_version: see ``txn_app_id``.
         decided_by: a Delta table, by path or name, whose commit decides: what :func:`spark_ext.write_delta` brings
             there and everything here take effect, or nothing does. Needs ``producer``, whose older transactions are
-            settled first: what the table has of them is committed, and what it has not can come there no more.
+            settled first: those whose rows the table has are committed, and the others can never get there.
         storage_options: fsspec's, plain values only: executors make clients from them.
 
     Raises:
         NamespaceNotFound: the path is no namespace.
         InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``; ``decided_by`` without
             ``producer``, with ``txn_app_id``, or no Delta table of somebody else's.
-        TransactionConflict: the table does not tell how it decided about an older transaction.
+        TransactionConflict: the table does not show how it decided about an older transaction.
         OutcomeUnknown, StoreError: the store did not answer, or refuses, where the producer's epoch or an older
             transaction was settled. Call it again: no transaction has begun.
     """

@@ -31,14 +31,14 @@ _logger = logging.getLogger("txnlog.spark")
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What one task tells the driver: files that are durable."""
+    """The answer of a task to the driver: its files, which are durable."""
 
     segments: tuple[WrittenSegment, ...] = ()
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What was settled when the writer was made. ``spec`` is None where the batch was committed before."""
+    """The plan of a batch from when the writer was created. ``spec`` is None if the batch was committed before."""
 
     spec: WriteSpec | None
     producer: str | None = None
@@ -91,7 +91,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
             write_jobs.check_there(
                 ns, topic, "its rows were written", advice="write them again, if there is a topic for them"
             )
-        write_jobs.hand_over(txn, write_jobs.segments_of(written, numbers, numbers.txn))
+        write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
         result = txn.commit()
         _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
 

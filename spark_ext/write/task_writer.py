@@ -33,16 +33,16 @@ from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound, TxnLogEr
 from txnlog.format.keys import segment_key
 
 ATTEMPTS: Final = 1 << 24
-"""Task attempts that an application may start while one job runs: ids further apart would meet in one number."""
+"""Task attempts that an application may start while one job runs: ids further apart would get the same numbers."""
 
 FILES_PER_TASK: Final = 1 << 10
-"""Files of one task: 128 GiB of Arrow at the target size. A task with more is better cut into several."""
+"""The most files of one task: 128 GiB of Arrow at the target size. A larger task is better split."""
 
 JOB_NUMBERS: Final = ATTEMPTS * FILES_PER_TASK
-"""Numbers of one job. Blocks are sparse: what is not used costs nothing."""
+"""The numbers of one job. Blocks are sparse: unused numbers cost nothing."""
 
 SORTED_SEGMENT_BYTES: Final = 64 << 20
-"""Arrow bytes of a file with several partitions: its rows are sorted in memory, so that twice as much is held."""
+"""Arrow bytes of a file with several partitions: its rows are sorted in memory, which takes twice as much."""
 
 ROUTING_COLUMN: Final = "topic"
 PARTITION_COLUMN: Final = "_partition"

@@ -1,4 +1,4 @@
-"""The driver's side of a job that writes: what it tells the tasks, and what it makes of their answers."""
+"""The driver's side of a job that writes: the specification for its tasks, and the segments from their answers."""
 
 from __future__ import annotations
 
@@ -42,41 +42,41 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES: Final = 3 << 20
 ENTRY_SEGMENTS: Final = 10_000
-"""Segments above either go into entries of their own before the commit: an entry has 8 MiB and 50,000 actions."""
+"""More segments than either go into entries of their own before the commit: an entry has 8 MiB and 50,000 actions."""
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 _STRIDE: Final = JOB_NUMBERS + CHUNK
 _MOST_JOBS: Final = MAX_BLOCK_NUMBERS // _STRIDE
-"""Jobs of the largest block; the first block holds one, the next twice as many: few entries, and few numbers wasted."""
+"""Jobs of the largest block. The first block has one, each next one twice as many: few entries, few wasted numbers."""
 
 
 @dataclass(slots=True)
-class _Stock:
-    """Numbers reserved for jobs of one handle."""
+class _Reserved:
+    """The numbers reserved for jobs of one handle."""
 
     numbers: Iterator[int]
     block: int
     next_jobs: int
 
 
-_stocks: Final[weakref.WeakKeyDictionary[Namespace, _Stock]] = weakref.WeakKeyDictionary()
-_stocks_lock: Final = ProcessLock(_stocks.clear)  # what is left of a block is the parent's
+_reserved: Final[weakref.WeakKeyDictionary[Namespace, _Reserved]] = weakref.WeakKeyDictionary()
+_reserved_lock: Final = ProcessLock(_reserved.clear)  # the rest of a block belongs to the parent process
 
 
 def reserve_job(ns: Namespace) -> JobNumbers:
-    """Numbers that nobody else has."""
-    with _stocks_lock:
-        stock = _stocks.get(ns)
-        if stock is None or connection_of(ns).is_silent(stock.block):
-            stock = _Stock(iter(()), -1, 1)
-        number = next(stock.numbers, None)
+    """Reserve numbers for a job that nobody else gets."""
+    with _reserved_lock:
+        known = _reserved.get(ns)
+        if known is None or connection_of(ns).is_silent(known.block):
+            known = _Reserved(iter(()), -1, 1)
+        number = next(known.numbers, None)
         if number is None:
-            block = connection_of(ns).reserve_block(stock.next_jobs * _STRIDE)
-            stock.numbers, stock.block = iter(range(block.start, block.stop, _STRIDE)), block.start
-            stock.next_jobs = min(2 * stock.next_jobs, _MOST_JOBS)
-            number = next(stock.numbers)
-        _stocks[ns] = stock
+            block = connection_of(ns).reserve_block(known.next_jobs * _STRIDE)
+            known.numbers, known.block = iter(range(block.start, block.stop, _STRIDE)), block.start
+            known.next_jobs = min(2 * known.next_jobs, _MOST_JOBS)
+            number = next(known.numbers)
+        _reserved[ns] = known
         return JobNumbers(number)
 
 
@@ -86,8 +86,8 @@ def reserve_job(ns: Namespace) -> JobNumbers:
 def arrow_schema(spark_schema: StructType) -> pa.Schema:
     """The Arrow form of a DataFrame's schema.
 
-    Raises SchemaMismatch naming the column whose type no topic can have, or where there is no column: then Spark hands
-    over no rows, however many there are.
+    Raises SchemaMismatch naming the column whose type no topic can have, or if there is no column: then Spark passes no
+    rows.
     """
     if not spark_schema.fields:
         raise SchemaMismatch("the DataFrame has no column", advice="select at least one of the topic's")
@@ -113,7 +113,7 @@ def arrow_schema(spark_schema: StructType) -> pa.Schema:
 def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
     """Raise SchemaMismatch unless rows with these columns may be rows of a topic: the rules of ``produce``.
 
-    Values are looked at when they are written: a column that may be null fits one that must not, until a null comes.
+    Values are checked when they are written: a nullable column fits one that is not, as long as no value is null.
     """
     wanted = schema.to_arrow(record.schema)
     for name in columns.names:
@@ -128,7 +128,7 @@ def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
         raise unfit.mismatch(record.name) from None
 
 
-# --- what tasks are told ----------------------------------------------------------------------------------------------
+# --- the specification for tasks --------------------------------------------------------------------------------------
 
 
 def _target(record: TopicRecord) -> TopicTarget:
@@ -138,17 +138,17 @@ def _target(record: TopicRecord) -> TopicTarget:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A job that may write: its columns, and the topic, or None where the column ``topic`` names that of each row."""
+    """A checked job: its columns, and the topic, or None where the column ``topic`` names that of each row."""
 
     columns: pa.Schema
     record: TopicRecord | None
 
     def spec(self, ns: Namespace, storage: str) -> WriteSpec:
-        """What the tasks are told. Takes the job's numbers, at last.
+        """The specification for the tasks. Reserves the job's numbers as its last step.
 
         Raises, where rows are routed:
             InvalidInputError: there is no column to route by.
-            SchemaMismatch: it holds no text, or the other columns fit no topic at all.
+            SchemaMismatch: that column is not a string, or the other columns fit no topic at all.
         """
         record = self.record
         targets, refused = _routed(ns, self.columns) if record is None else ((_target(record),), ())
@@ -165,7 +165,7 @@ class Planned:
 
 
 def planned(ns: Namespace, topic: str | None, spark_schema: StructType) -> Planned:
-    """See that a DataFrame's rows may be written to a topic, or routed, as far as its schema tells.
+    """Check by its schema whether a DataFrame's rows may be written to a topic, or routed.
 
     Raises:
         TopicNotFound: with the nearest name.
@@ -179,7 +179,7 @@ def planned(ns: Namespace, topic: str | None, spark_schema: StructType) -> Plann
 
 
 def _routed(ns: Namespace, columns: pa.Schema) -> tuple[tuple[TopicTarget, ...], tuple[tuple[str, str], ...]]:
-    """The topics that routed rows may go to; the others, with what stands against each."""
+    """The topics that routed rows may go to, and the others, each with the reason."""
     index = columns.get_field_index(ROUTING_COLUMN)
     if index < 0:
         raise InvalidInputError(
@@ -213,7 +213,7 @@ def _routed(ns: Namespace, columns: pa.Schema) -> tuple[tuple[TopicTarget, ...],
 
 
 def _turn(ns: Namespace) -> int:
-    """Where the turn of partitions begins: anywhere, so that small jobs do not all fill partition 0."""
+    """The partition with which the round-robin begins: a random one, so that small jobs do not all fill partition 0."""
     return int(connection_of(ns).runtime.jitter(1 << 20))
 
 
@@ -221,7 +221,7 @@ def _turn(ns: Namespace) -> int:
 
 
 def segments_of(written: Iterable[WrittenSegment], own: JobNumbers, txn: int) -> list[Segment]:
-    """The actions that name a job's files in a transaction, its own or another, in the order of its rows."""
+    """The actions that add a job's files to a transaction, its own or another, in the order of its rows."""
     ordered = in_order(list(written))
     assert all(item.segment in own.files for item in ordered), "a task uses the numbers of its job"
     assert len({item.segment for item in ordered}) == len(ordered), "every file has a number of its own"
@@ -247,7 +247,7 @@ def begin(ns: Namespace, numbers: JobNumbers) -> Transaction:
 
 
 def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> TopicRecord:
-    """The topic that a job has written files for, by what is known of the log.
+    """The topic for which a job has written files, from the materialized state.
 
     Raises TransactionConflict where it was dropped: the commit would leave the rows out, and nobody sees its result.
     """
@@ -259,11 +259,11 @@ def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> To
     return record
 
 
-def hand_over(txn: Transaction, segments: list[Segment]) -> None:
-    """Give a transaction the files of its jobs, taking them off the list: its commit brings them.
+def add_segments(txn: Transaction, segments: list[Segment]) -> None:
+    """Move the files of its jobs from the list to a transaction, so that its commit includes them.
 
-    Where they are too many for one entry, all but the last part is logged now, pending. Called again after
-    OutcomeUnknown, or an interrupt, it does the part again that it was at: the transaction takes no file twice.
+    If they are too many for one entry, all but the last part is logged now, pending. Called again after OutcomeUnknown,
+    or an interrupt, it repeats the current part: the transaction adds no file twice.
     """
     for part in list(_entries(segments)):
         adopt_segments(txn, part)
@@ -273,7 +273,7 @@ def hand_over(txn: Transaction, segments: list[Segment]) -> None:
 
 
 def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """Parts that fit into an entry each, and leave room for what else is in it."""
+    """The segments in parts that each fit into an entry, with room for its other actions."""
     part: list[Segment] = []
     size = 0
     for item in segments:
@@ -289,11 +289,11 @@ def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 __all__ = [
     "Planned",
+    "add_segments",
     "arrow_schema",
     "begin",
     "check_columns",
     "check_there",
-    "hand_over",
     "planned",
     "reserve_job",
     "segments_of",

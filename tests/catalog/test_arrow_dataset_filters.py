@@ -77,9 +77,7 @@ def test_a_filter_finds_the_rows_of_older_files_that_lack_a_column(ns: Any, cat:
         assert len(list(dataset.get_fragments(filter=condition))) == 1, "the older file is passed over"
 
 
-def test_files_that_were_published_before_a_column_came_tell_of_it_in_the_next_checkpoint(
-    ns: Any, cat: Catalog
-) -> None:
+def test_files_that_were_published_before_a_column_came_report_it_in_the_next_checkpoint(ns: Any, cat: Catalog) -> None:
     ns.create_topic("odd", schema=pa.schema([("id", pa.int64())]))
     ns.produce("odd", pa.table({"id": [1]}))
     cat.publish("sales", "odd")
@@ -123,7 +121,7 @@ def _as_once(record: SegmentRecord, schema: StructType, own: StructType | None =
     return json.dumps(told)
 
 
-def test_statistics_that_were_told_otherwise_are_told_anew(
+def test_statistics_that_were_stated_otherwise_are_stated_anew(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are no damage to what the table holds, but readers lose rows by them: a repair tells them anew.

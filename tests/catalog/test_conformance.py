@@ -107,7 +107,7 @@ def test_files_are_skipped_by_true_statistics_only(place: Place, fast_engines: E
 
 
 @pytest.mark.parametrize("engine", SKIPPING)
-def test_rows_whose_bounds_are_hard_to_tell_are_not_skipped(place: Place, fast_engines: Engines, engine: str) -> None:
+def test_rows_whose_bounds_are_hard_to_state_are_not_skipped(place: Place, fast_engines: Engines, engine: str) -> None:
     check_edges(edges(place), fast_engines, engine)
 
 

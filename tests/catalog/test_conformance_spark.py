@@ -117,7 +117,7 @@ def test_files_are_skipped_by_true_statistics_only(place: Place, all_engines: En
     assert found["rows"] == [[len(ids), min(ids), max(ids), max(prices)]]
 
 
-def test_rows_whose_bounds_are_hard_to_tell_are_not_skipped(place: Place, all_engines: Engines) -> None:
+def test_rows_whose_bounds_are_hard_to_state_are_not_skipped(place: Place, all_engines: Engines) -> None:
     check_edges(edges(place), all_engines, "spark", {"moment > '9999-12-31 23:59:59.9999'": [1]})
 
 
@@ -125,7 +125,7 @@ def test_rows_that_are_no_number_are_not_skipped(place: Place, all_engines: Engi
     check_not_numbers(not_numbers(place), all_engines, "spark")
 
 
-def test_sql_travels_in_time_and_tells_the_history(place: Place, all_engines: Engines) -> None:
+def test_sql_travels_in_time_and_reports_the_history(place: Place, all_engines: Engines) -> None:
     story = Story(place)
     counts = []
     for _ in range(3):

@@ -98,7 +98,7 @@ def test_what_the_log_does_not_know_is_left_out() -> None:
 BOUNDED = {"a": (1, 2, 0), "b": (1.5, None, 1), "c": (None, None, 3), "d": ("", "x", 0), "e": (None, None, 1)}
 
 
-def test_the_bounds_of_a_side_are_told_of_all_columns_or_of_none() -> None:
+def test_the_bounds_of_a_side_are_stated_of_all_columns_or_of_none() -> None:
     kinds: dict[str, Any] = {"a": "long", "b": "double", "c": "date", "d": "string", "e": "binary"}
     kinds |= {"f": StructType((StructField("x", "long"),)), "g": ArrayType("long")}
     schema = StructType(tuple(StructField(name, kind) for name, kind in kinds.items()))
@@ -110,7 +110,7 @@ def test_the_bounds_of_a_side_are_told_of_all_columns_or_of_none() -> None:
     }
 
 
-def test_bounds_are_told_though_those_of_columns_behind_the_first_ones_are_not_known() -> None:
+def test_bounds_are_stated_though_those_of_columns_behind_the_first_ones_are_not_known() -> None:
     columns = [StructField(f"c{number}", "long") for number in range(STATISTICS_COLUMNS + 1)]
     known = {field.name: (1, 2, 0) for field in columns[:-1]}
     found = json.loads(statistics_json(record(known), StructType(tuple(columns))))
@@ -159,7 +159,7 @@ def test_the_bounds_of_a_decimal_hold_also_for_who_reads_doubles(value: Decimal)
         assert told["minValues"]["x"] <= value <= told["maxValues"]["x"]
 
 
-def test_of_columns_metadata_only_comments_are_told() -> None:
+def test_of_columns_metadata_only_comments_are_published() -> None:
     field = StructField("x", "long", metadata={"comment": "how many", "delta.generationExpression": "1"})
     fields = json.loads(schema_json(StructType((field,))))["fields"]
     assert fields[0] == {"name": "x", "type": "long", "nullable": True, "metadata": {"comment": "how many"}}

@@ -17,7 +17,7 @@ import txnlog
 from catalog import Catalog
 from tests.forks import in_child
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
@@ -157,7 +157,7 @@ def test_dropping_removes_the_registration_and_nothing_else(cat: Catalog, root: 
         cat.drop_namespace("sales")
 
 
-def test_a_drop_in_doubt_is_looked_for_and_not_advised_to_be_done_again(
+def test_a_drop_of_unknown_outcome_is_looked_for_and_not_advised_to_be_done_again(
     cat: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cat.create_namespace("sales")

@@ -87,7 +87,7 @@ def test_a_checkpoint_that_fails_fails_no_publication(
     monkeypatch.setattr("catalog.delta_log.objects.DeltaLog.create_checkpoint", fail)
     with caplog.at_level(logging.WARNING, "txnlog.publisher"):
         grown(ns, cat, 3)
-    assert "no checkpoint of the Delta table of 'orders': no space left" in caplog.text
+    assert "the checkpoint of the Delta table of 'orders' could not be made: no space left" in caplog.text
 
 
 def ids(url: str, version: int | None = None) -> list[int]:

@@ -236,7 +236,7 @@ def test_a_newest_version_that_was_removed_comes_back_before_the_next_one() -> N
     assert check_table(one, TOPIC)[:-1] == shown
 
 
-def test_a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_that_shows_the_same(
+def test_a_version_that_was_removed_but_not_its_checkpoint_comes_back_with_one_that_shows_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Readers begin at the checkpoint: what the version adds beyond it they would never see."""

@@ -241,7 +241,7 @@ def flushed(ns: Any, number: int) -> None:
         txn.flush()
 
 
-def test_the_tables_of_an_adopted_copy_go_on_and_tell_each_txn_id_as_the_log_does(tmp_path: Path) -> None:
+def test_the_tables_of_an_adopted_copy_go_on_and_show_each_txn_id_as_the_log_does(tmp_path: Path) -> None:
     place, copy = Place("local", str(tmp_path / "lake")), Place("local", str(tmp_path / "copies"))
     ns = place.open()
     ns.create_topic("orders", SCHEMA)

@@ -153,7 +153,7 @@ def test_an_entry_is_shown_by_its_version(lake):
     assert run(path, "log", "show", "1", "--version", "1").returncode == 2
 
 
-def test_an_administrator_ends_a_transaction_and_is_told_the_true_outcome(lake):
+def test_an_administrator_ends_a_transaction_and_gets_the_true_outcome(lake):
     path, open_one = lake
     done = run(path, "transactions", "abort", str(open_one.id), "--why", "hanging", "--json")
     assert (done.returncode, json.loads(done.stdout)["state"]) == (0, "ABORTED")

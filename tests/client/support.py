@@ -16,7 +16,8 @@ import pytest
 
 import txnlog
 from txnlog.api.namespace import Namespace
-from txnlog.common.runtime import Clock, Runtime
+from txnlog.engine.effects import Pause
+from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.state import State
@@ -50,6 +51,10 @@ class FakeRuntime(Runtime):
         self.slept_ms.append(milliseconds)
         self._elapsed_ms += milliseconds
         time.sleep(0.000_01)  # others get their turn
+
+    def pause(self, milliseconds: float) -> Pause:
+        self.sleep_ms(milliseconds)
+        return Pause(0)
 
 
 def trusting_probe(store: Store, prefix: str, **_: Any) -> Passed:

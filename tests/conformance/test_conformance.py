@@ -171,7 +171,7 @@ def rows(*found: dict) -> Answer:
         (Answer("damaged"), "the answer is damaged, not rows"),
     ],
 )
-def test_an_answer_that_differs_is_told(other, words):
+def test_an_answer_that_differs_is_reported(other, words):
     assert words in (difference(rows(ROW), other) or "")
 
 

@@ -16,7 +16,7 @@ from tests.crash.plan import LEASE_MS, MINUTE_MS, NAMESPACE, SUBSCRIPTIONS, TOPI
 from tests.crash.worker import carry_out, make_definite
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MIN_GRACE_MS
-from txnlog.common.runtime import Clock
+from txnlog.engine.runtime import Clock
 
 MOST_EXPLAINED = 8
 _DRAINED_AT_ONCE = 1_000

@@ -357,7 +357,7 @@ def test_what_is_only_said_in_logs_is_found() -> None:
         "2026 txnlog.log.slots put of orders/_delta_log/7.json: create was lost (planted) (attempt 1)",
         "2026 txnlog.publisher the topic 'orders' was not published; the next commit tries again: get failed (planted)",
         "2026 txnlog.publisher the topic 'orders' was not published; ...: the store did not say whether 7.json exists",
-        "2026 txnlog.publisher no checkpoint of the Delta table of 'orders': put failed (planted)",
+        "2026 txnlog.publisher the checkpoint of the Delta table of 'orders' could not be made: put failed (planted)",
     ]
     assert list(told_in("\n".join(quiet), "w1g1")) == []
     for odd in (

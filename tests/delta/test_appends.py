@@ -63,11 +63,11 @@ def test_an_append_behind_which_a_hook_failed_is_done(shop: Shop, caplog: pytest
     break_hook(shop)
     append(shop, 7)
     assert shop.in_delta() == [7]
-    assert "took the rows, and then: " in caplog.text
+    assert "has the rows, and then failed: " in caplog.text
     assert "DELTA_POST_COMMIT_HOOK_FAILED" in caplog.text
 
 
-def test_a_batch_behind_whose_append_a_hook_failed_is_not_given_up(shop: Shop) -> None:
+def test_a_batch_behind_whose_append_a_hook_failed_does_not_become_dead_letters(shop: Shop) -> None:
     careful(shop)
     shop.spark.sql(f"ALTER TABLE delta.`{shop.table}` SET TBLPROPERTIES ('{_MANIFEST}' = 'true')")
 
@@ -96,13 +96,13 @@ def test_a_delta_whose_log_has_another_interface_is_asked_by_its_history(
 
 
 @pytest.mark.parametrize("error", [Py4JError("gone"), IllegalArgumentException("gone")])
-def test_a_table_that_does_not_tell_whether_it_took_the_rows(
+def test_a_table_that_does_not_show_whether_it_took_the_rows(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "_notes_behind", raising(error))
         patch.setattr("spark_ext.delta.delta_table.DataFrame", raising(error))
-        with pytest.raises(OutcomeUnknown, match=r"does not tell whether it took the rows: .*gone") as told:
+        with pytest.raises(OutcomeUnknown, match=r"it is unknown whether .* has the rows: .*gone") as told:
             append(shop, 1)
     assert told.value.durable is Durable.MAYBE
     append(shop, 1)
@@ -143,7 +143,7 @@ def test_a_password_in_the_url_of_a_table_is_in_no_error(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("broken", ["1" * 5_000, "{", "[" * 100_000])
-def test_a_note_of_ours_that_cannot_be_parsed_is_told_as_damage(shop: Shop, broken: str) -> None:
+def test_a_note_of_ours_that_cannot_be_parsed_is_reported_as_damage(shop: Shop, broken: str) -> None:
     """Taken for none, a batch whose rows the table has would be appended once more."""
     append(shop, 1)
     table = DeltaTable(shop.spark, shop.table)
@@ -154,6 +154,6 @@ def test_a_note_of_ours_that_cannot_be_parsed_is_told_as_damage(shop: Shop, brok
         rows.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)
     records = table.newest_records(app)
     assert next(records) == (4, {"app": app, "version": 1})
-    with pytest.raises(CorruptionError, match=f"notes of {app} with its version 2 is damaged"):
+    with pytest.raises(CorruptionError, match=f"note about {app} in version 2 of .* is damaged"):
         next(records)
     assert list(table.newest_records("txnlog/a third")) == []

@@ -192,7 +192,7 @@ def test_a_table_that_has_a_later_decision_does_not_decide(shop: Shop) -> None:
     table = DeltaTable(shop.spark, shop.table)
     app = app_of(shop.ns._connection, "producer/bills")
     table.take(app, 2 * prepared.version + 4, {})
-    with pytest.raises(TransactionConflict, match="does not tell how it decided"):
+    with pytest.raises(TransactionConflict, match="does not show how it decided"):
         shop.decided()
     shop.ns.complete(prepared.txn_id, commit=False)
     shop.decided()

@@ -1,4 +1,4 @@
-"""A Delta table whose path has a dollar and braces, for which Spark's SQL puts what a setting says: another table's."""
+"""A Delta table whose path has a dollar and braces, which Spark's SQL would replace by the value of a setting."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_a
     put_back(shop, backup)
     produce(shop, 200, 201)  # the sender has other messages by now
     shop.born()
-    with pytest.raises(TransactionConflict, match="which is aborted: nothing of it is committed"):
+    with pytest.raises(TransactionConflict, match="which was aborted: nothing of it is committed"):
         shop.decided()
     assert shop.in_topic() == [0, 1, 2, 3, 4, 5, 6, 7]
     assert shop.in_delta() == [0, 1, 2, 3, 4, 5, 6, 7, 100, 101]
@@ -59,14 +59,14 @@ def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_a
         {"offsets": {"orders": {"zero": [0, 2]}}, "txn": 7, "end": 7},
     ],
 )
-def test_a_record_that_is_damaged_is_told_with_a_type(shop: Shop, record: dict[str, object]) -> None:
+def test_a_record_that_is_damaged_is_reported_with_a_type(shop: Shop, record: dict[str, object]) -> None:
     shop.born()
     number = shop.ns._connection.subscription_record(shop.ns._connection.topic_record("orders").id, "billing").id
     app = app_of(shop.ns._connection, f"process/{number}")
     note = json.dumps({"txnlog": {"app": app, "version": 0, **record}}, separators=(",", ":"))
     row = shop.spark.createDataFrame([(-1, "x")], "id bigint, customer string")
     row.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)
-    with pytest.raises(CorruptionError, match="is damaged, or not of this library"):
+    with pytest.raises(CorruptionError, match="is damaged, or was not written by this library"):
         shop.process()
     assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [-1], shop.count), "nothing is done on its word"
 

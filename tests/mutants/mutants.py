@@ -18,6 +18,7 @@ from tests.mutants.planted import (
     client_delivery,
     common,
     data,
+    engine,
     fold,
     fold_subscriptions,
     log,
@@ -41,6 +42,7 @@ MUTANTS: Final = tuple(
     mutant
     for room in (
         common,
+        engine,
         stored_format,
         store,
         fold,

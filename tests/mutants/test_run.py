@@ -79,7 +79,7 @@ def test_mutants_are_caught_survive_or_cannot_be_judged(project):
     ],
     ids=["fails without the mutant", "is not there"],
 )
-def test_a_test_that_cannot_judge_is_told(project: Path, change: Callable[[Path], object], text: str):
+def test_a_test_that_cannot_judge_is_reported(project: Path, change: Callable[[Path], object], text: str):
     change(project)
     verdicts, failed = carry_out(BUG)
     assert text in failed

@@ -80,7 +80,7 @@ def test_trimming_keeps_what_ended_after_the_checkpoint():
     assert sorted(log.state.outcomes) == [101]
 
 
-def test_what_is_pending_is_not_handed_out():
+def test_what_is_pending_is_not_delivered():
     cursor = Cursor(2, acknowledged=((4, 5),), holds=(Hold(100, ((6, 8),)),))
     assert available(cursor, 0, 12, ((9, 10),)) == ((2, 4), (5, 6), (8, 9), (10, 12))
     assert available(Cursor(2, cumulative=CumulativeHold(100, 7)), 0, 12, ()) == ((7, 12),)

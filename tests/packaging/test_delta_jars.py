@@ -44,7 +44,7 @@ def test_jars_are_fetched_once_for_the_installed_versions(maven):
     assert "{" not in pom
 
 
-def test_what_maven_says_is_told_and_the_next_call_tries_again(maven, capsys):
+def test_what_maven_says_is_reported_and_the_next_call_tries_again(maven, capsys):
     maven("echo no such artifact; exit 1")
     assert delta_jars.main() == 1
     assert "no such artifact" in capsys.readouterr().err
@@ -53,7 +53,7 @@ def test_what_maven_says_is_told_and_the_next_call_tries_again(maven, capsys):
     assert capsys.readouterr().out.count(".jar") == 2
 
 
-def test_a_maven_that_does_not_end_is_told_and_the_next_call_tries_again(maven, monkeypatch, capsys):
+def test_a_maven_that_does_not_end_is_reported_and_the_next_call_tries_again(maven, monkeypatch, capsys):
     maven("exec sleep 600")
     monkeypatch.setattr(delta_jars, "MAVEN_TIMEOUT_S", 0.5)
     assert delta_jars.main() == 1
@@ -65,7 +65,7 @@ def test_a_maven_that_does_not_end_is_told_and_the_next_call_tries_again(maven, 
 
 
 @pytest.mark.usefixtures("maven")
-def test_without_maven_the_way_out_is_told(monkeypatch, capsys, tmp_path):
+def test_without_maven_the_way_out_is_reported(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert delta_jars.main() == 1
     assert "Install Maven 3.8 or newer." in capsys.readouterr().err

@@ -45,7 +45,7 @@ def order(name: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("file", exporting_files())
-def test_exported_names_are_sorted_exist_and_are_told_once(file):
+def test_exported_names_are_sorted_exist_and_are_listed_once(file):
     names = exported_names((ROOT / file).read_text(encoding="utf-8"))
     assert names == sorted(set(names), key=order)
     module = importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))

@@ -36,7 +36,7 @@ def test_a_failed_command_is_run_again(tmp_path, count_runs):
     assert runs() == 2
 
 
-def test_a_python_that_is_too_old_is_told_so(monkeypatch, capsys):
+def test_a_python_that_is_too_old_is_named(monkeypatch, capsys):
     monkeypatch.setattr(sys, "version_info", (3, 10, 13, "final", 0))
     assert install.main([]) == 1
     message = capsys.readouterr().err

@@ -87,7 +87,7 @@ def after(**changed: str) -> dict[str, Installed]:
     return BEFORE | {name.replace("_", "-"): Installed(version) for name, version in changed.items()}
 
 
-def test_a_package_that_becomes_older_is_told_unless_a_package_of_others_demands_it():
+def test_a_package_that_becomes_older_is_reported_unless_a_package_of_others_demands_it():
     assert older(BEFORE, after(numpy="2.1.0", txnlog="0.1.0")) == []
     for found in (after(pandas="2.3.3"), after(numpy="1.26.0"), {"pandas": BEFORE["pandas"]}):
         with pytest.raises(ValueError, match="made older"):

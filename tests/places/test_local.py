@@ -22,7 +22,7 @@ def test_the_pipeline_runs_in_local_mode(tmp_path: Path) -> None:
     check(run_pipeline(tmp_path, steps, conf=LOCAL))
 
 
-def test_the_pipeline_runs_over_s3_and_tells_no_secret(s3: S3Server, tmp_path: Path) -> None:
+def test_the_pipeline_runs_over_s3_and_shows_no_secret(s3: S3Server, tmp_path: Path) -> None:
     """The format has its storage options as an option, ``spark_ext`` from the session's settings."""
     session = {
         f"{STORAGE_CONF}{name}": value if isinstance(value, str) else json.dumps(value)

@@ -132,7 +132,7 @@ def test_most_rules_have_a_planted_bug_that_their_own_test_catches():
     assert {number.partition(".")[0] for number in having} == {f"S{section}" for section in COUNTS}
 
 
-def test_what_is_not_built_is_told():
+def test_what_is_not_built_is_reported():
     told = not_yet()
     assert set(NOT_BUILT) <= set(told) <= {rule.number for rule in rules()}
     assert all(told.values())
@@ -153,7 +153,7 @@ def test_every_promise_names_sentences_and_tests():
         assert _TEST.search(promise), promise
 
 
-HERE = "`protocol/test_guarantees.py::test_what_is_not_built_is_told`"
+HERE = "`protocol/test_guarantees.py::test_what_is_not_built_is_reported`"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_the_entries_are_a_chain():
         assert json.loads(after.splitlines()[0])["previous"] == digest_of(before)
 
 
-def test_it_folds_to_the_ends_and_the_cursor_that_are_told(state):
+def test_its_state_has_the_ends_and_the_cursor_that_are_described(state):
     ends, position = [state.end_of(TOPIC, p) for p in (0, 1)], state.cursors[TOPIC, 0].position
     assert f"partition 0 of the topic ends at {ends[0]}, partition 1 at {ends[1]}" in LOG
     assert f"the cursor of the subscription stands at {position} in partition 0" in LOG
@@ -118,7 +118,7 @@ def test_the_rows_are_those_of_the_table(state):
         assert offsets == [str(offset) for offset in range(len(offsets))]
 
 
-def test_the_rows_of_older_versions_are_as_told(state):
+def test_the_rows_of_older_versions_are_as_described(state):
     assert [row[-1] for row in shown(state, 5)][-2:] == ["OPEN", "OPEN"]
     assert {row[-1] for row in shown(state, 4)} == {"COMMITTED"}
     assert {row[0] for row in shown(state, 2)} == {"ada", "bob", "eve"}

@@ -16,7 +16,9 @@ import pyarrow as pa
 import txnlog
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import FORMAT_VERSION
-from txnlog.common.runtime import Runtime
+from txnlog.engine.engine import Engine
+from txnlog.engine.runtime import Runtime
+from txnlog.engine.worker import Worker
 from txnlog.errors import TransactionNotFound
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.state import State
@@ -41,6 +43,52 @@ FIRST = (1, 2, 3, 4)
 """The rows of ``orders`` in every scope, at the offsets 0 to 3."""
 
 
+class StillHost:
+    """Threads that run when somebody waits for them, each to its end: so there is one thread. Waiting takes no time."""
+
+    def __init__(self) -> None:
+        self.ready: list[Callable[[], None]] = []
+        self.running: object = None
+        self.now_ms = 0.0
+
+    def inbox(self) -> StillInbox:
+        return StillInbox(self)
+
+    def start(self, work: Callable[[], None], _name: str) -> None:
+        self.ready.append(work)
+
+    def current(self) -> object:
+        return self.running
+
+    def elapsed_ms(self) -> float:
+        return self.now_ms
+
+
+class StillInbox:
+    """Lets the threads of a host run as long as there is nothing."""
+
+    def __init__(self, host: StillHost) -> None:
+        self._host = host
+        self._items: list[Any] = []
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+
+    def take(self, timeout_ms: float | None) -> Any:
+        while not self._items and self._host.ready:
+            before, self._host.running = self._host.running, object()
+            self._host.ready.pop(0)()
+            self._host.running = before
+        if self._items:
+            return self._items.pop(0)
+        assert timeout_ms is not None, "nobody is left who could reply"
+        self._host.now_ms += timeout_ms
+        return None
+
+    def is_empty(self) -> bool:
+        return not self._items
+
+
 class StillRuntime(Runtime):
     """One thread, no waiting, and the same chance in every run."""
 
@@ -48,13 +96,32 @@ class StillRuntime(Runtime):
         super().__init__(clock)
         self._name = name
         self._drawn = itertools.count(1)
-        self._elapsed_ms = 0.0
+        self._host = StillHost()
+        self._engine = Engine(self._host)
+        self._callbacks = Worker(self._host, "callbacks")
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @property
+    def callbacks(self) -> Worker:
+        return self._callbacks
+
+    def inbox(self) -> StillInbox:
+        return self._host.inbox()
+
+    def _run_in_pool(self, work: Callable[[], None]) -> None:
+        work()
+
+    def _run_in_thread(self, work: Callable[[], None]) -> None:
+        self._host.start(work, "job")
 
     def elapsed_ms(self) -> float:
-        return self._elapsed_ms
+        return self._host.now_ms
 
     def sleep_ms(self, milliseconds: float) -> None:
-        self._elapsed_ms += milliseconds
+        self._host.now_ms += milliseconds
 
     def jitter(self, ceiling: float) -> float:
         return ceiling / 2

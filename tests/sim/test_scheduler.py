@@ -82,7 +82,7 @@ def test_an_actor_may_crash_itself_and_takes_its_other_tasks_along():
     assert not late.is_alive()
 
 
-def test_a_task_that_fails_is_told_of_and_harms_no_other():
+def test_a_task_that_fails_is_reported_and_harms_no_other():
     failed: list[object] = []
     seen: list[None] = []
     scheduler = Scheduler(1, on_error=lambda task, error: failed.append((task.name, type(error))))
@@ -119,30 +119,24 @@ def test_tasks_of_one_actor_wait_for_each_other():
     assert seen == [30, "joined"]
 
 
-@pytest.mark.parametrize("waitable", [threading.Event(), threading.Condition()], ids=["event", "condition"])
-def test_the_runtime_waits_for_threads_that_are_tasks(waitable: threading.Event | threading.Condition):
+def test_tasks_wait_for_each_other_at_an_inbox():
     scheduler, seen = Scheduler(1), []
-    store = SimulatedStore(scheduler, NO_FAULTS)
     actor = Actor(scheduler, "a")
-    runtime = SimulatedRuntime(actor, store, trusts_clock=True)
-    done: list[int] = []
+    runtime = SimulatedRuntime(actor, SimulatedStore(scheduler, NO_FAULTS), trusts_clock=True)
+    inbox = runtime.inbox()
 
     def wait() -> None:
-        if isinstance(waitable, threading.Condition):
-            with waitable:
-                runtime.wait_until(waitable, lambda: bool(done))
-        else:
-            runtime.wait_until(waitable, lambda: bool(done))
-        seen.append("waited")
+        seen.extend([inbox.take(5), scheduler.now_ms])
+        seen.extend([inbox.take(None), scheduler.now_ms])
 
     def work() -> None:
         runtime.start(wait, "waiter")
         runtime.sleep_ms(10)
-        done.append(1)
+        inbox.put("item")
 
     actor.start(work, "main")
     scheduler.run()
-    assert seen == ["waited"]
+    assert seen == [None, 5, "item", 10]
 
 
 def test_a_wait_ends_when_it_is_over_or_when_the_event_is_set():
@@ -225,7 +219,7 @@ def test_calls_side_by_side_all_end_and_the_first_error_is_raised():
     assert sorted(seen) == ["one", "three", "two"]
 
 
-def test_the_trace_hash_tells_runs_apart():
+def test_the_trace_hash_distinguishes_runs():
     def trace(seed: int) -> str:
         scheduler = Scheduler(seed)
         scheduler.trace("drew", scheduler.chance.random())

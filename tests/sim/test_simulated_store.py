@@ -147,7 +147,7 @@ def test_a_torn_upload_is_never_there_in_part(seed: int):
 @pytest.mark.parametrize(
     ("status", "stored"), [("429", {False}), ("503", {False}), ("409", {False}), ("500", {True, False})]
 )
-def test_a_status_leaves_a_doubt_and_stores_what_it_may(status: str, stored: set[bool]):
+def test_a_status_leaves_an_outcome_unknown_and_stores_what_it_may(status: str, stored: set[bool]):
     seen = set()
     for seed in range(20):
         world = World(status, seed)

@@ -111,7 +111,7 @@ def maintained_runs() -> Tally:
     return run_seeds(range(20_000, 20_000 + tries(80, 40)), make=maintained)
 
 
-def test_a_good_client_passes_beside_one_who_merges_and_alters(maintained_runs: Tally):
+def test_a_good_client_passes_next_to_one_who_merges_and_alters(maintained_runs: Tally):
     assert maintained_runs.failures == {}
     assert maintained_runs.labels["segments were merged"] >= 10
     assert maintained_runs.labels["a topic was altered"] >= 10
@@ -201,7 +201,7 @@ class Dropper(Writer):
             complete(client, self.ns, client.chance.choice(self.tokens))
 
 
-def test_everybody_is_told_the_same_of_what_was_dropped_before_a_commit():
+def test_everybody_hears_the_same_of_what_was_dropped_before_a_commit():
     def dropper(client: Client) -> None:
         role = Dropper(client)
         live(client, role.step, role.reopen)

@@ -75,7 +75,7 @@ def test_a_second_create_is_unknown_and_changes_nothing(store: Store) -> None:
     assert store.get("a/1") == b"first"
 
 
-def test_of_sixteen_racing_threads_exactly_one_is_told_created_and_its_bytes_stay(subject: Subject) -> None:
+def test_of_sixteen_racing_threads_exactly_one_sees_created_and_its_bytes_stay(subject: Subject) -> None:
     store = subject.store
     for number in range(subject.rounds):
         bodies = [b"%d" % racer * 500 for racer in range(RACERS)]
@@ -84,7 +84,7 @@ def test_of_sixteen_racing_threads_exactly_one_is_told_created_and_its_bytes_sta
         assert store.get(f"race/{number}") == bodies[answers.index(Created.CREATED)]
 
 
-def test_of_racing_handles_on_one_root_exactly_one_is_told_created(subject: Subject) -> None:
+def test_of_racing_handles_on_one_root_exactly_one_sees_created(subject: Subject) -> None:
     handles = [subject.open() for _ in range(4)]
     for number in range(max(subject.rounds // 4, 5)):
         answers = run_together([partial(handle.create, f"r/{number}", b"x") for handle in handles])

@@ -356,7 +356,7 @@ def test_an_object_without_a_modification_time_is_an_error() -> None:
         store.info("a")
 
 
-def test_a_listing_is_sorted_and_filtered_whatever_the_file_system_hands_out() -> None:
+def test_a_listing_is_sorted_and_filtered_whatever_the_file_system_lists() -> None:
     class Careless:
         def find(self, path: str, **options: object) -> dict[str, dict[str, object]]:
             names = ("b/2", "b/10", "b", "a/b/1", "b/1", "b//1", "b/x y")

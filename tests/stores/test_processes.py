@@ -50,7 +50,7 @@ class Racer:
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_of_racing_processes_exactly_one_is_told_created(kind: str, tmp_path: Path, s3: S3Server) -> None:
+def test_of_racing_processes_exactly_one_sees_created(kind: str, tmp_path: Path, s3: S3Server) -> None:
     url, options = (str(tmp_path / "root"), None) if kind == "local" else (s3.url("race"), s3.storage_options)
     racers = [Racer(url, options, number) for number in range(4)]
     assert [racer.hear() for racer in racers] == ["ready"] * 4

@@ -8,8 +8,8 @@ from typing import Any
 
 from txnlog.api.opening import root_and_name
 from txnlog.client.connection import Connection
-from txnlog.common.runtime import Clock
 from txnlog.common.validation import mapping, truth
+from txnlog.engine.runtime import Clock
 from txnlog.errors import refused_write
 from txnlog.store.base import Store
 

@@ -11,8 +11,8 @@ from txnlog.client.connection import Connection
 from txnlog.client.session_owner import Mode
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Clock, Runtime
 from txnlog.common.validation import Duration, duration_ms, mapping, shown, truth
+from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import InvalidInputError
 from txnlog.store.base import Store
 

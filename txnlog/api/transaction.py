@@ -20,8 +20,8 @@ from txnlog.client.partition_assignment import place
 from txnlog.client.transaction_buffer import Work
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
 from txnlog.common.ids import TxnId
-from txnlog.common.runtime import Promise
 from txnlog.common.unpicklable import ProcessBound
+from txnlog.engine.runtime import Promise
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
@@ -511,8 +511,8 @@ class Transaction(ProcessBound):
         to Python's logging then.
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
-        answered differently. Callbacks of the Future may call anything, but must not wait for another Future of this
-        namespace.
+        answered differently. Callbacks of Futures are called one after the other, in a thread of their own: they may
+        call anything, and wait for other Futures.
         """
         with self._mine():
             if self._under_way is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from txnlog.client.shadowing import check_not_hidden, not_loaded
-from txnlog.common.runtime import Background, Runtime
+from txnlog.engine.runtime import Background, Runtime
 from txnlog.errors import TxnLogError, UnsupportedFeature
 from txnlog.fold.state import Draft, TopicRecord
 from txnlog.format.delta_mode import is_auto

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final
 
 from txnlog.common.limits import RENEW_AFTER_MS
-from txnlog.common.runtime import Background, Runtime
+from txnlog.engine.runtime import Background, Runtime
 from txnlog.errors import TxnLogError
 from txnlog.fold.id_blocks import block_of
 from txnlog.fold.state import Draft

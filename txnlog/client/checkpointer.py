@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
-from txnlog.common.runtime import Background, Runtime
+from txnlog.engine.runtime import Background, Runtime
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, unknown_outcome
 from txnlog.fold.state import State
 from txnlog.format import keys
@@ -114,9 +114,8 @@ class Checkpointer:
         head = state.head
         manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
         manifest = self._create(manifest)
-        with self._follower.lock:
-            self._follower.rebase(manifest)
-            self._counted, self._counted_bytes = manifest.version, applied_bytes
+        self._follower.rebase(manifest)
+        self._counted, self._counted_bytes = manifest.version, applied_bytes
         self._delay = self._runtime.jitter(1.0)
         return manifest
 

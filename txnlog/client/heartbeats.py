@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import TxnLogError
 from txnlog.format import keys
 from txnlog.store.base import ObjectNotFound, Store

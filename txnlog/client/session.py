@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from txnlog.client.auto_publisher import AutoPublisher
@@ -15,9 +16,9 @@ from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.names import NamespaceName
-from txnlog.common.runtime import Runtime
 from txnlog.common.validation import shortened
 from txnlog.data.segment_reader import SegmentReader
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     ClockSkew,
     Durable,
@@ -98,7 +99,7 @@ class Session:
                 error = not_found(self.requests, self.name, runtime)
                 if not log.exists():  # it may have been made meanwhile
                     raise error
-        self.follower = Follower(log)
+        self.follower = Follower(log, runtime)
         self._append_ms = runtime.now_ms()
         self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
@@ -237,25 +238,33 @@ class Session:
                 appender.call(effect(lambda _draft, _at: ()))
         return self.checkpointer.make().version
 
-    def _before_append(self) -> None:
-        """Once what must hold for a writer; the log again after a pause.
-
-        The clock again whenever it moved against the one that never jumps.
-        """
+    def _before_append(self) -> Callable[[], None] | None:
+        """What must be looked at before an append; None where that is nothing."""
+        checks: list[Callable[[], None]] = []
         if not self._may_write:
-            self._ensure_safe()
-            self._check_listed(self._root.check_identity, writing=True)
-            self._may_write = True
+            checks.append(self._check_may_write)
         now_ms = self.runtime.now_ms()
         if abs(now_ms - self._append_ms) > _IDLE_MS:
-            self._check_log()
+            checks.append(partial(self._check_log_after_pause, now_ms))
+        else:
+            self._append_ms = now_ms
+        # The clock again whenever it moved against the one that never jumps.
+        lead_ms = now_ms - self.runtime.elapsed_ms()
+        if not self.runtime.trusts_clock and (
+            self._clock_lead_ms is None or abs(lead_ms - self._clock_lead_ms) > _CLOCK_JUMP_MS
+        ):
+            checks.append(partial(self._check_clock, lead_ms))
+        return partial(_call_all, checks) if checks else None
+
+    def _check_log_after_pause(self, now_ms: int) -> None:
+        self._check_log()
         self._append_ms = now_ms
-        if self.runtime.trusts_clock:
-            return
-        lead_ms = self.runtime.now_ms() - self.runtime.elapsed_ms()
-        if self._clock_lead_ms is None or abs(lead_ms - self._clock_lead_ms) > _CLOCK_JUMP_MS:
-            self._check_clock()
-            self._clock_lead_ms = lead_ms
+
+    def _check_may_write(self) -> None:
+        """Once, for a writer."""
+        self._ensure_safe()
+        self._check_listed(self._root.check_identity, writing=True)
+        self._may_write = True
 
     def _ensure_safe(self) -> None:
         """Make sure that there is a verdict on this store: the root's, which is only read, or one in this log.
@@ -298,7 +307,7 @@ class Session:
                 durable=Durable.NOTHING,
             )
 
-    def _check_clock(self) -> None:
+    def _check_clock(self, lead_ms: float) -> None:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""
         key = f"{keys.PROBE_FOLDER}clock-{self.runtime.unique()}"
         before_ms = self.runtime.now_ms()
@@ -310,6 +319,7 @@ class Session:
                 self.store.delete(key)
         if ahead > MAX_CLOCK_AHEAD_MS:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
+        self._clock_lead_ms = lead_ms
 
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""
@@ -320,6 +330,11 @@ class Session:
         self.checkpointer.close()
         self.auto_publisher.close()
         self.runtime.close()
+
+
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 __all__ = ["Session"]

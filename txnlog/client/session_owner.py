@@ -12,8 +12,8 @@ from txnlog.client.session import Session
 from txnlog.client.unended import report
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.data.segment_reader import SegmentReader
+from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold import id_blocks
 from txnlog.fold.state import Outcome

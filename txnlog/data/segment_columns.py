@@ -1,4 +1,4 @@
-"""The columns of a Parquet file, whose bytes are trusted, in the topic's schema.
+"""Decoding the columns of a Parquet file, whose bytes were verified, in the topic's schema.
 
 Older files have fewer and narrower columns; every other difference is damage.
 """
@@ -27,7 +27,7 @@ STORED_COLUMNS: Final = pa.schema(
 _INSTANT: Final = pa.timestamp("us", "UTC")
 
 THREADS_BYTES: Final = 4 << 20
-"""Smaller files are decoded on the calling thread: handing them over costs more than it saves."""
+"""Smaller files are decoded on the calling thread: passing them to Arrow's threads costs more than it saves."""
 
 _ARROW_SCHEMA: Final = b"\x18\x0cARROW:schema\x18"
 _OF_NOBODY: Final = b"\x18\x0carrow schema\x18"
@@ -37,11 +37,11 @@ Nothing else that a reader needs can look so: behind the name of a column stands
 """
 
 _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError)
-"""What Arrow raises for bytes that it cannot read (some of its own errors are Python's)."""
+"""The exceptions that Arrow raises for bytes that it cannot decode (some of its own errors are Python's)."""
 
 
 def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
-    """The wanted columns of a file whose bytes are trusted. Raises DamagedError for whatever does not decode."""
+    """Decode the wanted columns of a file whose bytes were verified. Raises DamagedError where that fails."""
     try:
         file = pq.ParquetFile(
             pa.BufferReader(buffer),
@@ -52,7 +52,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
         if file.metadata.num_rows != rows:
             raise DamagedError(f"it holds {file.metadata.num_rows:,} rows, the log says {rows:,}")
         stored = file.schema_arrow
-        if stored.equals(wanted):  # as it is of nearly every file: what follows takes longer than to read a small one
+        if stored.equals(wanted):  # true of nearly every file; the rest takes longer than reading a small one
             table = file.reader.read_all(use_threads=buffer.size >= THREADS_BYTES)
             if table.num_rows != rows:
                 raise DamagedError(f"it decodes to {table.num_rows:,} rows, the log says {rows:,}")
@@ -83,7 +83,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
 
 
 def _checked(table: pa.Table) -> pa.Table:
-    """The same. Raises DamagedError for numbers of transactions that are none."""
+    """Return the table. Raises DamagedError where its column ``_txn`` has a number that no transaction can have."""
     if "_txn" in table.column_names and table.num_rows and table.column("_txn").to_numpy().min() < 0:
         raise DamagedError("its column '_txn' holds a negative number, which is no transaction's")
     return table
@@ -92,7 +92,7 @@ def _checked(table: pa.Table) -> pa.Table:
 def _own_types(buffer: pa.Buffer) -> pq.FileMetaData | None:
     """The footer without the types that Arrow may have left there besides Parquet's; None where it left none.
 
-    To Arrow they count more than the file's own, and a file with some that it cannot decode is none to it.
+    Arrow prefers them to the file's own types, and rejects a whole file if it cannot decode some of them.
     """
     view = memoryview(buffer)
     start = len(view) - TAIL_BYTES - footer_length(bytes(view[-TAIL_BYTES:]))
@@ -124,7 +124,7 @@ def _column(
 
 
 def _instants(kind: pa.DataType, physical: Iterator[str]) -> pa.DataType:
-    """A stored type in which Spark's old 96-bit timestamps are the instants that they are: Arrow says no zone of them.
+    """The stored type, with Spark's old 96-bit timestamps as instants in UTC: Arrow gives them no time zone.
 
     ``physical`` are the Parquet types of its leaves.
     """

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from txnlog.common.lru import Recent
 from txnlog.common.names import nearest
-from txnlog.common.runtime import PARALLEL_REQUESTS, Runtime
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_metadata import Found, metadata_columns, wanted_rows
@@ -23,6 +22,7 @@ from txnlog.data.segment_rows import (
     naming_segment,
     stored_fields,
 )
+from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
 from txnlog.errors import InvalidInputError, TxnLogError
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType

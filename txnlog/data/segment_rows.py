@@ -1,4 +1,4 @@
-"""What a scan wants of one segment, the columns of its file, and the error for one that is damaged.
+"""The plan of a scan for one segment, the columns of the segment's file, and the error for a damaged one.
 
 Clients and Spark's executors share it, so it needs the standard library, NumPy and PyArrow only.
 """
@@ -48,9 +48,9 @@ class PlannedSegment:
 
     ``txn`` is None where the file stores it (``_txn``); ``version`` and ``timestamp_ms`` are None where rows are not
     visible, or where the file stores them (``compacted``: a merged file whose rows are visible). ``file_rows`` is what
-    the file must hold; ``slices`` what is wanted of it.
-    ``stores_partition`` tells that the file has the column ``_partition``, ``partitions`` what that must hold: of each
-    of the file's slices, in their order, partition and rows.
+    the file must hold; ``slices`` what is wanted of it. ``stores_partition`` says whether the file has the column
+    ``_partition``; ``partitions`` is what that column must hold: partition and rows of each of the file's slices, in
+    their order.
     """
 
     number: int
@@ -102,7 +102,7 @@ def file_schema(schema: pa.Schema, segment: PlannedSegment) -> pa.Schema:
 
 
 def check_partitions(segment: PlannedSegment, table: pa.Table) -> None:
-    """Raise CorruptionError where a decoded file says other partitions of its rows than the log, wanted or not."""
+    """Raise CorruptionError where any row of a decoded file is in another partition than the log says."""
     if not segment.stores_partition:
         return
     said = np.repeat(*np.array(segment.partitions, np.int64).T)
@@ -115,7 +115,7 @@ RESTORE: Final = "restore the object from a copy"
 
 @contextlib.contextmanager
 def naming_segment(topic: str, segment: PlannedSegment) -> Iterator[None]:
-    """Around a look at a segment's file: the error for damage names topic, partitions and offsets, and the way past."""
+    """Context in which the error for a damaged segment names topic, partitions and offsets, and how to leave it out."""
     try:
         yield
     except CorruptionError as error:
@@ -123,7 +123,7 @@ def naming_segment(topic: str, segment: PlannedSegment) -> Iterator[None]:
 
 
 def damage_in_scan(error: CorruptionError, topic: str, segment: PlannedSegment) -> CorruptionError:
-    """The error for a planned segment that is damaged: what the scan wanted of it, and how it is left out."""
+    """The error for a damaged segment of a scan: the rows that the scan wanted of it, and how to leave it out."""
     restore = RESTORE if error.advice == CorruptionError._default_advice else error.advice
     advice = (
         f"{restore}, or leave it out of the scan with exclude_segments=[{segment.number}], which is the option "
@@ -159,7 +159,7 @@ _MOST_SHOWN: Final = 4
 
 
 def offsets_text(rows: Iterable[tuple[int, int | None, int]]) -> str:
-    """Partition, first offset (None: not visible) and count of some rows, in words."""
+    """Some rows in words, from their partition, first offset (None: not visible) and count."""
     parts: list[str] = []
     for partition, offset, count in rows:
         if offset is None:

@@ -1,29 +1,27 @@
 """Compare-and-append: commands of one client become entries, several in one (PROTOCOL.md, "Appending").
 
-There is no background thread on the commit path: whoever has an open command and finds no append under way leads the
-next entry, with all commands that queued up meanwhile (group commit). ``submit`` alone is led by a worker thread.
-One entry is under way per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
+All of it happens in the engine, so nothing here needs a lock. Whoever has a command waits for its answer; as long as
+there are commands, one entry after the other is appended with all that queued up meanwhile (group commit). One entry is
+under way per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
 
-An interrupt (Ctrl-C) may hit the main thread anywhere. It must cost no other thread its answer, and nobody the handle:
-no command leaves one place before it is in the next, whoever leads finishes what an interrupted leader left, and the
-locks are plain ones: a Condition, an Event or a Future that is interrupted while it is entered stays locked.
+A command whose caller was interrupted (Ctrl-C) is withdrawn, unless it is on its way into the log: then it goes on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 from txnlog.common.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
-from txnlog.common.runtime import Background, Promise, Runtime, Signal
+from txnlog.engine.effects import Reply, Result, result_of
+from txnlog.engine.runtime import Promise, Runtime
 from txnlog.errors import (
     CorruptionError,
     Durable,
@@ -44,7 +42,7 @@ from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool
-from txnlog.log.slots import CREATE_ATTEMPTS, occupy, put_unnamed
+from txnlog.log.slots import CREATE_ATTEMPTS, occupy
 from txnlog.store.base import Store
 
 R = TypeVar("R")
@@ -64,6 +62,12 @@ _EXPIRY_SCAN_MS = 1_000
 _GROUP_COMMANDS = 1_024
 """Deciding them takes some 30 ms under the lock, which is about what an entry costs on a store that is not local."""
 
+_CALLBACKS_MS: Final = 60_000.0
+"""For how long a handle that is closed waits for callbacks of its Futures."""
+
+_ENCODED_HERE_BYTES: Final = 16 << 10
+"""Rows of a size whose encoding takes less than half a millisecond, which other commands can wait."""
+
 _COMPANY_LOOKS = 10
 _COMPANY_PAUSE_MS = 0.2
 """Together less than what an entry costs even on a fast disk."""
@@ -79,39 +83,38 @@ class SharedSegments(Protocol):
 class Ride(Protocol):
     """What rides along: ``outcome`` is its answer and its error, one of which is None, once there is one."""
 
-    outcome: tuple[Any, BaseException | None] | None
+    @property
+    def outcome(self) -> tuple[Any, BaseException | None] | None:
+        """See above."""
 
 
 class _Waiting(Member):
-    """A command and its ``outcome``: the answer or the error, once there is one, which never changes.
+    """A command, and the ``reply`` to it, which never changes."""
 
-    ``future`` is for those that nobody waits for in a thread; ``finish`` makes its value.
-    """
-
-    __slots__ = ("finish", "future", "outcome")
+    __slots__ = ("_heard", "in_background", "reply")
 
     def __init__(
         self,
         command: Command[Any],
-        future: Future[Any] | None = None,
-        finish: Callable[[Any, BaseException | None], Any] | None = None,
+        heard: Callable[[Result[Any]], object] = lambda _reply: None,
+        *,
+        in_background: bool = False,
     ) -> None:
         super().__init__(command)
-        self.future = future
-        self.finish = finish
-        self.outcome: tuple[Any, BaseException | None] | None = None
+        self._heard = heard
+        self.in_background = in_background
+        self.reply: Result[Any] | None = None
 
-    def result(self) -> Any:
-        """The answer; raises the error."""
-        assert self.outcome is not None, "it was waited for"
-        value, error = self.outcome
-        if error is not None:
-            raise error
-        return value
+    def answer(self, value: Any, error: BaseException | None = None) -> None:
+        """Reply to it, once: a second reply changes nothing."""
+        if self.reply is None:
+            self.reply = Result(value, error)
+            self._heard(self.reply)
 
-
-_Completion: TypeAlias = tuple[_Waiting, Any, BaseException | None]
-"""A background command, and its answer or its error, which its Future is to get."""
+    @property
+    def outcome(self) -> tuple[Any, BaseException | None] | None:
+        """The answer and the error, one of which is None, once there is one."""
+        return None if self.reply is None else (self.reply.value, self.reply.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ class Appender:
         shared: SharedSegments,
         *,
         min_commit_interval_ms: int = 0,
-        before_append: Callable[[], None] = lambda: None,
+        before_append: Callable[[], Callable[[], None] | None] = lambda: None,
         before_put: Callable[[], None] = lambda: None,
         after_append: Callable[[], None] = lambda: None,
         riders: Callable[[Draft], Sequence[AnyAction]] = lambda _draft: (),
@@ -161,17 +164,10 @@ class Appender:
         self._own_riders = riders
         self._unlogged_aborts = unlogged_aborts
         self._queue: deque[_Waiting] = deque()
-        self._riding: list[_Waiting] = []
-        self._queue_lock = threading.Lock()
-        self._turn_lock = threading.RLock()
-        self._turn = threading.Condition(self._turn_lock)
-        self._leader: object | None = None
-        self._leading: object | None = None
-        self._completing: set[object] = set()
-        self._attempt: Attempt[_Waiting] | None = None
-        self._completions: deque[_Completion] = deque()
-        self._work = Signal()
-        self._worker: Background | None = None
+        self._riding: deque[_Waiting] = deque()
+        self._is_appending = False
+        self._idle: Reply[None] = Reply()
+        self._completions: list[Callable[[], None]] = []
         self._closed: TxnLogError | None = None
         self._unresolved: _Unresolved | None = None
         self._last_append_ms = -1e12
@@ -183,38 +179,51 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        waiting = _Waiting(command)
+        engine = self._runtime.engine
+        engine.check_outside()
+        replies = self._runtime.inbox()
+        waiting = _Waiting(command, replies.put)
         try:
             self._enqueue(waiting)
-            while waiting.outcome is None:
-                self._lead_when(lambda: waiting.outcome is None)
+            reply: Result[R] = replies.take(None)
         except BaseException:
-            self._withdraw(waiting)
+            engine.step(partial(self._withdraw, waiting))
             raise
-        return cast("R", waiting.result())
+        try:
+            return reply.get()
+        finally:
+            del waiting, replies, reply  # the traceback of an error refers to this frame
 
     def submit(self, command: Command[R], finish: Callable[[R | None, BaseException | None], T]) -> Future[T]:
         """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error.
 
-        Callbacks of the Future run in the worker thread: they may call anything, but not wait for another Future.
+        It, and the callbacks of the Future, are called in the order of the answers, in a thread of their own: they may
+        call anything.
         """
         future: Promise[T] = Promise()
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
-        waiting = _Waiting(command, future, finish)
+        waiting = _Waiting(
+            command,
+            lambda reply: self._completions.append(partial(_complete, future, finish, reply)),
+            in_background=True,
+        )
         try:
             self._enqueue(waiting)
-            future.worker = self._worker
-            self._work.set()
         except BaseException:
-            self._withdraw(waiting)
+            self._runtime.engine.step(partial(self._withdraw, waiting))
+            future.forget()
             raise
         return future
+
+    def _withdraw(self, waiting: _Waiting) -> None:
+        """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
+        if waiting in self._queue:
+            self._queue.remove(waiting)
 
     def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
         waiting = _Waiting(command)
-        with self._queue_lock:
-            self._riding.append(waiting)
+        self._riding.append(waiting)
         return waiting
 
     def take_numbers(self, count: int = 1) -> list[int]:
@@ -234,201 +243,95 @@ class Appender:
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
 
-        Closing again goes on where an interrupt ended it. An append that a signal interrupts for it goes on behind it.
+        Closing again goes on where an interrupt ended it.
         """
-        with self._queue_lock:
-            self._closed = self._closed or error
-        if self._leading is self._runtime.current():
-            return
-        while self._lead_when(self._has_work):
-            pass
-        with self._queue_lock:
-            for item in self._queue:
-                self._answer(item, None, error)
-            self._queue = deque()
-        with self._turn_lock:
-            self._runtime.wait_until(self._turn, lambda: self._leader is None)
-            self._turn.notify_all()
-        worker = self._worker
-        self._work.set()
-        if worker is not None and worker is not threading.current_thread():
-            worker.join(timeout=60)
-        self._complete()
+        self._runtime.engine.call(partial(self._close, error))
+        callbacks = self._runtime.callbacks
+        if not callbacks.is_current():
+            called = self._runtime.inbox()
+            callbacks.put(partial(called.put, True))
+            if called.take(_CALLBACKS_MS) is None:
+                callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
+                called.take(_CALLBACKS_MS)
 
-    # --- who leads --------------------------------------------------------------------------------------------------
+    async def _close(self, error: TxnLogError) -> None:
+        self._closed = self._closed or error
+        while self._is_appending:
+            await self._idle
+
+    # --- the queue --------------------------------------------------------------------------------------------------
 
     def _enqueue(self, waiting: _Waiting) -> None:
-        with self._queue_lock:
-            if self._closed is not None:
-                raise self._closed
-            if waiting.finish is not None and (self._worker is None or not self._worker.is_alive()):
-                self._worker = self._runtime.start(self._work_loop, "txnlog-appender")
-            self._queue.append(waiting)
+        """From any thread. The engine need not hear of it while it appends: it looks into the queue by itself."""
+        if self._closed is not None:
+            raise self._closed
+        self._queue.append(waiting)
+        if not self._is_appending:
+            self._runtime.engine.step(self._begin)
 
-    def _withdraw(self, waiting: _Waiting) -> None:
-        """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
-        with self._queue_lock, contextlib.suppress(ValueError):
-            self._queue.remove(waiting)
-            if isinstance(waiting.future, Promise):
-                waiting.future.worker = None
+    def _begin(self) -> None:
+        if self._queue and not self._is_appending:
+            self._is_appending, self._idle = True, Reply()
+            engine = self._runtime.engine
+            engine.post(engine.task(self._append_all))
 
-    def _was_left(self) -> bool:
-        """Whether an interrupted leader left commands that have no answer yet."""
-        return self._attempt is not None and self._leader is None
-
-    def _has_work(self) -> bool:
-        return bool(self._queue) or self._was_left()
-
-    def _lead_when(self, wanted: Callable[[], bool], *, in_company: bool = False) -> bool:
-        """Lead one entry as soon as nobody else leads, if there is need then. False: no need, or the store failed."""
-        lead = object()
-        try:  # it begins before this thread leads: wherever an interrupt comes, the lead is let go
-            if not self._take_lead(lead, wanted):
-                return False
-            if in_company:
-                self._await_company()
-            return self._lead()
-        finally:
-            try:
-                self._let_go(lead)
-            except BaseException:
-                self._let_go(lead)  # interrupted at the last moment
-                raise
-
-    def _take_lead(self, lead: object, wanted: Callable[[], bool]) -> bool:
-        """Wait until nobody leads, as long as there is need; whether this thread leads now."""
-        with self._turn_lock:
-            self._runtime.wait_until(self._turn, lambda: not (self._leader is not None and wanted()))
-            if not wanted():
-                return False
-            self._leading = self._runtime.current()
-            self._leader = lead
-            return True
-
-    def _let_go(self, lead: object) -> None:
-        """Let go of the lead, if this is it. In this order it may be done twice."""
-        with self._turn_lock:
-            if self._leader is lead:
-                self._turn.notify_all()
-                self._leading = None
-                self._leader = None
-            if self._completions or self._was_left() or self._closed is not None:
-                self._work.set()  # a thread that waits leads next and answers what was left; for others the worker does
-
-    def _work_loop(self) -> None:
-        while True:
-            self._runtime.wait_until(self._work, self._work.is_set)
-            self._work.clear()
-            self._complete()
-            while self._has_work():
-                try:
-                    self._lead_when(self._has_work, in_company=True)
-                except Exception:
-                    _logger.exception("An append failed. Its callers got the error.")
-                finally:
-                    # Also where more than an Exception ends this thread: nothing else would end it then.
-                    self._complete()
-            if self._closed is not None and self._is_through():
-                return
-
-    def _is_through(self) -> bool:
-        """Of a closed appender: whether nothing is left to be answered. Whoever leads may have it yet."""
-        with self._turn_lock:
-            return self._leader is None and not self._has_work() and not self._completions
-
-    def _await_company(self) -> None:
-        """Let a stream of background commits fill an entry as full as the last one, while it keeps coming."""
-        seen = 0
-        for _ in range(_COMPANY_LOOKS):
-            queued = len(self._queue)
-            if not seen < queued < self._last_batch:
-                return
-            seen = queued
-            self._runtime.sleep_ms(_COMPANY_PAUSE_MS)
-
-    def _answer(self, waiting: _Waiting, result: Any, error: BaseException | None = None) -> None:
-        """Give a command its answer: at once where a thread waits, through the worker where callbacks may run."""
-        if waiting.outcome is not None:
-            return
-        if waiting.finish is not None:
-            self._completions.append((waiting, result, error))
-            waiting.outcome = result, error
-            self._work.set()
-            return
-        waiting.outcome = result, error
-
-    def _complete(self) -> None:
-        """Answer the background commands. Without any lock: a callback may call anything, and end here again."""
-        me = self._runtime.current()
-        if me in self._completing:
-            return  # a callback that closes: the loop around it answers the rest
+    async def _append_all(self) -> None:
+        """Append one entry after the other, as long as commands wait."""
         try:
-            self._completing.add(me)
-            while self._completions:
-                with contextlib.suppress(IndexError):  # another thread was faster
-                    self._complete_one(self._completions.popleft())
+            while self._queue:
+                if not await self._append_next() and self._closed is not None:
+                    while self._queue:
+                        self._queue.popleft().answer(None, self._closed)
+                self._call_back()
         finally:
-            self._completing.discard(me)
+            self._is_appending = False
+            self._idle.give(None)
+            self._begin()  # for what came since the last look
 
-    def _complete_one(self, completion: _Completion) -> None:
-        waiting, result, error = completion
-        assert waiting.finish is not None, "only background commands are answered here"
-        assert waiting.future is not None, "only background commands are answered here"
-        try:
-            if waiting.future.done():
-                return  # whoever answered it was interrupted, and it was answered again
-            try:
-                value = waiting.finish(result, error)
-            except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
-                _resolve(waiting.future, None, problem)
-            else:
-                _resolve(waiting.future, value, None)
-        except BaseException:
-            if not waiting.future.done():
-                self._completions.appendleft(completion)  # interrupted: whoever closes again answers it
-            raise
+    def _call_back(self) -> None:
+        """Have the Futures of the background answered: all of an entry in a row, so that their thread wakes up once."""
+        completions, self._completions = self._completions, []
+        for completion in completions:
+            self._runtime.callbacks.put(completion)
 
-    # --- leading ----------------------------------------------------------------------------------------------------
-
-    def _lead(self) -> bool:
+    async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
+        attempt: Attempt[_Waiting] | None = None
         try:
-            if self._attempt is not None:
-                self._fail(KeyboardInterrupt())  # the leader before was interrupted while it answered the others
-            self._gather()
+            await self._gather()
             attempt = self._take_batch()
             if attempt is None:
                 return True
-            self._not_sent(self._before_append)
-            self._resolve_outcome()
-            self._append_batch(attempt)
-            self._attempt = None
-        except TxnLogError as error:
-            self._fail(error)
+            await self._check()
+            await self._resolve_outcome()
+            await self._append_batch(attempt)
+        except BaseException as error:  # noqa: BLE001 - a bug, too, must reach every caller: else they wait for ever
+            self._fail(attempt, error)
             return False
-        except BaseException as error:
-            # A bug or an interrupt must reach every caller: one that never gets an answer hangs.
-            self._fail(error)
-            raise
         else:
             self._maintain()
             return True
         finally:
             self._last_append_ms = self._runtime.elapsed_ms()
 
-    def _not_sent(self, look: Callable[[], None]) -> None:
-        """Do what comes before anything is sent."""
-        try:
-            look()
-        except StoreError as error:
-            error.durable = Durable.NOTHING  # of the commands, that is: they were not sent
-            raise
+    async def _check(self) -> None:
+        """Look whether this may be appended to: before anything is sent."""
+        check = self._before_append()
+        if check is not None:
+            await self._runtime.job(partial(_not_sent, check))
 
-    def _gather(self) -> None:
-        """Let commands gather, as the handle's option says."""
-        pause = self._last_append_ms + self._min_interval_ms - self._runtime.elapsed_ms()
-        if self._min_interval_ms and pause > 0:
-            self._runtime.sleep_ms(pause)
+    async def _gather(self) -> None:
+        """Let commands gather: as the handle's option says, or as full an entry as the last one of the background."""
+        left_ms = self._last_append_ms + self._min_interval_ms - self._runtime.elapsed_ms()
+        if self._min_interval_ms and left_ms > 0:
+            await self._runtime.pause(left_ms)
+        seen = 0
+        for _ in range(_COMPANY_LOOKS):
+            queued = len(self._queue)
+            if not seen < queued < self._last_batch or not self._queue[0].in_background:
+                return
+            seen = queued
+            await self._runtime.pause(_COMPANY_PAUSE_MS)
 
     def _maintain(self) -> None:
         try:
@@ -437,68 +340,55 @@ class Appender:
             _logger.exception("The maintenance after an append failed. The append itself is done.")
 
     def _take_batch(self) -> Attempt[_Waiting] | None:
-        """The commands of the next entry: in order, those that must be alone in their kind one at a time.
-
-        They are in the attempt before they leave the queue. If that is where an interrupt comes, they are in both and
-        get it as their error: whoever has an answer is not chosen again.
-        """
+        """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
         batch: list[_Waiting] = []
-        kept: deque[_Waiting] = deque()
+        kept: list[_Waiting] = []
         alone: set[Hashable] = set()
         size = rows_bytes = 0
-        with self._queue_lock:
-            queued = iter(self._queue)
-            for waiting in queued:
-                if waiting.outcome is not None:
-                    continue
-                kind = waiting.command.alone
-                if kind is not None and kind in alone:
-                    kept.append(waiting)
-                    continue
-                if kind is not None:
-                    alone.add(kind)
-                batch.append(waiting)
-                size += 200 + 64 * len(waiting.command.pieces)
-                rows_bytes += sum(piece.size_bytes for piece in waiting.command.pieces)
-                if len(batch) >= _GROUP_COMMANDS or size >= TARGET_ENTRY_BYTES or rows_bytes >= BUFFER_BYTES:
-                    break
-            kept.extend(queued)
-            if batch:
-                batch += [waiting for waiting in self._riding if waiting.outcome is None]
-                self._attempt = Attempt(batch)
-                self._riding = []
-            self._queue = kept
+        while self._queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES and rows_bytes < BUFFER_BYTES:
+            waiting = self._queue.popleft()
+            kind = waiting.command.alone
+            if kind is not None and kind in alone:
+                kept.append(waiting)
+                continue
+            if kind is not None:
+                alone.add(kind)
+            batch.append(waiting)
+            size += 200 + 64 * len(waiting.command.pieces)
+            rows_bytes += sum(piece.size_bytes for piece in waiting.command.pieces)
+        self._queue.extendleft(reversed(kept))
         self._last_batch = len(batch)
-        return self._attempt
+        if not batch:
+            return None
+        while self._riding:
+            batch.append(self._riding.popleft())
+        return Attempt(batch)
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, attempt: Attempt[_Waiting] | None, error: BaseException) -> None:
         """Answer everybody who waits with what is known: outcome unknown for a sent entry, the error for others."""
-        attempt = self._attempt
         if attempt is None:
             return
         self._answer_settled(attempt)
         sent = {id(member) for member in attempt.sent}
         unresolved = self._unresolved.txn_ids if self._unresolved is not None else frozenset()
-        members = [member for member in (*attempt.members, *attempt.returned) if member.outcome is None]
+        members = [member for member in attempt.members if member.reply is None]
         for member in members:
             answer = error
-            if id(member) in sent or not unresolved.isdisjoint(member.command.txn_ids):
+            if not isinstance(error, Exception):
+                pass  # no answer at all: nobody takes it for one
+            elif id(member) in sent or not unresolved.isdisjoint(member.command.txn_ids):
                 answer = self._unknown(member, error)
                 answer.__cause__ = error if not isinstance(error, OutcomeUnknown) else error.__cause__
             elif isinstance(error, OutcomeUnknown):
                 answer = _blocked(error.__cause__)
-            elif not isinstance(error, Exception):
-                answer = RetriableError(f"whoever led this append was interrupted ({type(error).__name__})")
             elif isinstance(error, TxnLogError) and len(members) > 1:
                 answer = copy.copy(error)
                 answer.__cause__ = error.__cause__
-            self._answer(member, None, answer)
-        self._attempt = None
+            member.answer(None, answer)
 
     def _answer_settled(self, attempt: Attempt[_Waiting]) -> None:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
-        with self._follower.lock:
-            draft = self._follower.state.draft()
+        draft = self._follower.state.draft()
         head = draft.head  # no clock is asked: that may be what failed
         attempt.answer_settled(draft, Header(head.version + 1, self.writer, head.timestamp_ms, head.digest))
         self._complete_all(attempt)
@@ -515,91 +405,90 @@ class Appender:
         unknown.advice = f"{first}{unknown.advice}"
         return unknown
 
-    def _resolve_outcome(self) -> None:
+    async def _resolve_outcome(self) -> None:
         """Before anything new: settle the entry that was sent and not heard of."""
         sent = self._unresolved
         if sent is None:
             return
-        if self._put_entry(sent):
+        if await self._put_entry(sent):
             own = decode_entry(sent.data, sent.version)
             self._follower.apply_entry(own)
             self._unresolved = None
-            self._add_numbers(own.actions)  # behind it: an interrupt may lose a block, but not give one twice
+            self._add_numbers(own.actions)
 
-    def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
+    async def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
         left = _MAX_STEPS
         while left:
             left -= 1
-            self._not_sent(self._before_append)  # each time: the clock may have moved during a lost race
+            await self._check()  # each time: the clock may have moved during a lost race
             made = self._make_entry(attempt)
             if made is Step.DONE:
                 return
             if isinstance(made, MadeEntry):
-                if self._send(attempt, made):
+                if await self._send(attempt, made):
                     if not attempt.members:
                         return
                     left = _MAX_STEPS  # of an entry, and this one is in the log
             elif made is Step.REFRESH:
-                self._refresh(attempt)
+                await self._refresh(attempt)
             elif made is Step.WAVE:
-                self._make_wave(attempt)
+                await self._make_wave(attempt)
         raise StoreError(
             f"no entry came of {_MAX_STEPS:,} looks and races", advice="see whether the store answers truly"
         )
 
-    def _refresh(self, attempt: Attempt[_Waiting]) -> None:
+    async def _refresh(self, attempt: Attempt[_Waiting]) -> None:
         """Look at the log, and next for what is overdue in it: nobody shall be refused for that."""
-        self._follower.refresh()
+        await self._follower.refreshing()
         self._last_expiry_scan_ms = None
         attempt.refreshed = True
 
     def _make_entry(self, attempt: Attempt[_Waiting]) -> MadeEntry[_Waiting] | Step:
         """Decide the members at the newest state."""
-        with self._follower.lock:
-            draft = self._follower.state.draft()
-            check_writable(draft)
-            self.numbers.drop_closed(draft)
-            header = self._header(draft)
-            begin_entry(draft, header)
-            made = attempt.make(draft, header, self._riders(draft, header))
+        self._follower.check_whole()
+        draft = self._follower.state.draft()
+        check_writable(draft)
+        self.numbers.drop_closed(draft)
+        header = self._header(draft)
+        begin_entry(draft, header)
+        made = attempt.make(draft, header, self._riders(draft, header))
         self._complete_all(attempt)
-        if attempt.returned:
-            with self._queue_lock:
-                self._queue.extendleft(reversed(attempt.returned))
-            self._work.set()  # nobody waits in a thread for those of the background
-            attempt.returned = []
+        self._queue.extendleft(reversed(attempt.returned))
+        attempt.returned = []
         return made
 
-    def _make_wave(self, attempt: Attempt[_Waiting]) -> None:
-        """Encode the segments that the members share; without any lock, so readers go on."""
-        with self._follower.lock:
-            draft = self._follower.state.draft()
-        wave = self._shared.build(draft, attempt.pieces(), self.numbers)
+    async def _make_wave(self, attempt: Attempt[_Waiting]) -> None:
+        """Encode the segments that the members share: small ones here, where a hand-over would cost as much again."""
+        pieces = attempt.pieces()
+        build = partial(self._shared.build, self._follower.state.draft(), pieces, self.numbers)
+        small = sum(piece.size_bytes for _, piece in pieces) <= _ENCODED_HERE_BYTES
+        wave = build() if small else await self._runtime.request(build)
         if wave is not None:
             attempt.set_wave(wave)
             return
         wanted = _Waiting(_numbers_wanted(self.numbers))
-        self._append_batch(Attempt([wanted]))
-        wanted.result()
+        await self._append_batch(Attempt([wanted]))
+        if wanted.reply is not None:
+            wanted.reply.get()
 
-    def _send(self, attempt: Attempt[_Waiting], made: MadeEntry[_Waiting]) -> bool:
+    async def _send(self, attempt: Attempt[_Waiting], made: MadeEntry[_Waiting]) -> bool:
         """Put the data wave, then the entry. False where another entry took the slot."""
-        self._not_sent(self._before_put)
-        self._put_wave(attempt)
+        before = await self._put_wave(attempt)
         version = made.header.version
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
         attempt.sent = made.sent
         try:
-            won = self._put_entry(_Unresolved(version, made.data, numbers))
+            won = await self._put_entry(_Unresolved(version, made.data, numbers), before)
         except TxnLogError:
             if self._unresolved is None:
                 attempt.sent = ()
             raise
+        attempt.wave_stored()
         if not won:
             attempt.lost()
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
-                self._refresh(attempt)
-            self._runtime.sleep_ms(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
+                await self._refresh(attempt)
+            await self._runtime.pause(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
             return False
         self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)
@@ -607,18 +496,32 @@ class Appender:
         if made.riders.looked:
             self._last_expiry_scan_ms = made.header.timestamp_ms
         self._unresolved = None
-        self._add_numbers(made.riders.actions)  # behind it, as above
+        self._add_numbers(made.riders.actions)
         self._complete_all(attempt)
         return True
 
+    async def _put_wave(self, attempt: Attempt[_Waiting]) -> Callable[[], None]:
+        """Put the files of the shared segments. What is left to be done right before the entry is put is returned.
+
+        Of one file at most that is all of it: so a small entry needs one request of the pool.
+        """
+        calls = [partial(self._store.put, key, data) for key, data in attempt.wave.objects]
+        if len(calls) > 1:
+            await self._runtime.request(partial(_not_sent, self._before_put))
+            await self._runtime.requests([partial(_not_sent, call) for call in calls])
+            return lambda: None
+
+        def before() -> None:
+            _not_sent(self._before_put)
+            for call in calls:
+                _not_sent(call)
+
+        return before
+
     def _complete_all(self, attempt: Attempt[_Waiting]) -> None:
         for reply in attempt.answers:
-            self._answer(reply.member, reply.value, reply.error)
+            reply.member.answer(reply.value, reply.error)
         attempt.answers.clear()
-
-    def _put_wave(self, attempt: Attempt[_Waiting]) -> None:
-        put_unnamed(self._store, self._runtime, attempt.wave.objects)
-        attempt.wave_stored()
 
     def _add_numbers(self, actions: tuple[AnyAction, ...]) -> None:
         for action in actions:
@@ -643,16 +546,21 @@ class Appender:
             apply(draft, action, header)
         return Riders(tuple(actions), bool(ending), looked and not ending)
 
-    def _put_entry(self, entry: _Unresolved) -> bool:
+    async def _put_entry(self, entry: _Unresolved, before: Callable[[], None] = lambda: None) -> bool:
         """Put an entry into its slot until the slot is occupied: whether by this one. Another one is applied.
 
-        Where it is this one it stays unresolved until it is applied: an interrupt may come in between.
+        Where it is this one it stays unresolved until it is applied.
         """
         sent = self._unresolved is not None
         self._unresolved = entry
         key = keys.entry_key(entry.version)
+
+        def put() -> bytes:
+            before()
+            return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
+
         try:
-            found = occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
+            found = await self._runtime.request(put)
         except TxnLogError as error:
             if error.durable is Durable.NOTHING:
                 self._unresolved = None
@@ -672,17 +580,26 @@ class Appender:
             raise
 
 
-def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    """Resolve a Future. What its callbacks raise costs nobody else an answer; the main thread hears of an interrupt."""
+def _not_sent(look: Callable[[], object]) -> None:
+    """Do what comes before anything is sent."""
     try:
-        if error is not None:
-            future.set_exception(error)
+        look()
+    except StoreError as error:
+        error.durable = Durable.NOTHING  # of the commands, that is
+        raise
+
+
+def _complete(future: Future[T], finish: Callable[[R | None, BaseException | None], T], result: Result[R]) -> None:
+    """Make a Future's value, and call its callbacks. What those raise costs nobody else an answer."""
+    value, error = (result.get(), None) if result.error is None else (None, result.error)
+    finished = result_of(partial(finish, value, error))
+    try:
+        if finished.error is not None:
+            future.set_exception(finished.error)
         else:
-            future.set_result(result)
+            future.set_result(finished.get())
     except BaseException:
-        if not future.done() or threading.current_thread() is threading.main_thread():
-            raise
-        _logger.exception("A callback of a Future raised an error. It ran in a thread of the appender, which goes on.")
+        _logger.exception("A callback of a Future raised an error.")
 
 
 def _blocked(cause: BaseException | None) -> RetriableError:

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from txnlog.common.limits import MAX_CHECKPOINT_RUNS
 from txnlog.common.lru import Recent
-from txnlog.common.runtime import Runtime
 from txnlog.common.validation import shortened
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.fold.apply import newer_checkpoint
 from txnlog.fold.state import Batch, Outcome, SegmentRecord, State

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -14,7 +15,8 @@ from txnlog.common.validation import shown
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_index import SegmentIndex
 from txnlog.data.segment_rows import PlannedSegment, damage_in_scan
-from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
+from txnlog.engine.runtime import Runtime
+from txnlog.errors import CorruptionError, InvalidTransactionState, RetriableError, TxnLogError, VersionNotAvailable
 from txnlog.fold.apply import applied
 from txnlog.fold.garbage import may_be_gone
 from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
@@ -24,7 +26,7 @@ from txnlog.format.keys import entry_key
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest
 from txnlog.log.checkpoint_reader import UnusableCheckpoint
-from txnlog.log.log_reader import SLOTS_AT_ONCE, Log
+from txnlog.log.log_reader import NO_ENTRIES, SLOTS_AT_ONCE, Log
 
 T = TypeVar("T")
 
@@ -32,34 +34,23 @@ T = TypeVar("T")
 class Follower:
     """The materialized state of a log, in memory.
 
-    ``lock`` guards ``state``: hold it while reading several tables that must agree.
+    Only the engine changes it. ``lock`` guards ``state``: hold it while reading several tables that must agree, but
+    make no call of the engine meanwhile.
 
-    An interrupt (Ctrl-C) may come anywhere, between two tables of one entry too. So every change is a step that may be
-    done twice, noted in ``_unfinished`` before it begins: whoever looks next finishes it first.
+    Attributes:
+        state: the materialized state.
+        base: the checkpoint that holds the cold rows which are not in the state any more.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, runtime: Runtime) -> None:
         self.log = log
         self.lock = threading.RLock()
-        self._unfinished: Callable[[], None] | None = None
-        self._state, self._base, self.applied_bytes = log.load()
+        self._runtime = runtime
+        self._is_whole = True
+        self.state, self.base, self.applied_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
         self._watcher: Callable[[Draft], None] | None = None
         self._make_durable(self.version)
-
-    @property
-    def state(self) -> State:
-        """The materialized state, with every change that was begun."""
-        if self._unfinished is not None:
-            self._finish()
-        return self._state
-
-    @property
-    def base(self) -> Manifest | None:
-        """The checkpoint that holds the cold rows which are not in the state any more."""
-        if self._unfinished is not None:
-            self._finish()
-        return self._base
 
     @property
     def version(self) -> int:
@@ -83,14 +74,23 @@ class Follower:
 
     def refresh(self) -> int:
         """Apply whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
-        ahead = 1
+        first = self.version + 1
+        data = self.log.get(first)  # by the caller: mostly there is nothing, and so nothing to do for the engine
+        return self.version if data is None else self._runtime.engine.call(partial(self.refreshing, {first: data}))
+
+    async def refreshing(self, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
+        """See ``refresh``; for commands of the engine. Entries that are ``known`` are not read again."""
+        ahead = max(1, len(known))
         while True:
-            first = self.version + 1
-            batch = self.log.get_many(first, ahead)
+            wanted = range(self.version + 1, self.version + 1 + ahead)
+            calls = [partial(self.log.get, version) for version in wanted if version not in known]
+            read = iter(await self._runtime.requests(calls))
+            found = [known[version] if version in known else next(read) for version in wanted]
+            batch = [data for data in itertools.takewhile(lambda data: data is not None, found) if data is not None]
             if batch:
-                self._make_durable(first + len(batch) - 1)
-            for index, data in enumerate(batch):
-                self.apply_entry(decode_entry(data, first + index))
+                await self._runtime.request(partial(self._make_durable, wanted[len(batch) - 1]))
+            for version, data in zip(wanted, batch, strict=False):
+                self.apply_entry(decode_entry(data, version))
             if len(batch) < ahead:
                 return self.version
             ahead = min(ahead * 2, SLOTS_AT_ONCE)
@@ -103,35 +103,28 @@ class Follower:
         self.log.store.sync(entry_key(version))
 
     def apply_entry(self, entry: Entry) -> None:
-        """Apply the next entry, which is on disk, whoever wrote it; one that another thread applied is passed over."""
-        with self.lock:
-            if entry.header.version <= self.version:
-                return
+        """Apply the next entry, which is on disk, whoever wrote it; one that is applied is passed over."""
+        if entry.header.version > self.version:
             self._merge(applied(self.state, entry), entry.size_bytes)
 
     def _merge(self, draft: Draft, size_bytes: int) -> None:
-        self._change(partial(self._carry, draft, self.applied_bytes + size_bytes))
-
-    def _change(self, step: Callable[[], None]) -> None:
-        """Take a step, which may happen twice; with the lock."""
-        self._unfinished = step
-        step()
-        self._unfinished = None
-
-    def _finish(self) -> None:
-        """Take the step again that an interrupt left. Never waits: who looks may hold what the lock's owner wants."""
-        if not self.lock.acquire(blocking=False):
-            return  # its owner takes the step now, or finishes it first: who looks without the lock may see a part
-        try:
-            step = self._unfinished
-            if step is not None:
-                self._indexes = {}  # some may know half of it: they are made again when they are needed
-                self._change(step)
-        finally:
-            self.lock.release()
-
-    def _carry(self, draft: Draft, applied_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
+        self.check_whole()
+        self._is_whole = False
+        with self.lock:
+            self._carry(draft)
+            self.applied_bytes += size_bytes
+        self._is_whole = True
+
+    def check_whole(self) -> None:
+        """Raise InvalidTransactionState where an error left the state with a part of an entry."""
+        if not self._is_whole:
+            raise InvalidTransactionState(
+                "an error in this process left the namespace's state in memory incomplete",
+                advice="open the namespace again: its log is not affected",
+            )
+
+    def _carry(self, draft: Draft) -> None:
         if self._watcher is not None:
             self._watcher(draft)
         if self._indexes:
@@ -149,29 +142,25 @@ class Follower:
                 ):
                     known.add(record)
         draft.merge()
-        self.applied_bytes = applied_bytes
 
     def watch(self, watcher: Callable[[Draft], None]) -> None:
-        """Show it each draft before that is carried into the state: under the lock, and twice behind an interrupt."""
+        """Show it each draft before that is carried into the state: in the engine."""
         self._watcher = watcher
 
     def apply_own(self, draft: Draft, version: int, size_bytes: int) -> None:
         """The entry that a draft of this state stands for was created; a refresh may have read and applied it first."""
-        with self.lock:
-            if self.version == version - 1:
-                self._merge(draft, size_bytes)
+        if self.version == version - 1:
+            self._merge(draft, size_bytes)
 
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds, unless that is known to be unusable."""
-        with self.lock:
-            if (self.base is None or self.base.version < manifest.version) and self.log.checkpoints.judged_usable(
-                manifest
-            ):
-                self._change(partial(self._trim, manifest))
+        self._runtime.engine.look(partial(self._rebase, manifest))
 
-    def _trim(self, manifest: Manifest) -> None:
-        self._base = manifest
-        checkpoint_codec.trim(self._state, manifest.version)
+    def _rebase(self, manifest: Manifest) -> None:
+        if (self.base is None or self.base.version < manifest.version) and self.log.checkpoints.judged_usable(manifest):
+            with self.lock:
+                self.base = manifest
+                checkpoint_codec.trim(self.state, manifest.version)
 
     def adopt_checkpoint(self) -> None:
         """Rebase to the newest usable checkpoint that the log names, if it is newer than ours: to save memory."""
@@ -200,13 +189,13 @@ class Follower:
             return  # another thread was faster
         # Hot rows are not touched, so others apply and append meanwhile.
         state, older, _ = self.log.state_at(base.version, self.log.checkpoints.named_by(base.version))
-        with self.lock:
-            if self.base == base:
-                self._change(partial(self._untrim, older, state))
+        self._runtime.engine.look(partial(self._replace_base, base, older, state))
 
-    def _untrim(self, older: Manifest | None, state: State) -> None:
-        checkpoint_codec.untrim(self._state, state)  # first: who looks without the lock may see a part
-        self._base = older
+    def _replace_base(self, base: Manifest, older: Manifest | None, state: State) -> None:
+        if self.base == base:
+            with self.lock:
+                checkpoint_codec.untrim(self.state, state)  # first: who looks without the lock may see a part
+                self.base = older
 
     def verify_checkpoints(self) -> None:
         """Read all of the base, and of the checkpoint that opening the log begins with: what is unusable is known then.

@@ -200,7 +200,7 @@ class Attempt(Generic[M]):
 
     def won(self, made: MadeEntry[M]) -> None:
         """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
-        self.answers.extend(made.replies)  # an interrupt from here on: whoever leads next gives them
+        self.answers.extend(made.replies)
         self._next_turn()
         self.sent = ()
 
@@ -238,7 +238,7 @@ class Attempt(Generic[M]):
             self._now = [member for member in self._now if member not in known]
             return Step.REFRESH
         self.answers.extend(reply for reply, _ in look.answers)
-        self._later = [*look.put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
+        self._later = [*look.put_off, *self._later]
         self._now = [reply.member for reply in look.replies]
         self._rowless.update([member for member in look.dependent if member.command.pieces])
         if not look.replies and not (riders.ending and self._later):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.fold.apply import apply_entry, newer_checkpoint
 from txnlog.fold.state import State
@@ -72,7 +72,7 @@ class Log:
         return self.first() is not None
 
     def beginning(self) -> str:
-        """The digest of entry 0, which tells the log from all that are no copies of it."""
+        """The digest of entry 0, which identifies the log: only copies of the log have the same."""
         data = self.first()
         if data is None:
             raise CorruptionError("entry 0 is missing: there is no log")
@@ -81,8 +81,8 @@ class Log:
     def _check_first(self, header: Header, data: bytes) -> None:
         """Raise CorruptionError where entry 0 is not the one that entry 1, with this header, continues.
 
-        A checkpoint may cover both, but the digest of entry 0 is what the root knows the log by: with a damaged one
-        the log would be taken for another one. Which of the two entries is damaged is told by entry 2.
+        A checkpoint may cover both entries, but the root identifies the log by the digest of entry 0: with a damaged
+        one, the log would pass for another one. Entry 2 shows which of the two entries is damaged.
         """
         if header.previous == self.beginning():
             return
@@ -99,9 +99,9 @@ class Log:
         No slot below the tail is ever free, so doubling and bisection find it without a LIST. A header names only
         checkpoints below itself: one that names another could lead behind the end of its own log.
 
-        An entry on the way that nobody can apply is taken for the tail: the fold does not get behind it, and says what
-        is wrong with it unless it meets something lower first. So the lowest of several faults is the one that is
-        reported, wherever the search came by.
+        An entry on the way that nobody can apply counts as the tail: applying the entries in order stops there at the
+        latest, and reports what is wrong with it, or with a lower one. So the lowest of several faults is reported,
+        whichever entries the search read.
         """
         low, checkpointed = 0, None
         data = self.first()
@@ -155,7 +155,7 @@ class Log:
         """The state at the tail, from the newest usable checkpoint on; see ``state_at``."""
         tail, checkpointed, seen = self.newest()
         loaded = self.state_at(tail, checkpointed, seen)
-        # The free slot behind the tail may be an entry that the store lost: the one behind it tells.
+        # The free slot after the tail may be an entry that the store lost: then the slot after it is occupied.
         if self.get(tail + 2) is not None:
             self._confirmed(tail + 1)
         return loaded
@@ -165,8 +165,8 @@ class Log:
     ) -> tuple[State, Manifest | None, int]:
         """The state at a version, from the newest usable checkpoint on that ``named`` leads to, else from entry 0.
 
-        Returns the manifest of that checkpoint as well, and the bytes of entries that were folded. Entries that are
-        ``known`` are not read again.
+        Returns the manifest of that checkpoint as well, and the size in bytes of the entries that were applied. Entries
+        that are ``known`` are not read again.
         """
         for manifest in self.checkpoints.usable(named):
             try:
@@ -184,7 +184,7 @@ class Log:
         return state, None, self.fold(state, version, known)
 
     def fold(self, state: State, until: int, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
-        """Apply the entries after a state's version up to ``until``. Returns their bytes.
+        """Apply the entries after a state's version up to ``until``. Returns their size in bytes.
 
         Those that are ``known`` are not read again.
         """

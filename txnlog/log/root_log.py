@@ -10,8 +10,8 @@ from typing import Final
 from txnlog.common.ids import Coordinators
 from txnlog.common.limits import FORMAT_VERSION
 from txnlog.common.names import NamespaceName, folded, nearest
-from txnlog.common.runtime import Runtime
 from txnlog.common.validation import shortened
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     CorruptionError,
     Durable,
@@ -145,7 +145,7 @@ class Root:
     def follower(self) -> Follower:
         """The materialized state of the root log, loaded at the first use."""
         if self._follower is None:
-            self._follower = Follower(self._log)
+            self._follower = Follower(self._log, self._runtime)
         return self._follower
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
 from txnlog.store.base import Created, ObjectNotFound, Store
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from txnlog.common.runtime import SYSTEM_CLOCK
+from txnlog.engine.runtime import SYSTEM_CLOCK
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import check_key, check_prefix

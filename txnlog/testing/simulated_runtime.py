@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from txnlog.common.runtime import Runtime, Waitable
+from txnlog.engine.engine import Engine
+from txnlog.engine.runtime import Runtime
+from txnlog.engine.worker import Inbox, Worker
 from txnlog.testing.scheduler import Actor, Task
 from txnlog.testing.simulated_store import SimulatedStore
 
@@ -28,6 +31,52 @@ class _ActorClock:
         return now_ms
 
 
+class SimulatedInbox:
+    """An inbox on which tasks of an actor wait in virtual time."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._items: deque[Any] = deque()
+
+    def put(self, item: Any) -> None:
+        """See Inbox."""
+        self._items.append(item)
+
+    def take(self, timeout_ms: float | None) -> Any:
+        """See Inbox."""
+        self._actor.check_alive()
+        self._actor.scheduler.wait_for(lambda: bool(self._items), timeout_ms)
+        return self._items.popleft() if self._items else None
+
+    def is_empty(self) -> bool:
+        """See Inbox."""
+        return not self._items
+
+
+class _Tasks:
+    """The tasks of an actor, in place of threads."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def inbox(self) -> SimulatedInbox:
+        """See Host."""
+        return SimulatedInbox(self._actor)
+
+    def start(self, work: Callable[[], None], name: str) -> None:
+        """See Host."""
+        self._actor.check_alive()
+        self._actor.start(work, name)
+
+    def current(self) -> object:
+        """See Host."""
+        return self._actor.scheduler.current
+
+    def elapsed_ms(self) -> float:
+        """See Host."""
+        return self._actor.scheduler.now_ms
+
+
 class SimulatedRuntime(Runtime):
     """What ``txnlog.open(..., runtime=...)`` takes in a simulation.
 
@@ -40,6 +89,9 @@ class SimulatedRuntime(Runtime):
         self._actor = actor
         self._scheduler = actor.scheduler
         self._store = store
+        tasks = _Tasks(actor)
+        self._engine = Engine(tasks)
+        self._callbacks = Worker(tasks, "callbacks")
 
     def elapsed_ms(self) -> float:
         """Virtual milliseconds."""
@@ -81,23 +133,22 @@ class SimulatedRuntime(Runtime):
         self._actor.check_alive()
         return self._actor.start(work, name)
 
-    def current(self) -> object:
-        """What runs now: a task, or what runs the simulation."""
-        return self._scheduler.current or self._scheduler
+    @property
+    def engine(self) -> Engine:
+        """One of the actor."""
+        return self._engine
 
-    def wait_until(self, waitable: Waitable, ready: Callable[[], bool]) -> None:
-        """Let the actor's other tasks run until ``ready()``."""
-        self._actor.check_alive()
-        if ready():
-            return
-        if isinstance(waitable, threading.Condition):
-            waitable.release()
-            try:
-                self._scheduler.wait_for(ready)
-            finally:
-                waitable.acquire()
-        else:
-            self._scheduler.wait_for(ready)
+    @property
+    def callbacks(self) -> Worker:
+        """One of the actor."""
+        return self._callbacks
+
+    def inbox(self) -> Inbox:
+        """One on which the tasks of the actor can wait."""
+        return SimulatedInbox(self._actor)
+
+    def _run_in_pool(self, work: Callable[[], None]) -> None:
+        self.start(work, "request")
 
     def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
         """Let the actor's other tasks run until the event is set, or for so much virtual time; whether it is set."""

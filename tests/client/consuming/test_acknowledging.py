@@ -74,7 +74,7 @@ def test_a_plain_acknowledgement_of_what_a_transaction_holds_is_a_conflict(
     assert cursor(ten).acknowledged == ((3, 5),)
 
 
-def test_a_plain_acknowledge_whose_number_was_ended_is_not_told_to_be_done(memory: Place) -> None:
+def test_a_plain_acknowledge_whose_number_was_ended_is_not_said_to_be_done(memory: Place) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1, 2))
@@ -393,7 +393,7 @@ def test_after_an_abort_the_messages_are_delivered_again_at_once(ten: Any, flush
 
 
 @pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "unlogged"])
-def test_an_aborted_cumulative_acknowledgement_gives_back_all_that_it_took(ten: Any, flushed: bool) -> None:
+def test_an_aborted_cumulative_acknowledgement_releases_all_that_it_took(ten: Any, flushed: bool) -> None:
     consumer = ten.consumer("orders", "billing")
     consumer.receive(3, timeout_ms=0)
     second = consumer.receive(3, timeout_ms=0)
@@ -466,7 +466,7 @@ def test_messages_of_another_subscription_are_refused(ten: Any, place: Place) ->
     consumer.acknowledge(messages)
 
 
-def test_a_mask_and_an_empty_batch_are_told_from_wrong_positions(ns: Any) -> None:
+def test_a_mask_and_an_empty_batch_are_distinguished_from_wrong_positions(ns: Any) -> None:
     ns.produce("orders", rows(1, 2))
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
@@ -479,7 +479,7 @@ def test_a_mask_and_an_empty_batch_are_told_from_wrong_positions(ns: Any) -> Non
         consumer.receive(timeout_ms=0)[0]
 
 
-def test_who_acknowledges_twice_in_a_transaction_is_told_that_it_is_over(ns: Any) -> None:
+def test_who_acknowledges_twice_in_a_transaction_hears_that_it_is_over(ns: Any) -> None:
     ns.produce("orders", rows(1))
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
     txn = ns.begin()

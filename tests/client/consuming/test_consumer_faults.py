@@ -26,7 +26,7 @@ def faulty_ten(memory: Place, **options: Any) -> tuple[Any, Any, FaultyStore]:
 
 
 @pytest.mark.parametrize("how", ["negative_acknowledge", "redeliver_unacknowledged"])
-def test_a_cumulative_one_does_not_take_what_was_released_beside_another_one_that_fails(
+def test_a_cumulative_one_does_not_take_what_was_released_next_to_another_one_that_fails(
     memory: Place, how: str
 ) -> None:
     """One thread acknowledges 0-4, and its entry is refused; one releases them; one acknowledges 5-9 cumulatively."""

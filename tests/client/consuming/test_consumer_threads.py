@@ -30,9 +30,7 @@ def begin_beside(call: Callable[[], object], seconds: float = 0.5) -> threading.
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
 @pytest.mark.parametrize("acknowledge", [True, False])
-def test_threads_that_share_a_consumer_are_handed_each_message_once(
-    memory: Place, kind: str, acknowledge: bool
-) -> None:
+def test_threads_that_share_a_consumer_get_each_message_once(memory: Place, kind: str, acknowledge: bool) -> None:
     ns = memory.open()
     ns.create_topic("orders", SCHEMA, partitions=3)
     ns.produce("orders", rows(*range(1_200)))
@@ -58,7 +56,7 @@ def test_threads_that_share_a_consumer_are_handed_each_message_once(
 @pytest.mark.parametrize(
     ("kind", "look"), [(acknowledgement_conflicts, "check_claim"), (TopicDelivery, "check_delivered")]
 )
-def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back(
+def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_releases(
     sales: Any, monkeypatch: pytest.MonkeyPatch, kind: object, look: str, *, cumulative: bool
 ) -> None:
     sales.produce("orders", rows(*range(3)))
@@ -299,7 +297,7 @@ def close_at_the_first_pause(ns: Any, consumer: Any, then: Callable[[], object])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_consumer_that_is_closed_during_a_wait_hands_out_nothing(memory: Place, kind: str) -> None:
+def test_a_consumer_that_is_closed_during_a_wait_delivers_nothing(memory: Place, kind: str) -> None:
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
     ns.create_subscription("orders", "billing", type=kind, lease_ms=9_000)

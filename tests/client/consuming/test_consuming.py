@@ -200,7 +200,7 @@ def test_several_partitions_and_topics_under_one_subscription(ns: Any) -> None:
 # --- giving back -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_given_back_is_delivered_again(ten: Any) -> None:
+def test_what_is_released_is_delivered_again(ten: Any) -> None:
     consumer = ten.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
     consumer.negative_acknowledge(messages[[2, 5]])
@@ -252,7 +252,7 @@ def test_a_busy_partition_keeps_no_other_from_being_received(memory: Place, kind
 
 
 @pytest.mark.clause("P-209")
-def test_what_comes_back_while_messages_are_handed_out_is_not_forgotten(
+def test_what_comes_back_while_messages_are_delivered_is_not_forgotten(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits in the background give back in the client's own thread, while the consumer's thread receives."""
@@ -301,7 +301,7 @@ def test_what_was_taken_before_a_seek_is_delivered_again(sales: Any) -> None:
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
 
 
-def test_an_abort_does_not_give_back_what_was_received_after_a_seek(sales: Any) -> None:
+def test_an_abort_does_not_release_what_was_received_after_a_seek(sales: Any) -> None:
     sales.produce("orders", rows(1, 2))
     consumer = sales.consumer("orders", "billing")
     before = consumer.receive(timeout_ms=0)
@@ -325,7 +325,7 @@ def _two_taken(place: Place, **options: Any) -> tuple[Any, Any, Any]:
     return ns, consumer, txn
 
 
-def test_what_an_administrator_gave_back_is_delivered_again_without_a_call_by_the_owner(memory: Place) -> None:
+def test_what_an_administrator_released_is_delivered_again_without_a_call_by_the_owner(memory: Place) -> None:
     _, consumer, txn = _two_taken(memory)
     txn.flush()
     memory.open().abort(txn.id)

@@ -38,7 +38,7 @@ def position(ns: Any) -> int:
 @pytest.mark.clause("P-215")
 @pytest.mark.parametrize("cumulative", [False, True])
 @pytest.mark.parametrize("flushed", [False, True])
-def test_it_does_not_take_what_an_aborted_transaction_gave_back(
+def test_it_does_not_take_what_an_aborted_transaction_released(
     ten: Any, place: Place, acknowledge: Acknowledge, cumulative: bool, flushed: bool
 ) -> None:
     consumer = ten.consumer("orders", "billing")
@@ -69,7 +69,7 @@ def test_it_does_not_take_what_others_aborted(ten: Any, place: Place) -> None:
 
 
 @pytest.mark.clause("P-215")
-def test_it_does_not_take_what_its_user_gave_back(ten: Any) -> None:
+def test_it_does_not_take_what_its_user_released(ten: Any) -> None:
     consumer = ten.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
     consumer.negative_acknowledge(messages[[2, 4]])
@@ -93,7 +93,7 @@ def test_the_same_messages_can_be_acknowledged_again_after_an_abort(ten: Any, ac
 
 
 @pytest.mark.clause("P-215")
-def test_what_was_received_and_never_given_back_is_what_it_is_for(ten: Any, acknowledge: Acknowledge) -> None:
+def test_what_was_received_and_never_released_is_what_it_is_for(ten: Any, acknowledge: Acknowledge) -> None:
     consumer = ten.consumer("orders", "billing")
     consumer.receive(4, timeout_ms=0)
     acknowledge(consumer, consumer.receive(3, timeout_ms=0)[-1])
@@ -114,7 +114,7 @@ def test_each_partition_is_looked_at(ns: Any) -> None:
 
 
 @pytest.mark.clause("P-215")
-def test_a_refused_transaction_gives_back_all_that_it_wanted(ten: Any) -> None:
+def test_a_refused_transaction_releases_all_that_it_wanted(ten: Any) -> None:
     """A function that ``transact`` runs again receives it all, in order."""
     consumer = ten.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
@@ -160,7 +160,7 @@ def test_it_does_not_take_what_was_passed_over_because_an_older_consumers_transa
 
 
 @pytest.mark.clause("P-209", "P-215")
-def test_it_does_not_take_what_a_failed_transaction_will_give_back(ten: Any, acknowledge: Acknowledge) -> None:
+def test_it_does_not_take_what_a_failed_transaction_will_release(ten: Any, acknowledge: Acknowledge) -> None:
     consumer, producer = ten.consumer("orders", "billing"), ten.producer("loader")
     producer.produce("audit", rows(1), partition=0, sequence=0)
     first = producer.begin()
@@ -176,7 +176,7 @@ def test_it_does_not_take_what_a_failed_transaction_will_give_back(ten: Any, ack
 
 
 @pytest.mark.clause("P-209", "P-215")
-def test_it_does_not_take_what_an_abort_is_about_to_give_back(ten: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_take_what_an_abort_is_about_to_release(ten: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread of the client acknowledges at the very moment of the abort."""
     consumer = ten.consumer("orders", "billing")
     txn = ten.begin()

@@ -22,7 +22,7 @@ from txnlog.testing import ManualClock
 
 
 @every_kind
-def test_a_consumer_hands_out_what_lies_before_a_damaged_segment_and_goes_on_behind_it(
+def test_a_consumer_delivers_what_lies_before_a_damaged_segment_and_goes_on_behind_it(
     memory: Place, kind: dict[str, Any]
 ) -> None:
     ns, _, lost = damaged(memory)
@@ -137,7 +137,7 @@ def test_the_error_comes_at_the_partition_s_turn_while_others_have_messages_and_
 
 
 @every_kind
-def test_a_restored_segment_is_handed_out(memory: Place, kind: dict[str, Any]) -> None:
+def test_a_restored_segment_is_delivered(memory: Place, kind: dict[str, Any]) -> None:
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     for number in range(2):

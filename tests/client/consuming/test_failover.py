@@ -233,7 +233,7 @@ def test_a_store_that_fails_with_hints_fails_nobody(ns: Any, other: Any, monkeyp
     active.close()
 
 
-def test_a_dropped_subscription_is_told_to_who_waits(ns: Any, other: Any) -> None:
+def test_a_dropped_subscription_is_reported_to_who_waits(ns: Any, other: Any) -> None:
     active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
     ns.drop_subscription("orders", "billing")
     for consumer in (active, waiting):
@@ -292,7 +292,9 @@ def in_doubt(memory: Place, fate: str) -> tuple[Any, FaultyStore]:
 @pytest.mark.clause("P-176")
 @pytest.mark.parametrize("fate", ["lost", "late", "dropped"])
 @pytest.mark.parametrize("kind", ["failover", "exclusive"])
-def test_a_takeover_in_doubt_is_not_waited_for_by_who_made_it(ns: Any, memory: Place, fate: str, kind: str) -> None:
+def test_a_takeover_of_unknown_outcome_is_not_waited_for_by_who_made_it(
+    ns: Any, memory: Place, fate: str, kind: str
+) -> None:
     ns.create_subscription("orders", "mine", type=kind, takeover="after_lease", lease_ms=LEASE_MS)
     ns.consumer("orders", "mine", name="before").close()
     handle, store = in_doubt(memory, fate)
@@ -313,7 +315,9 @@ def test_a_takeover_in_doubt_is_not_waited_for_by_who_made_it(ns: Any, memory: P
 
 @pytest.mark.clause("P-176")
 @pytest.mark.parametrize("fate", ["lost", "late", "dropped"])
-def test_who_waits_and_takes_over_in_doubt_is_active_at_its_next_call(ns: Any, memory: Place, fate: str) -> None:
+def test_who_waits_and_takes_over_with_an_unknown_outcome_is_active_at_its_next_call(
+    ns: Any, memory: Place, fate: str
+) -> None:
     active = ns.consumer("orders", "billing")
     handle, store = memory.faulty()
     waiting = handle.consumer("orders", "billing")
@@ -330,7 +334,7 @@ def test_who_waits_and_takes_over_in_doubt_is_active_at_its_next_call(ns: Any, m
 @pytest.mark.clause("P-176")
 @pytest.mark.parametrize("fate", ["lost", "late", "dropped"])
 @pytest.mark.parametrize("kind", ["failover", "exclusive"])
-def test_after_a_seek_in_doubt_nobody_waits_for_the_lease_of_the_old_consumer(
+def test_after_a_seek_of_unknown_outcome_nobody_waits_for_the_lease_of_the_old_consumer(
     ns: Any, memory: Place, fate: str, kind: str
 ) -> None:
     ns.create_subscription("orders", "mine", type=kind, takeover="after_lease", lease_ms=LEASE_MS)
@@ -347,7 +351,9 @@ def test_after_a_seek_in_doubt_nobody_waits_for_the_lease_of_the_old_consumer(
 
 
 @pytest.mark.clause("P-176")
-def test_an_entry_of_another_in_the_slot_of_a_takeover_in_doubt_is_that_ones_place(ns: Any, memory: Place) -> None:
+def test_an_entry_of_another_in_the_slot_of_a_takeover_of_unknown_outcome_is_that_ones_place(
+    ns: Any, memory: Place
+) -> None:
     handle, _ = in_doubt(memory, "dropped")
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
         handle.consumer("orders", "billing", name="slow")
@@ -393,7 +399,7 @@ def test_a_consumer_is_closed_quietly_after_its_namespace_and_so_are_all_its_top
 @pytest.mark.clause("P-79")
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("kind", ["failover", "exclusive"])
-def test_who_was_taken_over_hears_of_that_before_it_hears_of_what_it_gave_back(
+def test_who_was_taken_over_hears_of_that_before_it_hears_of_what_it_released(
     memory: Place, kind: str, inside: bool
 ) -> None:
     ns, other = memory.open(), memory.open()

@@ -30,7 +30,7 @@ __all__ = ["ns", "other"]  # fixtures
 
 
 @pytest.mark.clause("P-76", "P-170")
-def test_what_one_consumer_has_the_other_is_not_handed(ns: Any, other: Any) -> None:
+def test_what_one_consumer_has_the_other_does_not_get(ns: Any, other: Any) -> None:
     one, two = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
     assert received(one, 4) == [0, 1, 2, 3]
     assert received(two, 4) == [4, 5, 6, 7]
@@ -298,7 +298,7 @@ def test_a_seek_gives_everything_anew_and_fences_the_other_consumers(ns: Any, ot
     assert received(other.consumer("orders", "billing")) == []
 
 
-def test_a_seek_of_one_partition_gives_back_what_was_leased_in_the_others(memory: Place, clock: ManualClock) -> None:
+def test_a_seek_of_one_partition_releases_what_was_leased_in_the_others(memory: Place, clock: ManualClock) -> None:
     ns = memory.open(clock=clock)
     ns.create_topic("orders", SCHEMA, partitions=2)
     for partition in (0, 1):
@@ -318,7 +318,7 @@ def test_a_seek_is_refused_while_acknowledgements_are_pending(ns: Any, memory: P
         consumer.seek("earliest")
 
 
-def test_a_consumer_of_a_dropped_subscription_is_told(ns: Any, other: Any) -> None:
+def test_a_consumer_of_a_dropped_subscription_is_notified(ns: Any, other: Any) -> None:
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     other.drop_subscription("orders", "billing")
@@ -332,7 +332,7 @@ def test_a_consumer_of_a_dropped_subscription_is_told(ns: Any, other: Any) -> No
             call()
 
 
-def test_a_drop_that_another_thread_sees_while_messages_are_handed_out_comes_before_or_after(
+def test_a_drop_that_another_thread_sees_while_messages_are_delivered_comes_before_or_after(
     ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = ns.consumer("orders", "billing")

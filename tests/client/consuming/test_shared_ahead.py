@@ -31,7 +31,7 @@ def test_a_consumer_has_a_bounded_number_of_messages(ns: Any, other: Any, monkey
 
 
 @pytest.mark.clause("P-36", "P-172")
-def test_at_the_limit_of_ranges_nothing_new_is_handed_out_until_holes_fill(
+def test_at_the_limit_of_ranges_nothing_new_is_delivered_until_holes_fill(
     ns: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "MAX_ACKNOWLEDGED_RANGES", 3)
@@ -99,7 +99,7 @@ def test_what_is_granted_ahead_leaves_as_much_for_others(many: Any, other: Any) 
     assert received(two) == list(range(800, 1_010)), "ahead it would have had them all"
 
 
-def test_what_was_granted_ahead_is_given_back_uncounted(many: Any, other: Any) -> None:
+def test_what_was_granted_ahead_is_released_uncounted(many: Any, other: Any) -> None:
     one, two = many.consumer("orders", "fast", name="one"), other.consumer("orders", "fast", name="two")
     for _ in range(3):
         one.acknowledge(take(one, BATCH))
@@ -110,7 +110,7 @@ def test_what_was_granted_ahead_is_given_back_uncounted(many: Any, other: Any) -
 
 
 @pytest.mark.clause("P-170")
-def test_what_was_handed_out_since_the_next_grant_was_asked_for_is_not_handed_out_again(many: Any) -> None:
+def test_what_was_delivered_since_the_next_grant_was_asked_for_is_not_delivered_again(many: Any) -> None:
     many.produce("orders", rows(*range(1_010, 2_010)))
     consumer = many.consumer("orders", "fast", name="one")
     for _ in range(4):

@@ -130,7 +130,7 @@ def test_a_seek_releases_what_was_leased_ahead_in_the_other_partitions(memory: P
     assert ns.snapshot().read("dead").num_rows == 0
 
 
-def test_a_close_beside_an_acknowledgement_releases_what_it_leases_ahead(memory: Place, clock: ManualClock) -> None:
+def test_a_close_next_to_an_acknowledgement_releases_what_it_leases_ahead(memory: Place, clock: ManualClock) -> None:
     ns, store = shared(memory, clock, 1_000, max_redeliveries=0, dead_letter_topic="dead")
     consumer, last = with_a_ride(ns)
     threads: list[threading.Thread] = []

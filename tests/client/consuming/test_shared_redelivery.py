@@ -185,7 +185,7 @@ def test_who_has_the_name_of_another_has_leases_of_its_own(
     assert other.subscription("orders", "billing").consumers == {name[:247]: 3}, "those of the newer one"
 
 
-def test_messages_are_given_back_once(ns: Any, memory: Place) -> None:
+def test_messages_are_released_once(ns: Any, memory: Place) -> None:
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     consumer.negative_acknowledge(messages[:2])
@@ -236,7 +236,7 @@ def test_closing_never_fails(ns: Any, other: Any) -> None:
 # --- doubt ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_grant_in_doubt_is_handed_out_if_it_is_in_the_log_and_asked_for_again_if_not(
+def test_a_grant_of_unknown_outcome_is_delivered_if_it_is_in_the_log_and_asked_for_again_if_not(
     ns: Any, memory: Place, clock: ManualClock
 ) -> None:
     for word in ("broken-after", "dropped"):
@@ -257,7 +257,7 @@ def test_a_grant_in_doubt_is_handed_out_if_it_is_in_the_log_and_asked_for_again_
 
 
 @pytest.mark.parametrize("word", ["dropped", "broken-after", "taken"])
-def test_a_redelivery_is_counted_once_after_a_grant_in_doubt(
+def test_a_redelivery_is_counted_once_after_a_grant_of_unknown_outcome(
     ns: Any, memory: Place, clock: ManualClock, word: str
 ) -> None:
     """The log may still show the lease under which the messages were handed out: it does not make them new ones."""

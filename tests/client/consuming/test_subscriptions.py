@@ -176,7 +176,7 @@ def test_a_transaction_goes_on_without_a_subscription_dropped_meanwhile(ten: Any
 
 
 @pytest.mark.clause("P-89")
-def test_a_consumer_of_a_dropped_subscription_is_told(ten: Any, place: Place) -> None:
+def test_a_consumer_of_a_dropped_subscription_is_notified(ten: Any, place: Place) -> None:
     consumer = ten.consumer("orders", "billing")
     messages = consumer.receive(4, timeout_ms=0)
     place.open().drop_subscription("orders", "billing")
@@ -278,7 +278,7 @@ def test_a_description_counts_what_is_pending(ten: Any) -> None:
     )
 
 
-def test_a_name_that_is_taken_is_told_with_what_differs_or_how_to_share_it(sales: Any, memory: Place) -> None:
+def test_a_name_that_is_taken_is_reported_with_what_differs_or_how_to_share_it(sales: Any, memory: Place) -> None:
     sales.create_subscription("orders", "billing")
     with Unchanged(memory), raises(SubscriptionExists, match="exists [(]use if_not_exists=True"):
         sales.create_subscription("orders", "billing")

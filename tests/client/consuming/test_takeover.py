@@ -215,7 +215,7 @@ def test_a_refusal_that_comes_too_late_says_what_may_be_there(both: Any, memory:
     assert received(alive) == [1]
 
 
-def test_places_that_were_taken_are_given_back_where_a_later_one_fails(both: Any, memory: Place) -> None:
+def test_places_that_were_taken_are_released_where_a_later_one_fails(both: Any, memory: Place) -> None:
     both.create_subscription("audit", "billing", takeover="after_lease", lease_ms=LEASE_MS)
     both.create_topic("third", SCHEMA)
     both.create_subscription("third", "billing", type="failover", lease_ms=LEASE_MS)

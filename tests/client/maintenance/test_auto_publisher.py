@@ -130,7 +130,7 @@ def test_while_one_is_under_way_at_most_one_waits(recorder: Recorder, ns: Any) -
 
 
 @pytest.mark.parametrize("error", [StoreError("no space left"), ValueError("a bug")])
-def test_a_failure_is_told_once_and_harms_no_commit(
+def test_a_failure_is_reported_once_and_harms_no_commit(
     recorder: Recorder, ns: Any, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     settled(ns)

@@ -183,7 +183,7 @@ def test_a_fresh_process_reads_the_checkpoint_and_the_tail(memory: Place) -> Non
 
 
 @pytest.mark.clause("P-129")
-def test_checkpoints_are_made_by_themselves_beside_the_commits(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_made_by_themselves_next_to_the_commits(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointer, "CHECKPOINT_ENTRIES", 20)
     monkeypatch.setattr(checkpointer, "_SPREAD_ENTRIES", 0)
     ns = memory.open()

@@ -477,7 +477,7 @@ def test_a_checkpoint_of_another_history_is_not_adopted(memory: Place) -> None:
 
 
 @pytest.mark.clause("P-121")
-def test_nothing_is_told_of_an_entry_whose_sync_failed(memory: Place) -> None:
+def test_nothing_is_reported_of_an_entry_whose_sync_failed(memory: Place) -> None:
     writer = _namespace(memory, 1)
     synced: list[str] = []
 

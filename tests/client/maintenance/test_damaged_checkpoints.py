@@ -12,7 +12,7 @@ from tests.client.support import SCHEMA, FaultyStore, Place, busy, raises, read,
 from txnlog.client import checkpointer
 from txnlog.client.checkpointer import Checkpointer
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, StoreError
 from txnlog.format import keys
 from txnlog.log import checkpoint_codec
@@ -329,7 +329,7 @@ def test_a_checkpoint_of_the_root_log_closes_nothing_either(memory: Place, warni
     whole = memory.store()
     runtime = Runtime()
     store = PrefixStore(whole, keys.CATALOG_FOLDER)
-    follower = Follower(Log(store, runtime))
+    follower = Follower(Log(store, runtime), runtime)
     version = Checkpointer(follower, store, runtime).make().version
     root = Root(whole, runtime)
     root.follower.rebase(follower.log.checkpoints.manifest(version))

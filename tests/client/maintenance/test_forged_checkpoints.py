@@ -229,7 +229,7 @@ def test_a_row_of_a_run_that_is_no_outcome_is_damage(
 
 
 @pytest.mark.clause("P-89", "P-138")
-def test_a_dropped_subscription_that_no_entry_created_is_told_by_its_number(memory: Place) -> None:
+def test_a_dropped_subscription_that_no_entry_created_is_named_by_its_number(memory: Place) -> None:
     txn_id = _forged(memory, lambda store, manifest: _change(store, manifest, "outcomes", dropped_subscriptions=[0, 2]))
     connection = memory.open(mode="r")._connection
     assert connection.committed(connection.outcome(txn_id.number)).dropped == ("0", "2")

@@ -120,7 +120,7 @@ def test_a_wrong_call_is_refused_before_anything_is_done(ns: Any, place: Place, 
         place.open(mode="r").maintain()
 
 
-def test_progress_is_told_by_step(ns: Any) -> None:
+def test_progress_is_reported_by_step(ns: Any) -> None:
     told: list[tuple[str, str, int, int]] = []
     ns.maintain(progress=lambda *seen: told.append(seen))
     steps = [(step, topic) for step, topic, _, _ in told]

@@ -192,7 +192,7 @@ def test_a_dry_run_says_what_it_would_begin_with_and_writes_nothing(ns: Any, pla
     assert ns.optimize("orders", dry_run=True).finished
 
 
-def test_progress_is_told(ns: Any) -> None:
+def test_progress_is_reported(ns: Any) -> None:
     told: list[tuple[str, int, int]] = []
     ns.optimize("orders", 4 * max(sizes(ns)), progress=lambda *seen: told.append(seen))
     assert told[-1][0] == "orders"

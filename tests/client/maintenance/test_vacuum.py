@@ -119,7 +119,7 @@ def test_replaced_files_go_with_the_versions_that_need_them(compacted: Any, memo
 
 @pytest.mark.clause("P-103", "P-150")
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_reader_of_a_version_that_was_vacuumed_is_told_the_range(
+def test_a_reader_of_a_version_that_was_vacuumed_gets_the_range(
     compacted: Any, memory: Place, clock: ManualClock, knows: bool
 ) -> None:
     lake, version = compacted

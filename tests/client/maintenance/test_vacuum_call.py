@@ -124,7 +124,7 @@ def test_times_that_make_no_sense_are_refused(lake: Any, memory: Place, clock: M
     assert files(lake) == before
 
 
-def test_long_work_tells_how_far_it_is(memory: Place, clock: ManualClock) -> None:
+def test_long_work_reports_how_far_it_is(memory: Place, clock: ManualClock) -> None:
     littered(memory, clock)
     told: list[tuple[str, int, int]] = []
     memory.open(clock=clock).vacuum(progress=lambda *found: told.append(found))

@@ -67,7 +67,7 @@ def test_wherever_a_vacuum_stops_nothing_is_lost_and_the_next_one_finishes(
 
 @pytest.mark.clause("P-118", "P-132")
 @pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
-def test_an_announcement_in_doubt_deletes_nothing(memory: Place, clock: ManualClock, fate: str) -> None:
+def test_an_announcement_of_unknown_outcome_deletes_nothing(memory: Place, clock: ManualClock, fate: str) -> None:
     expected = littered(memory, clock)
     ns, store = memory.faulty(clock=clock)
     ns._connection.appender.create_attempts = 2

@@ -30,7 +30,7 @@ from tests.memory_log import tables_of
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.ids import TxnId
 from txnlog.common.names import parse_namespace_name
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     CoordinatorFenced,
     Durable,
@@ -124,7 +124,7 @@ def test_the_folder_of_another_namespace_is_refused_under_a_name(memory: Place) 
 
 @pytest.mark.clause("P-232")
 @pytest.mark.parametrize("name", ["sales", "audit"])
-def test_a_log_of_another_root_is_told_from_one_with_the_same_name_and_coordinator_id(
+def test_a_log_of_another_root_is_distinguished_from_one_with_the_same_name_and_coordinator_id(
     memory: Place, other: Place, name: str
 ) -> None:
     with_orders(memory, "sales")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, raises, read, received, rows, take
 from txnlog.common.limits import MAX_TIME_MS
-from txnlog.common.runtime import SystemClock
+from txnlog.engine.runtime import SystemClock
 from txnlog.errors import ClockSkew, Durable, InvalidInputError, OutcomeUnknown, StoreError
 from txnlog.testing import ManualClock
 
@@ -35,9 +35,7 @@ def test_a_clock_that_jumps_ahead_after_the_first_append_does_not_drag_the_log_a
     assert read(other) == [1, 3]
 
 
-def test_a_clock_that_cannot_be_checked_leaves_no_doubt_of_the_call(
-    memory: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_cannot_be_checked_leaves_no_call_unknown(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that was put to learn the store's time may be there; of what was called nothing was sent."""
     ns = memory.open()
 
@@ -87,7 +85,7 @@ def test_a_clock_that_keeps_its_pace_is_looked_at_once(memory: Place) -> None:
 
 @pytest.mark.clause("P-76")
 @pytest.mark.parametrize("leased", [0, 2])
-def test_a_client_behind_the_log_tells_leases_by_the_time_of_the_log(
+def test_a_client_behind_the_log_judges_leases_by_the_time_of_the_log(
     memory: Place, clock: ManualClock, leased: int
 ) -> None:
     ns = memory.open(clock=clock)

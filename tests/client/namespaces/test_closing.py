@@ -75,7 +75,7 @@ def test_close_ends_no_transaction(ns: Any, place: Place) -> None:
     assert place.open().transaction(txn.id).state == "OPEN"
 
 
-def test_close_tells_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_warns_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A commit that was forgotten looks like one that was made, until somebody misses the rows."""
 
     def begun(then: Callable[[Any], object] = lambda _: None, number: int = 1) -> Any:
@@ -97,7 +97,7 @@ def test_close_tells_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.L
     assert not [txn for txn in (*ended, empty) if str(txn.id) in warning]
 
 
-def test_close_tells_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_names_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
     left = [ns.begin() for _ in range(10)]
     for number, txn in enumerate(left):
         txn.produce("orders", rows(number))
@@ -105,7 +105,7 @@ def test_close_tells_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture
     assert " and 2 more. Nothing of them is visible" in caplog.messages[-1]
 
 
-def test_close_says_nothing_of_transactions_whose_end_is_in_doubt(memory: Place, caplog: Any) -> None:
+def test_close_says_nothing_of_transactions_whose_end_is_unknown(memory: Place, caplog: Any) -> None:
     """Who was told with an error that it is unknown need not be told that it is not there."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
@@ -264,7 +264,7 @@ def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for
 
 def test_who_asks_while_it_fails_asked(local: Place) -> None:
     last = """
-from txnlog.common.runtime import Promise
+from txnlog.engine.runtime import Promise
 
 class AskedMeanwhile(Exception):
     def __str__(self):
@@ -277,7 +277,7 @@ promise.set_exception(AskedMeanwhile())
     assert _run(local, last).stderr == ""
 
 
-def test_a_failure_is_not_told_while_a_thread_may_ask_for_it(local: Place) -> None:
+def test_a_failure_is_not_reported_while_a_thread_may_ask_for_it(local: Place) -> None:
     last = """
 import shutil, threading, time
 shutil.rmtree(ns._connection.root)
@@ -295,7 +295,7 @@ threading.Thread(target=ask).start()
     assert "nobody asked" not in done.stderr
 
 
-def test_a_commit_that_fails_at_once_is_told_at_the_end_too(local: Place) -> None:
+def test_a_commit_that_fails_at_once_is_reported_at_the_end_too(local: Place) -> None:
     last = """
 import time
 late = ns.begin(timeout_ms=1)
@@ -349,7 +349,7 @@ threading.Thread(target=serve).start()
 )
 def test_the_end_waits_for_what_is_under_way_and_for_nothing_else(local: Place, last: str, after: str) -> None:
     """Two seconds are all that it may wait here."""
-    done = _run(local, last, after, before="import txnlog.common.runtime\ntxnlog.common.runtime._end._left_s = 2.0\n")
+    done = _run(local, last, after, before="import txnlog.engine.runtime\ntxnlog.engine.runtime._end._left_s = 2.0\n")
     assert "not finished" not in done.stderr
     assert sorted(read(local.open())) == list(range(31 if last else 30))
 
@@ -374,16 +374,16 @@ def test_closing_a_producer_of_a_closed_handle_is_no_news_where_the_log_shows_no
 def test_a_signal_that_closes_what_appends_waits_for_nobody(local: Place, under_way: str) -> None:
     """The handler runs above the call that it would wait for."""
     last = f"""
-import faulthandler, signal
+import faulthandler, signal, threading
 faulthandler.dump_traceback_later(20, exit=True)
 late = ns.begin()
 late.produce("orders", [{{"id": 99}}])
 appender = ns._connection.appender
 put = appender._put_entry
-def signalled(entry):
+async def signalled(*arguments):
     appender._put_entry = put
-    signal.raise_signal(signal.SIGTERM)
-    return put(entry)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+    return await put(*arguments)
 signal.signal(signal.SIGTERM, lambda *_: ns.close())
 appender._put_entry = signalled
 {under_way}
@@ -393,7 +393,7 @@ print("through")
     assert "through" in _run(local, last, after="future.result()").stdout
 
 
-def test_close_tells_once_and_not_of_what_was_aborted_by_its_id(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_warns_once_and_not_of_what_was_aborted_by_its_id(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
     left, ended = ns.begin(), ns.begin()
     for txn in (left, ended):
         txn.produce("orders", rows(1))

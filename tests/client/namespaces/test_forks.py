@@ -17,8 +17,8 @@ import pytest
 import txnlog
 from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, ids, one_received, raises, read, rows
 from tests.forks import in_child
-from txnlog.common.runtime import Runtime
 from txnlog.data import segment_reader
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, OutcomeUnknown, ReadOnly
 from txnlog.testing import ManualClock
 

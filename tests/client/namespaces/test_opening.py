@@ -12,7 +12,7 @@ import pytest
 import catalog
 import txnlog
 from tests.client.support import SCHEMA, Place, Unchanged, objects, raises, read, rows, run_threads
-from txnlog.common.runtime import SystemClock
+from txnlog.engine.runtime import SystemClock
 from txnlog.errors import (
     ClockSkew,
     CorruptionError,
@@ -103,7 +103,7 @@ def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Plac
     assert again.snapshot().version == 0
 
 
-def test_a_namespace_that_was_registered_and_not_made_is_not_told_as_nothing(memory: Place) -> None:
+def test_a_namespace_that_was_registered_and_not_made_is_not_reported_as_nothing(memory: Place) -> None:
     memory.open("first")
 
     class Full(ForwardingStore):

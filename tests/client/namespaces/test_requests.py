@@ -146,7 +146,7 @@ def test_the_cost_does_not_grow_with_the_namespace(memory: Place) -> None:
     assert counting.counts() == {("put", "segment"): 1, ("create", "entry"): 1}
 
 
-def test_a_handle_tells_what_it_sent(counted: Any) -> None:
+def test_a_handle_reports_what_it_sent(counted: Any) -> None:
     ns, _ = counted
     before = ns.store_requests
     ns.produce("orders", rows(1))

@@ -37,7 +37,7 @@ def test_the_mode_is_a_property_and_the_default_is_left_out(sales: Any, memory: 
     assert delta_mode(properties) == mode
 
 
-def test_a_topic_is_manual_unless_told(sales: Any) -> None:
+def test_a_topic_is_manual_by_default(sales: Any) -> None:
     assert sales.topic("orders").properties == {}
     assert delta_mode({}) == "manual"
 
@@ -81,7 +81,7 @@ def test_a_topic_that_is_never_published_may_have_it(sales: Any, column: str) ->
     assert sales.create_topic("new", schema, delta="off").schema.field(column).type == NESTED[column]
 
 
-def test_a_topic_that_exists_with_another_mode_is_told(sales: Any, memory: Place) -> None:
+def test_a_topic_that_exists_with_another_mode_is_reported(sales: Any, memory: Place) -> None:
     sales.create_topic("new", SCHEMA, delta="auto")
     assert sales.create_topic("new", SCHEMA, if_not_exists=True).name == "new"
     assert sales.create_topic("new", SCHEMA, if_not_exists=True, delta="auto").name == "new"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -15,15 +14,14 @@ import pytest
 from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, together, wait_for
 from txnlog.errors import (
     InvalidTransactionState,
-    OutcomeUnknown,
     ProducerFenced,
     TransactionAborted,
     TransactionConflict,
     TransactionTimedOut,
-    TxnLogError,
 )
 from txnlog.format import codec
 from txnlog.format.actions import Acknowledgement, PartitionRanges
+from txnlog.log import appender
 from txnlog.log.segment_writer import SharedSegmentBuilder
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -63,7 +61,7 @@ def test_nothing_can_be_added_while_a_commit_is_under_way(held: Any) -> None:
     assert read(ns) == [1]
 
 
-def test_an_abort_while_the_commit_is_under_way_tells_the_truth(held: Any) -> None:
+def test_an_abort_while_the_commit_is_under_way_reports_the_truth(held: Any) -> None:
     ns, _, release = held
     txn = ns.begin()
     txn.produce("orders", rows(1))
@@ -194,7 +192,7 @@ def test_a_batch_is_not_skipped_for_one_that_is_not_committed_after_all(group: A
 
 
 @pytest.mark.clause("P-57", "P-65")
-def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> None:
+def test_an_end_that_does_not_come_after_all_is_reported_to_nobody(group: Any) -> None:
     ns, store, (first, second, third) = group
     with ThreadPoolExecutor(1) as pool:
 
@@ -296,52 +294,30 @@ def test_nobody_is_refused_for_what_is_overdue_in_whatever_company(memory: Place
     assert [other.result(30).skipped for other in others] == ([False, True] if company else [])
 
 
-def test_a_background_commit_that_does_not_fit_is_led_by_the_worker(
-    sales: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_background_commit_that_does_not_fit_goes_into_the_next_entry(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread leads the entry, and the worker, which ran a callback meanwhile, has found nothing left to do."""
-    appender = sales._connection.appender
-    transactions = [sales.begin() for _ in range(3)]
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    transactions = [ns.begin() for _ in range(3)]
     for number, txn in enumerate(transactions):
         txn.produce("orders", rows(number), partition=0)
-    called, called_back, idle = threading.Event(), threading.Event(), threading.Event()
-    build, gather, wait = SharedSegmentBuilder.build, appender._gather, appender._runtime.wait_until
-    left: list[Future[Any]] = []
-
-    def callback(_: object) -> None:
-        called.set()
-        called_back.wait(30)
-
-    def joined() -> None:
-        if not left:
-            left.append(transactions[2].commit_async())
-        gather()
+    build = SharedSegmentBuilder.build
 
     def too_small(*arguments: Any) -> Any:
-        if not called_back.is_set():
-            called_back.set()
-            idle.wait(30)
-            monkeypatch.setattr(codec, "MAX_ENTRY_ACTIONS", 2)  # a segment and one commit
+        monkeypatch.setattr(codec, "MAX_ENTRY_ACTIONS", 2)  # a segment and one commit
         return build(*arguments)
 
-    def waits(thing: Any, ready: Callable[[], bool]) -> None:
-        if thing is appender._work and called_back.is_set() and not ready():
-            idle.set()
-        wait(thing, ready)
-
-    monkeypatch.setattr(appender._runtime, "wait_until", waits)
-    transactions[0].commit_async().add_done_callback(callback)
-    assert called.wait(30)
-    monkeypatch.setattr(appender, "_gather", joined)
     monkeypatch.setattr(SharedSegmentBuilder, "build", too_small)
-    first = transactions[1].commit()
-    assert left[0].result(10).version > first.version
-    assert idle.is_set()
+    futures = together(ns, store, *[txn.commit_async for txn in transactions])
+    versions = [future.result(30).version for future in futures]
+    assert versions == [versions[0], versions[0] + 1, versions[0] + 2]
+    assert read(ns) == [0, 1, 2]
 
 
 @pytest.mark.clause("P-203")
 @pytest.mark.parametrize("second", ["commit_async", "commit", "block"])
-def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
+def test_a_commit_next_to_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
     """Two could be answered differently: the obstacle of the first may be gone when the second is decided."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
@@ -387,27 +363,6 @@ def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second
     assert read(memory.open(), "audit") == [], "who was told so does the work again"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_worker_that_ended_is_replaced_and_what_it_left_is_done(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever ends it, it must not go round for ever, and nobody must wait for it."""
-    appender = ns._connection.appender
-
-    def ended(_self: object) -> None:
-        raise SystemExit
-
-    first, second = ns.begin(), ns.begin()
-    for txn in (first, second):
-        txn.produce("orders", rows(1), partition=0)
-    with monkeypatch.context() as patched:
-        patched.setattr(type(appender), "_await_company", ended)
-        left = first.commit_async()
-        appender._worker.join(30)
-        assert not appender._worker.is_alive()
-        assert not left.done()
-    assert second.commit_async().result(30).offsets
-    assert left.result(30).offsets
-
-
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, asyncio.CancelledError])
 def test_a_callback_that_raises_costs_the_others_nothing(held: Any, kind: type[BaseException]) -> None:
     ns, _, release = held
@@ -425,48 +380,19 @@ def test_a_callback_that_raises_costs_the_others_nothing(held: Any, kind: type[B
     assert all(future.result(30).offsets for future in futures)
 
 
-@pytest.mark.parametrize(
-    ("what", "arrived"), [(KeyboardInterrupt, True), (KeyboardInterrupt, False), (RuntimeError, False)]
-)
-def test_a_commit_that_close_leads_is_told_whatever_ends_close(
-    memory: Place, what: type[BaseException], arrived: bool
-) -> None:
-    """The worker is busy with a callback meanwhile, and finds nothing to do when it comes back."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    first, second = ns.begin(), ns.begin()
-    first.produce("orders", rows(1))
-    second.produce("orders", rows(2))
-    busy, go_on = threading.Event(), threading.Event()
-
-    def callback(_: Future[Any]) -> None:
-        busy.set()
-        go_on.wait(20)
-
-    first_done = first.commit_async()
-    first_done.add_done_callback(callback)
-    assert busy.wait(20)
-    worker = ns._connection.appender._worker
-    future = second.commit_async()
-
-    def fail() -> None:
-        go_on.set()
-        worker.join(1)  # it looks, and finds the queue empty
-        if not arrived:
-            raise what
-
-    store.script.extend([fail, "killed"])
-    with pytest.raises(what):
-        ns.close()
-    store.heal()
-    try:
-        future.result(5)
-    except OutcomeUnknown:
-        pass
-    except TxnLogError:
-        assert not arrived
-    ns.close()
-    assert read(memory.open(mode="r")) == ([1, 2] if arrived else [1])
+def test_a_callback_may_wait_for_another_future(held: Any) -> None:
+    """Of one that was submitted later, too: it gets its result from another thread."""
+    ns, _, release = held
+    futures = []
+    for number in range(3):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+    found: list[Any] = []
+    futures[0].add_done_callback(lambda _: found.extend([futures[1].result(20), futures[2].result(20)]))
+    release.set()
+    wait_for(lambda: len(found) == 2)
+    assert found == [future.result() for future in futures[1:]]
 
 
 def test_callbacks_that_close_are_as_many_as_there_are(memory: Place) -> None:
@@ -485,8 +411,11 @@ def test_callbacks_that_close_are_as_many_as_there_are(memory: Place) -> None:
     assert all(future.result(30).offsets for future in futures)
 
 
-def test_what_a_busy_worker_leaves_is_told_by_close(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A callback may wait for a lock that the closing thread holds; nobody shall wait for the others for that."""
+def test_a_callback_that_does_not_end_keeps_no_other_future_from_its_result(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for a lock that the closing thread has; nobody shall wait for the others for that."""
+    monkeypatch.setattr(appender, "_CALLBACKS_MS", 100)
     ns, _ = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     busy, release = threading.Event(), threading.Event()
@@ -503,11 +432,7 @@ def test_what_a_busy_worker_leaves_is_told_by_close(memory: Place, monkeypatch: 
         if not number:
             futures[0].add_done_callback(callback)
             assert busy.wait(20)
-    worker = ns._connection.appender._worker
-    join = worker.join
-    monkeypatch.setattr(worker, "join", lambda timeout: join(timeout / 600))
     ns.close()
     assert all(future.done() for future in futures)
     release.set()
-    join(20)
     assert read(memory.open()) == [0, 1, 2]

@@ -108,7 +108,7 @@ def first_of_block(ns: Any, number: int) -> int | None:
 
 
 @pytest.mark.clause("P-45")
-def test_a_transaction_that_was_begun_and_not_used_for_long_can_be_used_beside_a_busy_writer(
+def test_a_transaction_that_was_begun_and_not_used_for_long_can_be_used_next_to_a_busy_writer(
     busy: Any, lake: Any
 ) -> None:
     writer, pass_hours = busy
@@ -125,7 +125,7 @@ def test_a_transaction_that_was_begun_and_not_used_for_long_can_be_used_beside_a
 
 
 @pytest.mark.clause("P-45")
-def test_segments_that_wait_for_their_entry_are_kept_nameable_beside_a_busy_writer(busy: Any, lake: Any) -> None:
+def test_segments_that_wait_for_their_entry_are_kept_nameable_next_to_a_busy_writer(busy: Any, lake: Any) -> None:
     writer, pass_hours = busy
     use_up(writer)
     writer.produce("orders", rows(0))

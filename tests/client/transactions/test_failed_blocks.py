@@ -124,7 +124,7 @@ def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
 
 
 @pytest.mark.parametrize("abort", ["ok", "dropped"])
-def test_a_flush_in_doubt_is_no_more_in_doubt_behind_its_block(memory: Place, abort: str) -> None:
+def test_the_outcome_of_a_flush_is_no_longer_unknown_behind_its_block(memory: Place, abort: str) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as lost, ns.begin() as txn:
@@ -193,7 +193,7 @@ def test_an_abort_that_failed_in_a_block_reaches_the_log_when_it_is_called_again
     assert received(consumer) == [1, 2]
 
 
-def test_a_seek_is_not_refused_for_what_was_given_up(memory: Place) -> None:
+def test_a_seek_is_not_refused_for_what_was_abandoned(memory: Place) -> None:
     ns, store = memory.faulty()
     consumer = _gives_up(ns, store, flush="ok", abort="refused")
     consumer.seek("earliest")
@@ -203,7 +203,7 @@ def test_a_seek_is_not_refused_for_what_was_given_up(memory: Place) -> None:
 @pytest.mark.parametrize("end", ["receive", "acknowledge", "take it along", "seek"])
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
-def test_what_was_given_up_withholds_nothing_from_the_handle_that_received_it(
+def test_what_was_abandoned_withholds_nothing_from_the_handle_that_received_it(
     memory: Place, kind: str, closed: bool, end: str
 ) -> None:
     """Two handles in one process: the messages of one are acknowledged in a transaction of the other."""
@@ -228,7 +228,9 @@ def test_what_was_given_up_withholds_nothing_from_the_handle_that_received_it(
 
 
 @pytest.mark.parametrize("in_a_transaction", [False, True])
-def test_what_a_flush_in_doubt_took_can_be_taken_by_who_gets_it_again(memory: Place, in_a_transaction: bool) -> None:
+def test_what_a_flush_of_unknown_outcome_took_can_be_taken_by_who_gets_it_again(
+    memory: Place, in_a_transaction: bool
+) -> None:
     """The flush comes into the log at the next call, and its transaction was given up before."""
     ns, store = memory.faulty()
     consumer = _gives_up(ns, store, flush="dropped", abort="dropped")
@@ -257,7 +259,7 @@ def _gives_up(ns: Any, store: FaultyStore, *, flush: str, abort: str, receiver: 
 
 
 @pytest.mark.parametrize("fate", ["lost", "dropped"])
-def test_a_block_whose_commit_is_in_doubt_leaves_that_to_commit_or_abort(memory: Place, fate: str) -> None:
+def test_a_block_whose_commit_is_unknown_leaves_that_to_commit_or_abort(memory: Place, fate: str) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     with raises(OutcomeUnknown, durable=Durable.MAYBE), ns.begin() as txn:

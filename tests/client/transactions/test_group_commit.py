@@ -279,7 +279,7 @@ def test_one_too_big_for_any_entry_fails_alone(pair: Any, monkeypatch: pytest.Mo
     assert sorted(read(ns)) == [0, 1, 3]
 
 
-def test_one_of_a_split_group_that_stays_in_doubt_does_not_speak_for_the_rest(
+def test_one_of_a_split_group_that_stays_unknown_does_not_speak_for_the_rest(
     pair: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ns, store, _ = pair

@@ -111,7 +111,7 @@ def test_a_late_abort_leaves_what_was_delivered_again_meanwhile(ten: Any, place:
 @pytest.mark.clause("P-208")
 @pytest.mark.parametrize("taker", [0, 1])
 @pytest.mark.parametrize("owner", [0, 1])
-def test_what_was_given_up_is_ended_for_who_waits_at_either_handle(
+def test_what_was_abandoned_is_ended_for_who_waits_at_either_handle(
     ten: Any, place: Place, monkeypatch: pytest.MonkeyPatch, owner: int, taker: int
 ) -> None:
     """The abort of a transaction did not reach the log; the messages are of a consumer of the first handle."""

@@ -86,7 +86,7 @@ def test_files_of_a_closed_block_are_written_again_under_other_numbers(
 
 
 @pytest.mark.clause("P-57")
-def test_a_number_that_was_used_up_from_outside_before_it_was_handed_out_fails_nobody(pair: Any) -> None:
+def test_a_number_that_was_used_up_from_outside_before_it_was_given_out_fails_nobody(pair: Any) -> None:
     """An administrator who mistypes a TxnID hits a number that its writer has in stock: it would be the next file's."""
     ns, _, rival = pair
     first, second = ns.begin(), ns.begin()

@@ -112,7 +112,9 @@ def test_twelve_failed_puts_are_reported_as_unknown_with_the_transactions(faulty
 
 
 @pytest.mark.parametrize("call", ["commit", "a sequence", "no sequence", "acknowledgement"])
-def test_a_call_in_doubt_names_its_transaction_and_says_what_to_do_with_such_a_call(faulty: Any, call: str) -> None:
+def test_a_call_of_unknown_outcome_names_its_transaction_and_says_what_to_do_with_such_a_call(
+    faulty: Any, call: str
+) -> None:
     ns, store = faulty
     consumer, producer, txn = ns.consumer("orders", "billing"), ns.producer("loader"), ns.begin()
     messages = consumer.receive(timeout_ms=0)
@@ -141,7 +143,7 @@ def test_a_call_in_doubt_names_its_transaction_and_says_what_to_do_with_such_a_c
 
 @pytest.mark.parametrize("fate", ["dropped", "broken-after"])
 @pytest.mark.parametrize("call", ["flush", "acknowledge", "abort", "abort by id"])
-def test_a_call_in_doubt_that_commits_nothing_is_not_advised_to_commit(
+def test_a_call_of_unknown_outcome_that_commits_nothing_is_not_advised_to_commit(
     faulty: Any, memory: Place, call: str, fate: str
 ) -> None:
     """Who wants an abort, and follows advice to commit, would have the opposite."""
@@ -231,7 +233,7 @@ def test_an_abort_from_another_client_gives_one_final_answer(faulty: Any, memory
 
 
 @pytest.mark.clause("P-116", "P-117")
-def test_a_rival_who_takes_the_slot_in_doubt_settles_it(faulty: Any, memory: Place) -> None:
+def test_a_rival_who_takes_the_slot_of_unknown_outcome_settles_it(faulty: Any, memory: Place) -> None:
     ns, store = faulty
     rival = memory.open()
     store.forever = "late"
@@ -247,7 +249,7 @@ def test_a_rival_who_takes_the_slot_in_doubt_settles_it(faulty: Any, memory: Pla
 
 
 @pytest.mark.clause("P-118")
-def test_nothing_else_is_sent_while_an_entry_is_in_doubt(faulty: Any) -> None:
+def test_nothing_else_is_sent_while_an_entry_is_unknown(faulty: Any) -> None:
     ns, store = faulty
     store.forever = "dropped"
     txn = ns.begin()
@@ -268,7 +270,7 @@ def test_nothing_else_is_sent_while_an_entry_is_in_doubt(faulty: Any) -> None:
 
 
 @pytest.mark.clause("P-118")
-def test_a_group_in_doubt_tells_each_caller_its_own_transaction(faulty: Any) -> None:
+def test_a_group_of_unknown_outcome_reports_to_each_caller_its_own_transaction(faulty: Any) -> None:
     ns, store = faulty
     transactions = [ns.begin() for _ in range(4)]
     for number, txn in enumerate(transactions):
@@ -292,7 +294,7 @@ def test_a_group_in_doubt_tells_each_caller_its_own_transaction(faulty: Any) -> 
     assert sorted(read(ns)) == [0, 1, 2, 3, 4]
 
 
-def test_a_reservation_in_doubt_that_came_true_gives_its_numbers(memory: Place) -> None:
+def test_a_reservation_of_unknown_outcome_that_came_true_gives_its_numbers(memory: Place) -> None:
     ns, store = memory.faulty()
     store.script.extend(["broken-after"])
     store.reads.extend(["broken"] * 12)
@@ -338,7 +340,7 @@ def test_a_refusal_of_the_second_put_says_nothing_about_the_first(faulty: Any, f
 
 
 @pytest.mark.parametrize("call", ["produce", "small commit", "big commit", "flush", "prepare"])
-def test_a_file_that_was_not_stored_is_no_doubt_about_the_call_whatever_it_is(faulty: Any, call: str) -> None:
+def test_a_file_that_was_not_stored_leaves_no_call_unknown_whatever_it_is(faulty: Any, call: str) -> None:
     """It may be there, and no entry names it."""
     ns, store = faulty
     txn = ns.begin()
@@ -371,7 +373,7 @@ def test_a_crash_between_data_and_entry_leaves_garbage_and_nothing_else(faulty: 
     assert ids(other.snapshot().read("orders", isolation_level="read_uncommitted")) == [0, 2]
 
 
-def test_who_waits_behind_a_doubt_hears_what_keeps_it_up(faulty: Any) -> None:
+def test_who_waits_behind_an_unknown_outcome_hears_what_delays_it(faulty: Any) -> None:
     """On a file system whose fsync failed once no later try of the same handle can succeed: it says what can."""
     ns, store = faulty
     ns._connection.appender.create_attempts = 2
@@ -407,7 +409,7 @@ def test_an_interrupted_leader_leaves_the_others_a_true_answer(faulty: Any) -> N
 
 @pytest.mark.clause("P-118")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it ends the worker, if it leads
-def test_a_member_of_an_interrupted_group_is_in_doubt(faulty: Any) -> None:
+def test_a_member_of_an_interrupted_group_is_unknown(faulty: Any) -> None:
     ns, store = faulty
     mine, other = ns.begin(), ns.begin()
     mine.produce("orders", rows(1))
@@ -440,7 +442,7 @@ def test_what_may_not_survive_a_power_cut_is_not_reported(faulty: Any) -> None:
 
 
 @pytest.mark.clause("P-62")
-def test_a_plain_produce_in_doubt_can_be_asked_for(faulty: Any) -> None:
+def test_a_plain_produce_of_unknown_outcome_can_be_asked_for(faulty: Any) -> None:
     ns, store = faulty
     store.forever = "dropped"
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
@@ -454,7 +456,9 @@ def test_a_plain_produce_in_doubt_can_be_asked_for(faulty: Any) -> None:
 @pytest.mark.clause("P-80")
 @pytest.mark.parametrize("fate", ["broken-after", "dropped"])
 @pytest.mark.parametrize("again", ["flush", "commit"])
-def test_more_acknowledgements_after_a_flush_in_doubt_are_not_mixed_with_it(faulty: Any, fate: str, again: str) -> None:
+def test_more_acknowledgements_after_a_flush_of_unknown_outcome_are_not_mixed_with_it(
+    faulty: Any, fate: str, again: str
+) -> None:
     ns, store = faulty
     ns.produce("orders", rows(1, 2, 3))
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
@@ -474,7 +478,7 @@ def test_more_acknowledgements_after_a_flush_in_doubt_are_not_mixed_with_it(faul
 
 
 @pytest.mark.clause("P-80")
-def test_a_plain_acknowledgement_in_doubt_is_not_doubled(faulty: Any) -> None:
+def test_a_plain_acknowledgement_of_unknown_outcome_is_not_doubled(faulty: Any) -> None:
     ns, store = faulty
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
@@ -500,7 +504,7 @@ def test_the_waits_grow_and_are_bounded(faulty: Any) -> None:
 
 
 @pytest.mark.clause("P-117")
-def test_damaged_bytes_in_the_slot_leave_the_entry_in_doubt(faulty: Any) -> None:
+def test_damaged_bytes_in_the_slot_leave_the_entry_unknown(faulty: Any) -> None:
     ns, store = faulty
     store.script.append("lost")
     txn = ns.begin()
@@ -528,7 +532,7 @@ def test_damaged_bytes_in_the_slot_leave_the_entry_in_doubt(faulty: Any) -> None
 
 
 @pytest.mark.clause("P-121")
-def test_no_thread_tells_of_an_entry_that_another_thread_is_still_syncing(
+def test_no_thread_reports_an_entry_that_another_thread_is_still_syncing(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = memory.open()

@@ -56,7 +56,7 @@ losing = pytest.mark.parametrize("fate", ["broken-after", "broken"], ids=["appli
 
 
 @losing
-def test_a_commit_in_doubt_repeated_commits_once(ns: Any, store: FaultyStore, fate: str) -> None:
+def test_a_commit_of_unknown_outcome_repeated_commits_once(ns: Any, store: FaultyStore, fate: str) -> None:
     txn = ns.begin()
     txn.produce("orders", rows(1))
     lose(store, fate)
@@ -69,7 +69,9 @@ def test_a_commit_in_doubt_repeated_commits_once(ns: Any, store: FaultyStore, fa
 
 
 @losing
-def test_an_abort_of_a_commit_in_doubt_tells_its_true_outcome(ns: Any, store: FaultyStore, fate: str) -> None:
+def test_an_abort_of_a_commit_of_unknown_outcome_reports_its_true_outcome(
+    ns: Any, store: FaultyStore, fate: str
+) -> None:
     txn = ns.begin()
     txn.produce("orders", rows(1))
     lose(store, fate)
@@ -83,7 +85,7 @@ def test_an_abort_of_a_commit_in_doubt_tells_its_true_outcome(ns: Any, store: Fa
     assert read(ns) == [0, 1]
 
 
-def test_an_entry_that_may_not_survive_a_power_cut_is_in_doubt(ns: Any, store: FaultyStore) -> None:
+def test_an_entry_that_may_not_survive_a_power_cut_is_unknown(ns: Any, store: FaultyStore) -> None:
     txn = ns.begin()
     txn.produce("orders", rows(1))
     store.forever = "broken-after"
@@ -127,7 +129,9 @@ def test_an_abort_that_only_a_checkpoint_remembers_is_answered(ns: Any, store: F
 
 
 @losing
-def test_a_commit_after_a_flush_in_doubt_brings_every_row_once(ns: Any, store: FaultyStore, fate: str) -> None:
+def test_a_commit_after_a_flush_of_unknown_outcome_brings_every_row_once(
+    ns: Any, store: FaultyStore, fate: str
+) -> None:
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive())
@@ -142,7 +146,9 @@ def test_a_commit_after_a_flush_in_doubt_brings_every_row_once(ns: Any, store: F
 
 
 @losing
-def test_a_flush_in_doubt_repeated_with_more_rows_brings_every_row_once(ns: Any, store: FaultyStore, fate: str) -> None:
+def test_a_flush_of_unknown_outcome_repeated_with_more_rows_brings_every_row_once(
+    ns: Any, store: FaultyStore, fate: str
+) -> None:
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive(), cumulative=True)
@@ -159,7 +165,7 @@ def test_a_flush_in_doubt_repeated_with_more_rows_brings_every_row_once(ns: Any,
 
 
 @losing
-def test_a_flush_of_acknowledgements_in_doubt_does_not_conflict_with_itself(
+def test_a_flush_of_acknowledgements_of_unknown_outcome_does_not_conflict_with_itself(
     ns: Any, store: FaultyStore, fate: str
 ) -> None:
     consumer = ns.consumer("orders", "billing")
@@ -175,7 +181,7 @@ def test_a_flush_of_acknowledgements_in_doubt_does_not_conflict_with_itself(
 
 
 @losing
-def test_an_acknowledgement_on_a_shared_subscription_in_doubt_may_be_repeated(
+def test_an_acknowledgement_on_a_shared_subscription_of_unknown_outcome_may_be_repeated(
     ns: Any, store: FaultyStore, fate: str
 ) -> None:
     ns.create_subscription("orders", "pool", type="shared")
@@ -195,7 +201,7 @@ def test_an_acknowledgement_on_a_shared_subscription_in_doubt_may_be_repeated(
 
 
 @losing
-def test_an_abort_after_a_flush_in_doubt_is_in_the_log(ns: Any, store: FaultyStore, fate: str) -> None:
+def test_an_abort_after_a_flush_of_unknown_outcome_is_in_the_log(ns: Any, store: FaultyStore, fate: str) -> None:
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive())
@@ -208,7 +214,7 @@ def test_an_abort_after_a_flush_in_doubt_is_in_the_log(ns: Any, store: FaultySto
     assert len(consumer.receive()) == 1
 
 
-def test_an_interrupted_commit_is_in_doubt(ns: Any, store: FaultyStore) -> None:
+def test_an_interrupted_commit_is_unknown(ns: Any, store: FaultyStore) -> None:
     txn = ns.begin()
     txn.produce("orders", rows(1))
     store.script.append("killed")
@@ -294,7 +300,7 @@ def forget_all(ns: Any) -> None:
 
 @pytest.mark.clause("P-28", "P-55")
 @pytest.mark.parametrize("call", ["flush", "prepare"])
-def test_an_end_that_only_a_checkpoint_remembers_is_told_by_every_call(
+def test_an_end_that_only_a_checkpoint_remembers_is_reported_by_every_call(
     ns: Any, memory: Place, clock: ManualClock, call: str
 ) -> None:
     txn = ns.begin()
@@ -343,7 +349,7 @@ def test_the_state_of_a_prepared_one_does_not_go_back_when_its_end_is_a_checkpoi
 
 @pytest.mark.parametrize("call", ["commit", "commit_async", "prepare"])
 @pytest.mark.parametrize("fails", ["the store", "the handle"])
-def test_a_call_in_doubt_that_is_repeated_and_not_sent_does_not_say_that_nothing_was_written(
+def test_a_call_of_unknown_outcome_that_is_repeated_and_not_sent_does_not_say_that_nothing_was_written(
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, call: str, fails: str
 ) -> None:
     """Of the second call nothing was sent, of the first it was."""
@@ -373,7 +379,7 @@ def test_a_call_in_doubt_that_is_repeated_and_not_sent_does_not_say_that_nothing
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_what_is_said_of_a_commit_in_doubt_is_not_said_to_others_of_the_same_error(
+def test_what_is_said_of_a_commit_of_unknown_outcome_is_not_said_to_others_of_the_same_error(
     ns: Any, store: FaultyStore, background: bool
 ) -> None:
     """Everybody behind a close is told one error."""
@@ -390,7 +396,7 @@ def test_what_is_said_of_a_commit_in_doubt_is_not_said_to_others_of_the_same_err
             txn.commit_async().result(30) if background else txn.commit()
 
 
-def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(
+def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped(
     faulty: tuple[Any, FaultyStore], memory: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     ns, store = faulty
@@ -412,7 +418,7 @@ def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(
 
 @pytest.mark.clause("P-62", "P-89", "P-216")
 @pytest.mark.parametrize("flushed", ["never", "before", "afterwards"])
-def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped_before_it(
+def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped_before_it(
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, flushed: str
 ) -> None:
     """And not what is dropped between the two calls."""
@@ -441,7 +447,7 @@ def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped_before_it(
 
 
 @pytest.mark.clause("P-62", "P-89", "P-216")
-def test_a_commit_in_doubt_is_told_alike_by_a_checkpoint(
+def test_a_commit_of_unknown_outcome_is_reported_alike_by_a_checkpoint(
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock
 ) -> None:
     other = memory.open(clock=clock)
@@ -474,7 +480,9 @@ def in_doubt_but_there(ns: Any, store: FaultyStore) -> Any:
 
 
 @pytest.mark.clause("P-62", "P-118")
-def test_a_commit_that_the_log_shows_is_told_so_whatever_fails(ns: Any, store: FaultyStore, clock: ManualClock) -> None:
+def test_a_commit_that_the_log_shows_is_reported_whatever_fails(
+    ns: Any, store: FaultyStore, clock: ManualClock
+) -> None:
     """Another call settled it. Were its owner told that nothing was written, it would do it again."""
     txn = in_doubt_but_there(ns, store)
     ns.produce("orders", rows(2))
@@ -486,7 +494,7 @@ def test_a_commit_that_the_log_shows_is_told_so_whatever_fails(ns: Any, store: F
 
 
 @pytest.mark.clause("P-62", "P-118")
-def test_a_commit_that_the_log_shows_is_told_so_beside_a_call_in_doubt(ns: Any, store: FaultyStore) -> None:
+def test_a_commit_that_the_log_shows_is_reported_next_to_a_call_of_unknown_outcome(ns: Any, store: FaultyStore) -> None:
     txn = in_doubt_but_there(ns, store)
     store.script.extend(["ok", "broken", "broken", "broken", "broken"])
     store.reads.extend(["ok", "broken", "broken", "broken", "broken"])
@@ -496,7 +504,7 @@ def test_a_commit_that_the_log_shows_is_told_so_beside_a_call_in_doubt(ns: Any, 
     store.heal()
 
 
-def test_transact_tells_what_it_committed_where_the_store_fails_at_the_second_try(
+def test_transact_reports_what_it_committed_where_the_store_fails_at_the_second_try(
     ns: Any, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its two commits another thread's call settles the entry."""
@@ -521,7 +529,9 @@ def test_transact_tells_what_it_committed_where_the_store_fails_at_the_second_tr
 
 
 @pytest.mark.clause("P-118")
-def test_a_batch_in_doubt_whose_end_cannot_be_read_stays_in_doubt(memory: Place, ns: Any, store: FaultyStore) -> None:
+def test_a_batch_of_unknown_outcome_whose_end_cannot_be_read_stays_so(
+    memory: Place, ns: Any, store: FaultyStore
+) -> None:
     """It is skipped as one that was committed before; only the checkpoint knows that this was itself."""
     txn = ns.begin(txn_app_id="nightly", txn_version=1)
     txn.produce("orders", rows(1))

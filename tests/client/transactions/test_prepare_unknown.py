@@ -50,7 +50,7 @@ def in_doubt(ns: Any, store: FaultyStore, fate: str) -> Any:
 
 @pytest.mark.clause("P-118", "P-24")
 @pytest.mark.parametrize("fate", ["lost", "dropped", "late", "broken", "broken-after"])
-def test_a_prepare_in_doubt_can_be_repeated(faulty: Any, memory: Place, fate: str) -> None:
+def test_a_prepare_of_unknown_outcome_can_be_repeated(faulty: Any, memory: Place, fate: str) -> None:
     ns, store = faulty
     txn = in_doubt(ns, store, fate)
     assert txn.state == "OPEN"
@@ -63,7 +63,7 @@ def test_a_prepare_in_doubt_can_be_repeated(faulty: Any, memory: Place, fate: st
 
 
 @pytest.mark.parametrize("call", ["commit", "commit_async", "flush"])
-def test_while_prepare_is_in_doubt_only_prepare_and_abort_are_allowed(faulty: Any, call: str) -> None:
+def test_while_prepare_is_unknown_only_prepare_and_abort_are_allowed(faulty: Any, call: str) -> None:
     ns, store = faulty
     txn = in_doubt(ns, store, "lost")
     durable = Durable.NOTHING if call == "flush" else Durable.MAYBE
@@ -73,7 +73,7 @@ def test_while_prepare_is_in_doubt_only_prepare_and_abort_are_allowed(faulty: An
 
 
 @pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
-def test_an_abort_makes_a_prepare_in_doubt_definite(faulty: Any, memory: Place, fate: str) -> None:
+def test_an_abort_makes_a_prepare_of_unknown_outcome_definite(faulty: Any, memory: Place, fate: str) -> None:
     """Nobody was told that it is prepared, so no outside system relies on it."""
     ns, store = faulty
     txn = in_doubt(ns, store, fate)
@@ -86,7 +86,9 @@ def test_an_abort_makes_a_prepare_in_doubt_definite(faulty: Any, memory: Place, 
     assert read(ns) == []
 
 
-def test_a_block_that_ends_with_prepare_in_doubt_leaves_it_to_be_asked_for(faulty: Any, memory: Place) -> None:
+def test_a_block_that_ends_with_prepare_of_unknown_outcome_leaves_it_to_be_asked_for(
+    faulty: Any, memory: Place
+) -> None:
     ns, store = faulty
     store.script.extend(["lost", "dropped"])
     store.reads.extend(["broken", "broken"])
@@ -98,7 +100,7 @@ def test_a_block_that_ends_with_prepare_in_doubt_leaves_it_to_be_asked_for(fault
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_a_decision_that_came_while_prepare_was_in_doubt_is_told(
+def test_a_decision_that_came_while_prepare_was_unknown_is_reported(
     faulty: Any, memory: Place, commit: bool, forgotten: bool
 ) -> None:
     ns, store = faulty
@@ -116,7 +118,7 @@ def test_a_decision_that_came_while_prepare_was_in_doubt_is_told(
     assert txn.state == ("COMMITTED" if commit else "ABORTED")
 
 
-def test_a_prepare_in_doubt_that_lost_to_a_conflict_can_only_be_aborted(memory: Place, faulty: Any) -> None:
+def test_a_prepare_of_unknown_outcome_that_lost_to_a_conflict_can_only_be_aborted(memory: Place, faulty: Any) -> None:
     ns, store = faulty
     txn = ns.begin(txn_app_id="nightly", txn_version=1)
     txn.produce("orders", rows(1))
@@ -149,7 +151,7 @@ def test_a_store_that_refuses_leaves_the_transaction_as_it_was(faulty: Any) -> N
 @pytest.mark.clause("P-118", "P-146")
 @pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_in_doubt_can_be_repeated(faulty: Any, memory: Place, fate: str, commit: bool) -> None:
+def test_a_decision_of_unknown_outcome_can_be_repeated(faulty: Any, memory: Place, fate: str, commit: bool) -> None:
     ns, store = faulty
     token = prepared(ns, 1)
     store.script.extend([fate, "dropped"])
@@ -183,7 +185,9 @@ def unheard(ns: Any, store: FaultyStore, call: Callable[[], object]) -> None:
     store.heal()
 
 
-def test_a_prepare_behind_a_commit_in_doubt_is_refused_and_does_not_say_that_nothing_was_written(faulty: Any) -> None:
+def test_a_prepare_behind_a_commit_of_unknown_outcome_is_refused_and_does_not_say_that_nothing_was_written(
+    faulty: Any,
+) -> None:
     ns, store = faulty
     txn = ns.begin()
     txn.produce("orders", rows(1))
@@ -195,7 +199,9 @@ def test_a_prepare_behind_a_commit_in_doubt_is_refused_and_does_not_say_that_not
 
 @pytest.mark.clause("P-118", "P-203")
 @pytest.mark.parametrize("then", ["look", "abort", "produce", "block"])
-def test_a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt(memory: Place, then: str) -> None:
+def test_a_refusal_that_says_nothing_of_a_prepare_of_unknown_outcome_leaves_it_unknown(
+    memory: Place, then: str
+) -> None:
     """The log shows it PREPARED: without a deadline, and what it took is held until somebody decides."""
     clock = _Clock(START_MS)
     ns, store = memory.faulty(clock=clock)
@@ -229,7 +235,7 @@ def test_a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt(me
 @pytest.mark.clause("P-118")
 @pytest.mark.parametrize("end", ["prepare", "commit", "abort"])
 @pytest.mark.parametrize("known", ["unreadable", "forgotten"])
-def test_what_was_in_doubt_and_ended_elsewhere_is_not_said_to_be_nothing(
+def test_what_was_unknown_and_ended_elsewhere_is_not_said_to_be_nothing(
     memory: Place, clock: ManualClock, end: str, known: str
 ) -> None:
     ns, store = memory.faulty(clock=clock)

@@ -191,7 +191,7 @@ def test_the_owner_of_what_others_committed_gets_the_result(decided: Any, memory
 @pytest.mark.clause("P-59", "P-146")
 @pytest.mark.parametrize("first", ["commit", "commit_async", "produce", "flush", "abort"])
 @pytest.mark.parametrize("reason", ["user", "admin"])
-def test_the_owner_of_what_others_aborted_is_told_so(decided: Any, memory: Place, first: str, reason: str) -> None:
+def test_the_owner_of_what_others_aborted_is_notified(decided: Any, memory: Place, first: str, reason: str) -> None:
     force = reason == "admin"
     txn = decided(lambda ns, token: ns.abort(token, force=True) if force else ns.complete(token, commit=False))
     with Unchanged(memory):
@@ -441,7 +441,7 @@ def test_rows_of_a_topic_dropped_before_prepare_are_not_left_out_in_silence(sale
     assert txn.commit().dropped == ("audit",), "a commit goes on without it and says so"
 
 
-def test_what_a_flush_left_out_is_told_by_prepare(received: tuple[Any, Any, Any], memory: Place) -> None:
+def test_what_a_flush_left_out_is_reported_by_prepare(received: tuple[Any, Any, Any], memory: Place) -> None:
     ns, _, messages = received
     one, two = ns.begin(), ns.begin()
     one.produce("audit", rows(7))
@@ -459,7 +459,7 @@ def test_what_a_flush_left_out_is_told_by_prepare(received: tuple[Any, Any, Any]
         assert txn.commit().dropped == (("audit",) if txn is one else ("orders/billing",))
 
 
-def test_a_subscription_dropped_before_prepare_is_told(received: tuple[Any, Any, Any], memory: Place) -> None:
+def test_a_subscription_dropped_before_prepare_is_reported(received: tuple[Any, Any, Any], memory: Place) -> None:
     ns, _, messages = received
     txn = ns.begin()
     txn.produce("audit", rows(7))

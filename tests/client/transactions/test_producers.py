@@ -140,7 +140,7 @@ def test_a_producers_name_is_a_label(ns: Any, place: Place, name: Any) -> None:
 # --- a schema that grows ----------------------------------------------------------------------------------------------
 
 
-def test_who_was_fenced_by_an_administrator_is_told_so(sales: Any) -> None:
+def test_who_was_fenced_by_an_administrator_is_notified(sales: Any) -> None:
     loader = sales.producer("loader")
     sales.fence("loader", by="ops")
     with raises(ProducerFenced, match="fenced by 'ops'") as caught:

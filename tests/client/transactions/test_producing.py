@@ -250,7 +250,7 @@ def test_a_partition_that_is_not_there_is_refused(ns: Any, place: Place, partiti
         (iter(rows(1)), {"partition": 0, "sequence": -1}, InvalidInputError),
     ],
 )
-def test_what_is_wrong_with_a_call_is_told_also_while_the_store_is_away(
+def test_what_is_wrong_with_a_call_is_reported_also_while_the_store_is_away(
     memory: Place, data: Any, options: Any, kind: Any
 ) -> None:
     ns, store = memory.faulty()

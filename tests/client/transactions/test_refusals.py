@@ -273,7 +273,7 @@ def test_a_call_that_would_have_written_says_that_nothing_was(ns: Any, call: str
         ({"schema": SCHEMA, "partitions": 2, "key": "id"}, r"with other key: "),
     ],
 )
-def test_a_topic_that_exists_with_other_settings_is_told_at_once(
+def test_a_topic_that_exists_with_other_settings_is_reported_at_once(
     ns: Any, wanted: dict[str, Any], problem: str, *, if_not_exists: bool
 ) -> None:
     with raises(TopicExists, match=problem) as caught:

@@ -92,7 +92,7 @@ def test_rows_below_the_first_sequence_were_never_there_and_are_no_repetition(
 
 
 @pytest.mark.clause("P-50")
-def test_who_repeats_rows_is_told_which_and_not_to_go_on_with_them_behind_the_last(sales: Any) -> None:
+def test_who_repeats_rows_hears_which_and_not_to_go_on_with_them_behind_the_last(sales: Any) -> None:
     loader = sales.producer("loader")
     loader.produce("orders", rows(10), partition=0, sequence=10)
     for sequence in range(11, 20):
@@ -266,7 +266,7 @@ def test_the_last_sequence_is_of_a_partition_that_is_there(ns: Any, partition: A
 # --- a schema that grows ----------------------------------------------------------------------------------------------
 
 
-def test_who_is_overtaken_in_his_sequences_is_not_told_that_his_rows_are_there(sales: Any) -> None:
+def test_who_is_overtaken_in_his_sequences_does_not_hear_that_his_rows_are_there(sales: Any) -> None:
     """Two transactions of one name may be open, and a name's first batch may begin anywhere: they never were."""
     producer = sales.producer("loader")
     first, second = producer.begin(), producer.begin()

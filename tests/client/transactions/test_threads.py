@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.support import SCHEMA, TXN_CALLS, Place, read, rows, run_threads
 from txnlog.api import producer as producing
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     InvalidTransactionState,
     TransactionAborted,
@@ -157,7 +157,7 @@ def test_threads_of_every_kind_on_one_handle(memory: Place) -> None:
     assert ns.snapshot().read("orders").num_rows == 120
 
 
-def test_commits_gather_for_as_long_as_the_handle_was_told(memory: Place) -> None:
+def test_commits_gather_for_as_long_as_the_handle_was_configured(memory: Place) -> None:
     ns = memory.open(min_commit_interval_ms=60)
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1))

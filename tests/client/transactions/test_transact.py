@@ -93,7 +93,7 @@ def test_a_function_that_would_have_to_be_awaited_is_refused(sales: Any, memory:
 
 
 @pytest.mark.parametrize("kind", NEVER)
-def test_what_the_next_attempt_cannot_mend_is_raised(sales: Any, memory: Place, kind: type[BaseException]) -> None:
+def test_what_the_next_attempt_cannot_fix_is_raised(sales: Any, memory: Place, kind: type[BaseException]) -> None:
     """What else the function did, and whose outcome is unknown, would be done twice."""
     error = kind("x", txn_ids=("f" * 32,)) if kind is OutcomeUnknown else kind("x")
     work, seen = failing(error, 1)
@@ -223,7 +223,7 @@ def test_transact_resolves_an_unknown_outcome_before_it_repeats_work(memory: Pla
 
 @pytest.mark.clause("P-118")
 @pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
-def test_a_doubt_inside_the_function_is_made_definite_before_it_runs_again(
+def test_an_unknown_outcome_inside_the_function_is_made_definite_before_it_runs_again(
     faulty: Any, memory: Place, fate: str
 ) -> None:
     ns, store = faulty
@@ -246,7 +246,7 @@ def test_a_doubt_inside_the_function_is_made_definite_before_it_runs_again(
 
 @pytest.mark.clause("P-118")
 @pytest.mark.parametrize("call", ["flush", "commit", "none"])
-def test_a_doubt_that_cannot_be_resolved_is_raised_and_nothing_runs_again(
+def test_an_unknown_outcome_that_cannot_be_resolved_is_raised_and_nothing_runs_again(
     faulty: Any, memory: Place, call: str
 ) -> None:
     ns, store = faulty
@@ -269,7 +269,7 @@ def test_a_doubt_that_cannot_be_resolved_is_raised_and_nothing_runs_again(
     assert ns.abort(seen[0].id).state == ("ABORTED" if call == "flush" else "COMMITTED")
 
 
-def test_a_commit_by_the_function_itself_that_was_in_doubt_is_not_done_twice(faulty: Any, memory: Place) -> None:
+def test_a_commit_by_the_function_itself_that_was_unknown_is_not_done_twice(faulty: Any, memory: Place) -> None:
     ns, store = faulty
     seen: list[Any] = []
 
@@ -338,7 +338,7 @@ def test_a_function_that_ends_its_transaction_and_fails_behind_it_is_not_run_aga
     assert read(sales) == ([1] if runs[0].state == "COMMITTED" else [])
 
 
-def test_a_function_that_aborts_its_transaction_is_told(sales: Any) -> None:
+def test_a_function_that_aborts_its_transaction_is_notified(sales: Any) -> None:
     def work(txn: Any) -> None:
         txn.produce("orders", rows(1))
         txn.abort()

@@ -79,7 +79,7 @@ def test_the_second_of_two_runs_finds_the_first_in_the_log(memory: Place) -> Non
 
 
 @pytest.mark.clause("P-62")
-def test_a_commit_whose_answer_was_lost_is_not_told_to_have_been_skipped(memory: Place) -> None:
+def test_a_commit_whose_answer_was_lost_is_not_said_to_have_been_skipped(memory: Place) -> None:
     """A checkpoint let go of the outcome, and the application's version says that somebody brought it: ourselves."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)

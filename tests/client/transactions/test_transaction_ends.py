@@ -156,7 +156,7 @@ def test_a_timeout_that_makes_no_sense_is_refused_at_begin(ns: Any, place: Place
 
 @pytest.mark.clause("P-55", "P-57")
 @pytest.mark.parametrize("flushed", [False, True])
-def test_an_administrators_abort_is_told_to_the_owner(ns: Any, place: Place, flushed: bool) -> None:
+def test_an_administrators_abort_is_reported_to_the_owner(ns: Any, place: Place, flushed: bool) -> None:
     admin = place.open()
     txn = ns.begin()
     txn.produce("orders", rows(1))

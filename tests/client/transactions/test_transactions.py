@@ -374,7 +374,7 @@ def test_a_fenced_acknowledgement_at_commit_ends_the_transaction_in_the_log(memo
 # --- several at once -------------------------------------------------------------------------------------------------
 
 
-def test_a_plain_produce_beside_an_open_transaction_is_visible_at_once(sales: Any) -> None:
+def test_a_plain_produce_next_to_an_open_transaction_is_visible_at_once(sales: Any) -> None:
     with sales.begin() as txn:
         txn.produce("orders", rows(1))
         txn.flush()

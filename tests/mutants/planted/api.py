@@ -33,7 +33,7 @@ MUTANTS: Final = (
         "for connection in self._handles:  # also to other handles, whose",
         "for connection in self._handles[:1]:  # also to other handles, whose",
         "messages of an abort that did not reach the log stay withheld from the handle that received them",
-        (FAILED_BLOCKS + "what_was_given_up_withholds_nothing_from_the_handle_that_received_it",),
+        (FAILED_BLOCKS + "what_was_abandoned_withholds_nothing_from_the_handle_that_received_it",),
     ),
     Mutant(
         "a refusal forgets a prepare in doubt",
@@ -41,7 +41,7 @@ MUTANTS: Final = (
         "self._settle(before, Request.PREPARE, Fate.NOTHING)",
         "self._life = Life(Stage.OPEN, before.logged)",
         "what it holds is held for ever: nobody knows that it is PREPARED",
-        (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
+        (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_of_unknown_outcome_leaves_it_unknown",),
     ),
     Mutant(
         "nothing written, beside a call in doubt",
@@ -49,7 +49,7 @@ MUTANTS: Final = (
         "if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:",
         "if life.stage in UNANSWERED or error.durable is Durable.MAYBE:",
         "whoever believes it does the work of a committed transaction again",
-        (DOUBT_OF_TRANSACTIONS + "a_batch_in_doubt_whose_end_cannot_be_read_stays_in_doubt",),
+        (DOUBT_OF_TRANSACTIONS + "a_batch_of_unknown_outcome_whose_end_cannot_be_read_stays_so",),
     ),
     Mutant(
         "a consumer is bound to the topic of before",
@@ -66,7 +66,7 @@ MUTANTS: Final = (
         "if self._life.logged or stage in UNANSWERED:",
         "if self._life.logged or stage is Stage.COMMITTING:",
         "abort() reports an abort of what the log shows as committed",
-        (DOUBT_OF_TRANSACTIONS + "an_abort_of_a_commit_in_doubt_tells_its_true_outcome",),
+        (DOUBT_OF_TRANSACTIONS + "an_abort_of_a_commit_of_unknown_outcome_reports_its_true_outcome",),
     ),
     Mutant(
         "a failed transaction may flush",
@@ -82,7 +82,7 @@ MUTANTS: Final = (
         "before, self._life = self._life, self._life.after(Request.FLUSH, Fate.UNKNOWN)",
         "before = self._life",
         "an aborted transaction stays open in the log and holds its messages until it times out",
-        (DOUBT_OF_TRANSACTIONS + "an_abort_after_a_flush_in_doubt_is_in_the_log",),
+        (DOUBT_OF_TRANSACTIONS + "an_abort_after_a_flush_of_unknown_outcome_is_in_the_log",),
     ),
     # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
     Mutant(
@@ -149,7 +149,7 @@ MUTANTS: Final = (
         'AbortCommand(number, "admin", by, why, force)',
         'AbortCommand(number, "user", by, why, force)',
         "the owner cannot tell its own abort from somebody else's",
-        (TRANSACTION_ENDS + "an_administrators_abort_is_told_to_the_owner",),
+        (TRANSACTION_ENDS + "an_administrators_abort_is_reported_to_the_owner",),
     ),
     Mutant(
         "one open transaction too many",
@@ -161,7 +161,7 @@ MUTANTS: Final = (
     ),
     # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
     Mutant(
-        "a second acknowledgement taken for a repeated call",
+        "a second acknowledgement counts as a repeated call",
         "txnlog/api/transaction.py",
         "        self._unanswered = set()  # where it is aborted the log",
         "        # where it is aborted the log",
@@ -199,7 +199,7 @@ MUTANTS: Final = (
         "        self._life, self._cause = self._life.after(request, Fate.REFUSED), error\n"
         "        self._release_holds()\n",
         "a cumulative acknowledgement takes what the abort is to give back",
-        (CUMULATIVE + "it_does_not_take_what_a_failed_transaction_will_give_back",),
+        (CUMULATIVE + "it_does_not_take_what_a_failed_transaction_will_release",),
     ),
     Mutant(
         "a plain acknowledgement claims nothing",
@@ -223,7 +223,7 @@ MUTANTS: Final = (
         "            ledger.intend(self._number, item, self._opening.deadline_ms)\n",
         "            pass\n",
         "transact() runs its function again without these messages, and a later cumulative one takes them",
-        (CUMULATIVE + "a_refused_transaction_gives_back_all_that_it_wanted",),
+        (CUMULATIVE + "a_refused_transaction_releases_all_that_it_wanted",),
     ),
     Mutant(
         "a lost attempt keeps what it received",
@@ -247,7 +247,7 @@ MUTANTS: Final = (
         "        for ledger in self._claimed:\n            ledger.abort(self._number)\n",
         "        self._drop_claims()\n",
         "another thread acknowledges what nobody will see again",
-        (CUMULATIVE + "it_does_not_take_what_an_abort_is_about_to_give_back",),
+        (CUMULATIVE + "it_does_not_take_what_an_abort_is_about_to_release",),
     ),
     Mutant(
         "two commits of one transaction",
@@ -255,7 +255,7 @@ MUTANTS: Final = (
         "            if self._under_way is not None:\n                return self._under_way\n",
         "",
         "one is refused, the work is done again, and the other commits",
-        (BACKGROUND + "a_commit_beside_one_that_is_under_way_is_that_one",),
+        (BACKGROUND + "a_commit_next_to_one_that_is_under_way_is_that_one",),
     ),
     # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
     Mutant(
@@ -280,7 +280,7 @@ MUTANTS: Final = (
         "        before, self._life = self._life, self._life.after(Request.COMMIT, Fate.UNKNOWN)\n",
         "        before = self._life\n",
         "after Ctrl-C behind the entry abort() says that nothing was committed",
-        (INTERRUPTS + "after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true",),
+        (INTERRUPTS + "after_a_commit_that_is_interrupted_anywhere_the_end_that_is_reported_is_true",),
     ),
     Mutant(
         "threads choose messages at once",
@@ -288,7 +288,7 @@ MUTANTS: Final = (
         "                with self._one_at_a_time:\n",
         "                if self._one_at_a_time:\n",
         "two threads that share a consumer work on the same messages",
-        (CONSUMER_THREADS + "threads_that_share_a_consumer_are_handed_each_message_once",),
+        (CONSUMER_THREADS + "threads_that_share_a_consumer_get_each_message_once",),
     ),
     Mutant(
         "a seek beside a receive",

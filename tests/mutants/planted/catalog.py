@@ -91,7 +91,7 @@ MUTANTS: Final = (
         "            if self._was_there(wanted.delta_version, view):",
         "            if not wanted:",
         "rows that readers who begin at the checkpoint never see",
-        (PUBLISHERS + "a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_that_shows_the_same",),
+        (PUBLISHERS + "a_version_that_was_removed_but_not_its_checkpoint_comes_back_with_one_that_shows_the_same",),
     ),
     Mutant(
         "what a lost version showed is not looked up",

@@ -32,7 +32,7 @@ MUTANTS: Final = (
         "self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed",
         "self.staged, self.acknowledged, self._sealed = [], [], 0",
         "an outside system commits by a token that lacks rows, and neither prepare nor complete says so",
-        (TWO_PHASES + "what_a_flush_left_out_is_told_by_prepare",),
+        (TWO_PHASES + "what_a_flush_left_out_is_reported_by_prepare",),
     ),
     # --- the client -------------------------------------------------------------------------------------------------
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS: Final = (
     ),
     # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
     Mutant(
-        "the version before the commit is told",
+        "the version before the commit is returned",
         "txnlog/client/commit_results.py",
         "session.txn_id(result.number), result.version, offsets,",
         "session.txn_id(result.number), result.version - 1, offsets,",
@@ -104,15 +104,15 @@ MUTANTS: Final = (
         (REFUSALS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
     ),
     Mutant(
-        "between the look and the hold",
+        "between the look and the claim",
         "txnlog/client/acknowledgement_conflicts.py",
         "    with first.follower.lock, second.follower.lock:\n",
         "    if True:\n",
         "what a thread gives back meanwhile is lost, or two do the same work, and one in vain",
-        (CONSUMER_THREADS + "between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back",),
+        (CONSUMER_THREADS + "between_the_look_at_others_and_ones_own_hold_nobody_takes_or_releases",),
     ),
     Mutant(
-        "what the consumer's handle holds is not asked",
+        "what the consumer's handle claims is not asked",
         "txnlog/client/acknowledgement_conflicts.py",
         "for handle in handles:  # a consumer",
         "for handle in handles[:1]:  # a consumer",
@@ -120,12 +120,12 @@ MUTANTS: Final = (
         (CUMULATIVE + "it_does_not_take_what_the_consumers_handle_holds",),
     ),
     Mutant(
-        "what was ended for who waits stands against him",
+        "what was ended for a waiting one conflicts with it",
         "txnlog/client/acknowledgement_conflicts.py",
         "    if len(handles) > 1:\n",
         "    if len(handles) > 2:\n",
         "the first try over another handle's consumer is refused for what is over",
-        (HOLDS + "what_was_given_up_is_ended_for_who_waits_at_either_handle",),
+        (HOLDS + "what_was_abandoned_is_ended_for_who_waits_at_either_handle",),
     ),
     Mutant(
         "two handles stand still in any order",

@@ -69,11 +69,11 @@ MUTANTS: Final = (
         "    own = connection.follower.log.entry(epoch).header.writer == connection.appender.writer\n",
         "    own = True\n",
         "who took over in doubt takes the place of the one that was faster, whose lease lasts",
-        (FAILOVER + "an_entry_of_another_in_the_slot_of_a_takeover_in_doubt_is_that_ones_place",),
+        (FAILOVER + "an_entry_of_another_in_the_slot_of_a_takeover_of_unknown_outcome_is_that_ones_place",),
     ),
     # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
     Mutant(
-        "an abort gives nothing back",
+        "an abort releases nothing",
         "txnlog/client/ledger.py",
         "            return state._replace(returned=returned, delivered=delivered, claims=claims)\n",
         "            return state._replace(claims=claims)\n",
@@ -97,7 +97,7 @@ MUTANTS: Final = (
         (TAKEOVER + "same_name_takes_over_under_its_name_only",),
     ),
     Mutant(
-        "who waits is handed messages",
+        "a waiting one gets messages",
         "txnlog/client/failover_delivery.py",
         "return super().receive(most) if self.active else None",
         "return super().receive(most)",
@@ -113,12 +113,12 @@ MUTANTS: Final = (
         (FAILOVER + "when_the_active_one_closes_the_next_takes_over_at_once",),
     ),
     Mutant(
-        "a cumulative one takes what was given back",
+        "a cumulative one takes what was released",
         "txnlog/client/delivery.py",
         "if missing := ranges.intersect(self._available(partition, unavailable), found):",
         "if missing := ranges.intersect((), found):",
         "messages of an aborted transaction are acknowledged, and nothing was derived from them",
-        (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_gave_back",),
+        (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_released",),
     ),
     Mutant(
         "a claim ends before its messages are released",
@@ -150,7 +150,7 @@ MUTANTS: Final = (
         "unavailable = ledger.unavailable(self._consumer, plain=False)",
         "unavailable = ledger.unavailable(self._consumer)",
         "messages that were released are acknowledged where the other acknowledgement fails",
-        (CONSUMER_FAULTS + "a_cumulative_one_does_not_take_what_was_released_beside_another_one_that_fails",),
+        (CONSUMER_FAULTS + "a_cumulative_one_does_not_take_what_was_released_next_to_another_one_that_fails",),
     ),
     Mutant(
         "what is delivered again stays with who acknowledged it",
@@ -215,7 +215,7 @@ MUTANTS: Final = (
         "ready[partition] = below(ready[partition], start)",
         "ready[partition] = EMPTY",
         "one damaged object stops what lies before it, too",
-        (DAMAGED_SEGMENTS + "a_consumer_hands_out_what_lies_before_a_damaged_segment_and_goes_on_behind_it",),
+        (DAMAGED_SEGMENTS + "a_consumer_delivers_what_lies_before_a_damaged_segment_and_goes_on_behind_it",),
     ),
     Mutant(
         "what cannot be read stays leased",

@@ -46,7 +46,7 @@ MUTANTS: Final = (
         (ACKNOWLEDGEMENTS + "a_cumulative_one_over_messages_that_another_holds_individually_conflicts",),
     ),
     Mutant(
-        "pending messages taken again",
+        "pending messages claimed again",
         "txnlog/fold/acknowledgements.py",
         "if ranges.overlaps(item.ranges, other.ranges):",
         "if item.ranges is other.ranges:",
@@ -63,7 +63,7 @@ MUTANTS: Final = (
     ),
     # --- the client -------------------------------------------------------------------------------------------------
     Mutant(
-        "pending messages handed out again",
+        "pending messages delivered again",
         "txnlog/fold/leases.py",
         "        left = ranges.subtract(left, hold.ranges)\n",
         "        left = ranges.subtract(left, ())\n",
@@ -85,7 +85,7 @@ MUTANTS: Final = (
         "available(cursor, start, end, ranges.subtract(live(cursor, now_ms), own))",
         "available(cursor, start, end, ())",
         "every consumer does the same work, and all but one in vain",
-        (SHARED + "what_one_consumer_has_the_other_is_not_handed",),
+        (SHARED + "what_one_consumer_has_the_other_does_not_get",),
     ),
     # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
     Mutant(

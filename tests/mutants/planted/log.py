@@ -59,7 +59,7 @@ MUTANTS: Final = (
         "if draft.segments.get(item.segment) is None and not _is_dropped(draft, item.topic)",
         "if not _is_dropped(draft, item.topic)",
         "a transaction whose flush lost its answer cannot be committed",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_after_a_flush_in_doubt_brings_every_row_once",),
+        (DOUBT_OF_TRANSACTIONS + "a_commit_after_a_flush_of_unknown_outcome_brings_every_row_once",),
     ),
     Mutant(
         "rows that an entry drops get offsets in it",
@@ -80,7 +80,7 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        "a repetition is told without a look",
+        "a repetition is reported without a look",
         "txnlog/log/transaction_commands.py",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)))",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)), settled=True)",
@@ -115,12 +115,12 @@ MUTANTS: Final = (
     ),
     # --- collection -------------------------------------------------------------------------------------------------
     Mutant(
-        "a vacuum taken for damage",
+        "a vacuum counts as damage",
         "txnlog/log/follower.py",
         "        self.refresh()\n        unavailable",
         "        unavailable",
         "a reader that was slow is told that data is lost",
-        (VACUUM + "a_reader_of_a_version_that_was_vacuumed_is_told_the_range",),
+        (VACUUM + "a_reader_of_a_version_that_was_vacuumed_gets_the_range",),
     ),
     # --- bytes at rest ----------------------------------------------------------------------------------------------
     Mutant(
@@ -176,7 +176,7 @@ MUTANTS: Final = (
     ),
     # --- docs/guarantees.md, rules about transactions -----------------------------------------------------------------
     Mutant(
-        "a timeout told as an abort",
+        "a timeout reported as an abort",
         "txnlog/log/transaction_commands.py",
         'if outcome.state == "ABORTED" and outcome.reason == "timeout":',
         'if outcome.state == "ABORTED" and outcome.reason == "timed out":',
@@ -208,7 +208,7 @@ MUTANTS: Final = (
         (TWO_PHASES + "an_administrator_needs_force",),
     ),
     Mutant(
-        "a dropped subscription holds up the commit",
+        "a dropped subscription blocks the commit",
         "txnlog/log/transaction_commands.py",
         "if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)",
         "if not is_held(draft, txn, item)",
@@ -273,7 +273,7 @@ MUTANTS: Final = (
         'record.log in ("", self.beginning)',
         'record.log in ("", record.log)',
         "two namespaces give the same TxnIDs",
-        (ADOPTION + "a_log_of_another_root_is_told_from_one_with_the_same_name_and_coordinator_id",),
+        (ADOPTION + "a_log_of_another_root_is_distinguished_from_one_with_the_same_name_and_coordinator_id",),
     ),
     Mutant(
         "an unusable checkpoint is used up to the damage",

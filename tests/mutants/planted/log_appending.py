@@ -14,6 +14,7 @@ from tests.mutants.names import (
     ENTRY_BUILDER,
     FILES,
     GROUP_COMMIT,
+    INTERRUPTED_WAITS,
     OPENING,
     RACES,
 )
@@ -30,7 +31,7 @@ MUTANTS: Final = (
         (DOUBT + "a_commit_survives_one_bad_answer",),
     ),
     Mutant(
-        "any answer taken for created",
+        "any answer counts as created",
         "txnlog/log/slots.py",
         "if store.create(key, data) is Created.CREATED:",
         "if store.create(key, data):",
@@ -38,7 +39,7 @@ MUTANTS: Final = (
         (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
     ),
     Mutant(
-        "the winner taken for ourselves",
+        "the winner counts as this writer",
         "txnlog/log/appender.py",
         "won = found == entry.data",
         "won = bool(found)",
@@ -51,7 +52,7 @@ MUTANTS: Final = (
         "        self._unresolved = entry\n",
         "        self._unresolved = None\n",
         "the next entry overtakes one that may still land",
-        (DOUBT + "nothing_else_is_sent_while_an_entry_is_in_doubt",),
+        (DOUBT + "nothing_else_is_sent_while_an_entry_is_unknown",),
     ),
     Mutant(
         "told before it is on disk",
@@ -59,7 +60,7 @@ MUTANTS: Final = (
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
-        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_in_doubt",),
+        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_unknown",),
     ),
     Mutant(
         "refused by an old state",
@@ -70,7 +71,7 @@ MUTANTS: Final = (
         (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
     ),
     Mutant(
-        "told of what fell out of the entry",
+        "notified of what fell out of the entry",
         "txnlog/log/group_commit.py",
         "answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)",
         "answer = (reply, settled)",
@@ -97,7 +98,7 @@ MUTANTS: Final = (
         "if look.dependent:",
         "if False:",
         "of two calls of one client the second is told what was true before the first",
-        (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
+        (ENTRY_BUILDER + "nobody_is_answered_before_one_in_front_who_depends_on_others",),
     ),
     Mutant(
         "without rows in the segments, without rows at all",
@@ -132,15 +133,15 @@ MUTANTS: Final = (
         "        self._answer_settled(attempt)\n",
         "        self._complete_all(attempt)\n",
         "the owner of a committed transaction hears that nothing was written, and does it again",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_told_so_whatever_fails",),
+        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_reported_whatever_fails",),
     ),
     Mutant(
-        "what does not fit is led by nobody",
+        "what does not fit is forgotten",
         "txnlog/log/appender.py",
-        "            self._work.set()  # nobody waits in a thread for those of the background\n",
+        "        self._queue.extendleft(reversed(attempt.returned))\n",
         "",
-        "a commit in the background is told nothing until its handle appends something else",
-        (BACKGROUND + "a_background_commit_that_does_not_fit_is_led_by_the_worker",),
+        "a commit that did not fit into an entry with others never gets an answer",
+        (BACKGROUND + "a_background_commit_that_does_not_fit_goes_into_the_next_entry",),
     ),
     Mutant(
         "a busy writer never looks for what is overdue",
@@ -177,36 +178,46 @@ MUTANTS: Final = (
     Mutant(
         "an entry before its segments",
         "txnlog/log/appender.py",
-        """        self._put_wave(attempt)
-        version = made.header.version
-        numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
-        attempt.sent = made.sent
-        try:
-            won = self._put_entry(_Unresolved(version, made.data, numbers))
+        """            before()
+            return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
 """,
-        """        version = made.header.version
-        numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
-        attempt.sent = made.sent
-        try:
-            won = self._put_entry(_Unresolved(version, made.data, numbers))
-            self._put_wave(attempt)
+        """            try:
+                return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
+            finally:
+                before()
 """,
         "a reader of the entry finds no file, and after a crash nobody ever does",
         (FILES + "segments_are_on_the_store_before_the_entry_that_names_them",),
     ),
     Mutant(
-        "the worker leaves while another thread leads",
+        "what comes at the last moment is not appended",
         "txnlog/log/appender.py",
-        "if self._closed is not None and self._is_through():",
-        "if self._closed is not None:",
-        "after a close that was interrupted a Future waits for ever",
-        (BACKGROUND + "a_commit_that_close_leads_is_told_whatever_ends_close",),
+        "            self._begin()  # for what came since the last look\n",
+        "",
+        "a call waits for ever, or until its handle appends something else",
+        (INTERRUPTED_WAITS + "a_call_that_comes_while_the_last_entry_ends_is_appended_as_well",),
+    ),
+    Mutant(
+        "an interrupted call is sent later",
+        "txnlog/log/appender.py",
+        "            self._queue.remove(waiting)\n",
+        "            pass\n",
+        "who pressed Ctrl-C and calls again has the rows twice",
+        (INTERRUPTED_WAITS + "a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn",),
+    ),
+    Mutant(
+        "a state with half of an entry is decided with",
+        "txnlog/log/appender.py",
+        "        self._follower.check_whole()\n",
+        "",
+        "after an error in memory a handle appends what the log refuses, or gives wrong offsets",
+        (INTERRUPTED_WAITS + "a_handle_whose_state_is_incomplete_refuses_to_append",),
     ),
     Mutant(
         "the clock is looked at once for all entries of an append",
         "txnlog/log/appender.py",
-        "self._not_sent(self._before_append)  # each time:",
-        "pass  # each time:",
+        "            await self._check()  # each time:",
+        "            pass  # each time:",
         "a clock that jumps while a race is lost ends the transactions of others",
         (
             "tests/client/namespaces/test_clocks.py::test_a_clock_that_jumps_while_an_append_is_under_way_does_not_drag_the_log_along",

@@ -43,7 +43,7 @@ MUTANTS: Final = (
         (COMPACTION + "what_is_gone_by_now_is_not_replaced_again",),
     ),
     Mutant(
-        "what the fold has let go of is taken for visible",
+        "what the state was trimmed of counts as visible",
         "txnlog/maintenance/compaction.py",
         "draft.segments.get(number) is not None or self.forgotten() <= self.known",
         "draft.segments.get(number) is not None or self.forgotten() >= -1",

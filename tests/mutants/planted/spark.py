@@ -44,15 +44,15 @@ MUTANTS: Final = (
         (BATCH_COMMIT + "an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed",),
     ),
     Mutant(
-        "checkpoints of one app are taken for one query",
+        "checkpoints of one app count as one query",
         "spark_ext/streaming/batch_commit.py",
-        'parse_label("txnAppId", txn_app_id), query or told)',
+        'parse_label("txnAppId", txn_app_id), query or task_query)',
         'parse_label("txnAppId", txn_app_id), "")',
         "the batches of a new checkpoint are taken for those of the old one",
         (BATCH_COMMIT + "a_new_checkpoint_under_the_same_app_id_is_refused_naming_both",),
     ),
     Mutant(
-        "a stream begins beside its cursor",
+        "a stream does not begin at its cursor",
         "spark_ext/streaming/source_plan.py",
         "{topic: self._followed(scan, topic)[1] for topic in scan.topics}, epochs=epochs",
         "self._starts(scan), epochs=epochs",
@@ -97,7 +97,10 @@ MUTANTS: Final = (
         "self._tables.pop(table.id, None)",
         "self._tables.get(table.id)",
         "rows are in the table and in the dead letters",
-        (DELTA_IDENTITY + "a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up",),
+        (
+            DELTA_IDENTITY
+            + "a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_becomes_dead_letters",
+        ),
     ),
     Mutant(
         "a run does not look whether its append to a Delta table was skipped",

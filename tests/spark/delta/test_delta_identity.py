@@ -159,7 +159,10 @@ def test_a_batch_that_is_there_is_not_appended_again(place: Place) -> None:
 
 def test_a_later_version_in_the_table_is_a_conflict(place: Place) -> None:
     place.write(place.nightly(8), "a")
-    with pytest.raises(TransactionConflict, match=r"has version 8 of txnlog/\w{16}/app/nightly, and this is 7"):
+    with pytest.raises(
+        TransactionConflict,
+        match=r"has version 8 of txnlog/\w{16}/app/nightly, so Delta would skip the rows of version 7",
+    ):
         place.write(place.nightly(7), "b")
     assert place.table.rows == ["a"]
 
@@ -217,7 +220,7 @@ def test_a_deciding_table_that_may_have_the_rows_is_not_said_to_have_nothing(bil
     if answers:
         table.append = lost  # type: ignore[assignment,method-assign]
     for _ in range(2):  # asked again it knows no more
-        with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table") as told:
+        with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table") as told:
             decision._finish(["a"], {}, inner)  # type: ignore[arg-type]  # they are no DataFrame
         assert told.value.durable is Durable.MAYBE
     table.is_silent = table.about_to = False
@@ -239,18 +242,18 @@ def test_how_a_silent_table_decided_is_unknown_to_whoever_settles(
     for name in ("last", "take"):
         with monkeypatch.context() as patched:
             patched.setattr(table, name, silent)
-            with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table"):
+            with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table"):
                 decision.settle()
     table.append(["a"], decision._app, 2 * prepared.version, {"txn": str(prepared.txn_id)}, {})
     for asked, name in ((table, "newest_records"), (bills, "transaction"), (decision, "_decided")):
         with monkeypatch.context() as patched:
             patched.setattr(asked, name, silent)
-            with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table"):
+            with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table"):
                 decision.settle()
     assert bills.transaction(prepared.txn_id).state == "PREPARED"
 
 
-def test_what_a_deciding_table_decided_against_is_in_no_doubt(bills: Namespace) -> None:
+def test_what_a_deciding_table_decided_against_is_not_unknown(bills: Namespace) -> None:
     table = Table()
     decision = DeltaDecision(bills, table, "nightly")
     inner = begun(bills, decision)
@@ -269,7 +272,7 @@ def test_what_a_deciding_table_decided_against_is_in_no_doubt(bills: Namespace) 
     assert bills.transaction(inner.id).state == "ABORTED"
 
 
-def test_rows_that_a_deciding_table_has_are_not_denied_where_the_log_cannot_be_told(
+def test_rows_that_a_deciding_table_has_are_not_denied_where_the_log_cannot_be_written(
     bills: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_given: Any, **_named: Any) -> Any:
@@ -387,13 +390,13 @@ def test_a_batch_that_another_subscription_of_these_left_is_not_forgotten(place:
         {"entry": [["x"], "x"]},
     ],
 )
-def test_a_note_that_is_damaged_is_told_with_a_type(place: Place, damage: dict[str, Any]) -> None:
+def test_a_note_that_is_damaged_is_reported_with_a_type(place: Place, damage: dict[str, Any]) -> None:
     """Whatever else it raised would count as the handler's failure, and bring messages to the dead letters."""
     older = place.run(5)
     place.bring(older, batch(0, 2), "a")
     _, record = next(place.table.newest_records(older.app))
     place.table.take(older.app, older.next_version(), {**record, **damage, "version": 0})
-    with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 2 is damaged"):
+    with pytest.raises(CorruptionError, match=r"note about a batch of .* in version 2 of .* is damaged"):
         place.bring(place.run(6), batch(0, 2), "a")
     assert place.table.rows == ["a"]
 
@@ -404,7 +407,7 @@ def test_a_note_with_a_partition_that_the_topic_never_had_is_damaged(place: Plac
 
     place.bring(place.run(5), batch(0, 2), "a")
     identity = place.run(6).of(batch(0, 2), place.ns._connection, what_is_left)
-    with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 1 is damaged"):
+    with pytest.raises(CorruptionError, match=r"note about a batch of .* in version 1 of .* is damaged"):
         place.write(identity, "a")
     assert place.table.rows == ["a"]
 
@@ -423,7 +426,7 @@ def test_a_batch_of_the_log_before_it_was_put_back_is_taken_for_none_of_this_one
         del noted["version"]
         run = place.run(epoch)
         place.table.take(run.app, run.next_version(), noted)
-        with pytest.raises(CorruptionError, match=r"from a log with another version \d+ .* put back"):
+        with pytest.raises(CorruptionError, match=r"from a log with another version \d+ .* restored to an older state"):
             place.bring(run, batch(0, 2), "b")
     assert place.table.rows == ["a"]
 
@@ -445,7 +448,7 @@ def test_a_table_that_took_a_batch_and_does_not_answer_then_is_not_said_to_have_
     run = place.run(5)
     place.committed.add(place.bring(run, batch(0, 2), "a"))
     table.about_to = True
-    with pytest.raises(OutcomeUnknown, match="does not tell whether another run took it over") as told:
+    with pytest.raises(OutcomeUnknown, match="it is unknown whether another run took the table over") as told:
         place.bring(run, batch(2, 4), "b")
     assert told.value.durable is Durable.MAYBE
     table.about_to = table.is_silent = False
@@ -465,7 +468,9 @@ def test_a_run_knows_the_table_that_has_the_batch_at_hand(place: Place) -> None:
     assert run.left(place.what_is_left) is None
 
 
-def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up(place: Place) -> None:
+def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_becomes_dead_letters(
+    place: Place,
+) -> None:
     run = place.run(5)
     append = place.table.append
 
@@ -499,7 +504,7 @@ class Attached:
         """Nothing comes of it."""
 
 
-def test_what_was_given_up_came_behind_the_moment_when_the_table_took_it(place: Place) -> None:
+def test_what_became_dead_letters_came_behind_the_moment_when_the_table_took_it(place: Place) -> None:
     """A batch of few rows ends long before the newest version: dead letters of an earlier try would count for it."""
     for number in range(20):
         place.ns.create_topic(f"topic{number}", pa.schema([("id", pa.int64())]))
@@ -518,7 +523,7 @@ def test_what_was_given_up_came_behind_the_moment_when_the_table_took_it(place: 
     assert told == [version]
 
 
-def test_a_batch_that_was_given_up_holds_up_no_later_one_and_is_told_once(
+def test_a_batch_that_became_dead_letters_holds_up_no_later_one_and_is_reported_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.left[place.bring(place.run(5), batch(0, 2), "a")] = {}
@@ -536,13 +541,13 @@ def test_a_batch_that_was_given_up_holds_up_no_later_one_and_is_told_once(
     )
 
 
-def test_a_batch_that_was_given_up_does_not_hold_up_a_run_over_more_topics(place: Place) -> None:
+def test_a_batch_that_became_dead_letters_does_not_hold_up_a_run_over_more_topics(place: Place) -> None:
     place.left[place.bring(place.run(5, 7), batch(0, 2), "a")] = {}
     place.bring(place.run(6, 7, 8), batch(2, 4), "b")
     assert place.table.rows == ["a", "b"]
 
 
-def test_of_a_batch_that_was_given_up_in_part_the_rest_must_come_first(
+def test_of_a_batch_that_became_dead_letters_in_part_the_rest_must_come_first(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.left[place.bring(place.run(5), batch(0, 4), "a")] = {"orders": {0: (2, 4)}}

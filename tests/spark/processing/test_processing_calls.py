@@ -128,7 +128,7 @@ def test_a_start_that_is_none_is_refused_whether_or_not_the_subscription_is_ther
         ns.create_subscription(topic, "billing")
     version = ns.snapshot().version
     with pytest.raises(kind, match=problem):
-        claim(ns._connection, topics, "billing", query_name="q", start=start, gives_up=False)
+        claim(ns._connection, topics, "billing", query_name="q", start=start, to_dead_letters=False)
     assert ns.snapshot().version == version
 
 
@@ -140,7 +140,7 @@ def test_a_start_that_was_deleted_meanwhile_is_no_reason_to_refuse_a_subscriptio
 
 
 @pytest.mark.parametrize("connect", [False, True], ids=["", "connect"])
-def test_a_root_that_spark_itself_cannot_read_is_told_before_anything_is_written(
+def test_a_root_that_spark_itself_cannot_read_is_reported_before_anything_is_written(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, connect: bool
 ) -> None:
     """No file system for the root's scheme; or, behind Connect, another machine's folder."""

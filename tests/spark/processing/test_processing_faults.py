@@ -170,7 +170,7 @@ def test_a_commit_without_an_answer_is_asked_for_and_the_handler_is_not_run_agai
     [(True, False, 1), (False, False, 2), (False, True, 1)],
     ids=["it is there", "it is late", "the process lives on"],
 )
-def test_a_commit_that_stays_in_doubt_ends_the_run_and_the_next_one_asks_the_log(
+def test_a_commit_that_stays_unknown_ends_the_run_and_the_next_one_asks_the_log(
     shop: Shop, landed: bool, same_process: bool, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_ext.processing.run._PAUSE_MS", 1.0)
@@ -288,7 +288,7 @@ def test_a_run_that_is_refused_behind_a_subscription_that_it_made_says_so(memory
         store.script.appendleft("ok")
     kind = TopicNotFound if "takeover" not in when else SubscriptionNotFound
     with raises(kind, match="topic 'audit'.*may be durable", durable=Durable.MAYBE):
-        claim(ns._connection, ["orders", "audit"], "billing", query_name="q", start="earliest", gives_up=False)
+        claim(ns._connection, ["orders", "audit"], "billing", query_name="q", start="earliest", to_dead_letters=False)
     assert ns.subscriptions("orders") == ("billing",)
 
 

@@ -19,7 +19,7 @@ READ = {"orders": {0: (0, 2)}}
 
 
 def claimed(ns: Any) -> Any:
-    return claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", gives_up=False)
+    return claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=False)
 
 
 def left(memory: Place, **options: Any) -> tuple[Any, str, int]:
@@ -65,7 +65,7 @@ def test_what_the_log_remembers_is_the_answer(memory: Place) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_where_the_outcome_may_be_forgotten_the_cursor_tells(memory: Place, taken: int) -> None:
+def test_where_the_outcome_may_be_forgotten_the_cursor_decides(memory: Place, taken: int) -> None:
     clock = ManualClock(START_MS)
     ns, txn, version = left(memory, clock=clock)
     ns.consumer("orders", subscription="billing", takeover=True).seek({0: taken})
@@ -83,7 +83,7 @@ def test_a_log_that_was_set_back_has_not_committed_what_was_planned_by_later_ver
     assert not was_committed(ns, claimed(ns), txn, READ, version + 100)
 
 
-def test_a_subscription_that_is_dropped_meanwhile_is_told_by_name(memory: Place) -> None:
+def test_a_subscription_that_is_dropped_meanwhile_is_reported_by_name(memory: Place) -> None:
     clock = ManualClock(START_MS)
     ns, txn, version = left(memory, clock=clock)
     claims = claimed(ns)

@@ -45,7 +45,7 @@ def held(ns: Namespace, count: int) -> str:
 
 def looked(ns: Namespace) -> tuple[Scan, Any]:
     """What a run that begins looks at."""
-    claims = claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", gives_up=False)
+    claims = claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=False)
     return open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw"), claims
 
 
@@ -60,7 +60,7 @@ def left(ns: Namespace) -> tuple[str, Batch]:
 
 def commit(ns: Namespace, batch: Batch) -> None:
     with ns.begin() as txn:
-        txn._acknowledge_ranges(list(batch.taken))
+        txn._acknowledge_ranges(list(batch.acknowledgements))
 
 
 def test_what_was_held_below_a_batch_and_is_free_by_now_comes_in_a_later_one(ns: Namespace) -> None:

@@ -214,7 +214,7 @@ def test_a_running_stream_whose_column_was_altered_ends_and_is_started_again(nam
     assert run.batch() == [{"id": 1}]
     namespace.produce("orders", [{"id": 2}])
     namespace.alter_topic("orders", widen={"id": kind})
-    with pytest.raises(SchemaMismatch, match=r"'orders' were widened, or may be null.*start the query again"):
+    with pytest.raises(SchemaMismatch, match=r"'orders' were widened, or made nullable.*start the query again"):
         run.batch()
     assert Run(namespace, log=run.log[:2], includeMetadata="false").batch() == [{"id": 2}]
 

@@ -69,4 +69,4 @@ def test_a_sink_refuses_to_acknowledge_a_partition_that_is_not_there(
     with pytest.raises(InvalidInputError, match="damaged offset: of partition"):
         batch_commit.begin_batch(ns, checkpoint, None, 0, offsets)
     with pytest.raises(InvalidInputError, match="damaged offset: of partition"):
-        batch_commit.taken_by(ns, checkpoint, offsets, "billing")
+        batch_commit.ranges_of_batch(ns, checkpoint, offsets, "billing")

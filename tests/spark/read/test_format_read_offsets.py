@@ -126,6 +126,6 @@ def test_offsets_that_were_deleted_are_an_error_unless_data_loss_is_accepted(
     left = [4, 5, 10, 11, 12, 13, 14, 15]
     assert ids(load(spark, namespace, "orders")) == left
     asked = {"startingOffsets": '{"orders": {"0": 1, "1": 2}}', "endingOffsets": '{"orders": {"0": 5, "1": 9}}'}
-    with refused("OffsetOutOfRange", r"holds offsets 4 to 6; 1 to 5 were asked for \(.*failOnDataLoss"):
+    with refused("OffsetOutOfRange", r"holds offsets 4 to 6; 1 to 5 were requested \(.*failOnDataLoss"):
         load(spark, namespace, "orders", **asked).collect()
     assert ids(load(spark, namespace, "orders", failOnDataLoss="false", **asked)) == [4, 12, 13, 14, 15]

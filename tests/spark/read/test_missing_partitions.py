@@ -105,7 +105,7 @@ def test_a_sink_refuses_offsets_that_name_a_partition_twice_or_lack_one(
     with pytest.raises(InvalidInputError, match=refused):
         batch_commit.begin_batch(ns, checkpoint, None, 0, offsets)
     with pytest.raises(InvalidInputError, match=refused):
-        batch_commit.taken_by(ns, checkpoint, offsets, "billing")
+        batch_commit.ranges_of_batch(ns, checkpoint, offsets, "billing")
 
 
 def test_the_first_offset_of_a_query_is_no_end_of_a_batch_wherever_the_newest_one_is(ns: Namespace) -> None:
@@ -126,7 +126,7 @@ def test_a_sink_acknowledges_nothing_of_a_source_that_has_only_its_first_offset(
     assert offsets is not None
     begun = batch_commit.begin_batch(ns, checkpoint, None, 0, offsets)
     assert begun is not None
-    taken = batch_commit.taken_by(ns, checkpoint, offsets, "billing")
+    taken = batch_commit.ranges_of_batch(ns, checkpoint, offsets, "billing")
     assert batch_commit.acknowledgements(ns, taken, begun[0], "run") == []
 
 

@@ -275,7 +275,7 @@ def test_visible_takes_offsets_at_which_segments_begin_and_end(ns: Namespace, sp
     assert scan.where(spark_ext.visible(spark, path, offsets={0: (25, 26), 1: (0, 2)})).count() == 3
     assert scan.where(spark_ext.visible(spark, path, offsets={})).count() == 0
     for offsets in ({0: (10, 19)}, {0: (9, 20)}, {0: (25, 26)}):
-        with pytest.raises(InvalidInputError, match=r"cut the segment \d+, which holds \d+ to") as caught:
+        with pytest.raises(InvalidInputError, match=r"cut the segment \d+, which has \d+ to") as caught:
             spark_ext.visible(spark, path, offsets=offsets)
         assert "read_topic" in caught.value.advice
     delete_before(ns, {0: 12})

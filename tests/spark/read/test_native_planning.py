@@ -186,10 +186,10 @@ def test_the_sessions_settings_stay_as_they_are_while_files_are_found(
         spark.conf.unset(LISTING)
 
 
-def test_sessions_beside_the_users_are_few(spark: SparkSession) -> None:
+def test_extra_sessions_are_few(spark: SparkSession) -> None:
     sizes = [0, 1, 5 << 20, 7 << 20, 9 << 20, 1 << 30]
-    sessions = {size: scan_session.session_beside(spark, size) for size in sizes}
-    assert all(scan_session.session_beside(spark, size) is session for size, session in sessions.items())
+    sessions = {size: scan_session.session_for_scans(spark, size) for size in sizes}
+    assert all(scan_session.session_for_scans(spark, size) is session for size, session in sessions.items())
     assert [sessions[size].conf.get("spark.sql.files.minPartitionNum") for size in sizes] == list("111122")
     assert len({id(session) for session in sessions.values()}) == 2
 

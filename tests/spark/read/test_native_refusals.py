@@ -66,7 +66,7 @@ def test_a_path_in_the_sessions_place_is_refused(ns: Namespace, spark: SparkSess
             call(*swapped)
 
 
-def test_a_session_that_was_stopped_is_told_as_such(
+def test_a_session_that_was_stopped_is_named_as_such(
     ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = spark.readStream.format("rate").load()

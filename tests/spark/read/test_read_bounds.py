@@ -169,7 +169,7 @@ def test_a_time_that_is_yet_to_come_is_no_beginning_but_may_be_an_end(lake: Any)
 
 
 @pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
-def test_epoch_seconds_are_told_from_milliseconds(lake: Any, option: str) -> None:
+def test_epoch_seconds_are_distinguished_from_milliseconds(lake: Any, option: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"{option}' is \d+, a time of 1970 .these seem to be seconds"):
         batch(lake.ns, "orders", **{option: START_MS // 1000})
     everything = batch(lake.ns, "orders")
@@ -212,7 +212,7 @@ def test_a_version_that_cannot_be_read_is_refused_with_those_that_can(lake: Any,
 # --- what was deleted, dropped or taken -------------------------------------------------------------------------------
 
 
-def test_a_time_takes_what_is_left_of_it_and_a_version_tells_what_is_gone(namespace: Namespace) -> None:
+def test_a_time_takes_what_is_left_of_it_and_a_version_reports_what_is_gone(namespace: Namespace) -> None:
     namespace.create_topic("orders", SCHEMA, partitions=2)
     first = namespace.produce("orders", [{"id": i} for i in range(5)], partition=0).version
     namespace.produce("orders", [{"id": 9}], partition=1)
@@ -259,7 +259,7 @@ def test_a_checkpoint_and_a_cursor_come_before_a_time_and_a_version(namespace: N
 # --- through Spark ----------------------------------------------------------------------------------------------------
 
 
-def test_spark_hands_the_bounds_over(spark: SparkSession, lake: Any) -> None:
+def test_spark_passes_the_bounds(spark: SparkSession, lake: Any) -> None:
     rows = committed(lake.ns)
     moment, version = at_ms(rows[4]), rows[9]["_version"]
 

@@ -185,7 +185,7 @@ def test_rows_of_a_batch_that_were_written_for_a_topic_that_is_gone_are_not_pass
 # --- a handler --------------------------------------------------------------------------------------------------------
 
 
-def test_in_a_handler_a_name_means_the_topic_that_has_it_then_and_what_is_left_out_is_told(
+def test_in_a_handler_a_name_means_the_topic_that_has_it_then_and_what_is_left_out_is_reported(
     ns: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempts = iter(range(1_000))

@@ -59,7 +59,7 @@ TESTS: dict[str, dict[str, str]] = {
     },
     "startingOffsets": {
         "read": f"{OFFSETS}test_a_range_of_offsets_gives_its_rows_and_no_others",
-        "readStream": f"{STREAM}test_a_query_without_a_checkpoint_begins_where_it_is_told",
+        "readStream": f"{STREAM}test_a_query_without_a_checkpoint_begins_where_its_options_say",
     },
     "endingOffsets": {"read": f"{OFFSETS}test_a_range_of_offsets_gives_its_rows_and_no_others"},
     "startingTimestamp": {

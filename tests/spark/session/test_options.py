@@ -284,7 +284,7 @@ def test_an_option_of_deltas_change_feed_is_refused_with_what_stands_here_for_it
                 read(streaming, **{name: "1"})
 
 
-def test_an_unknown_option_in_lower_case_as_spark_hands_it_over_is_answered_with_the_documented_name() -> None:
+def test_an_unknown_option_in_lower_case_as_spark_passes_it_is_answered_with_the_documented_name() -> None:
     for option in OPTIONS:
         for use in option.uses:
             parse = read_options if use.startswith("read") else write_options
@@ -433,7 +433,7 @@ def test_a_path_that_means_nothing_is_refused(given: str, problem: str) -> None:
         normal(given)
 
 
-def test_the_store_tells_whether_a_path_names_a_namespace_or_a_topic(namespace: Namespace) -> None:
+def test_the_store_reports_whether_a_path_names_a_namespace_or_a_topic(namespace: Namespace) -> None:
     root = namespace.root
     for given in (f"{root}/sales", f"{root}/sales/", f"file://{root}/sales"):
         assert locate(given) == Location(root, "sales")
@@ -458,7 +458,7 @@ def test_a_path_without_a_log_is_refused_with_what_is_near(namespace: Namespace,
         locate(f"{namespace.root}{tail}")
 
 
-def test_the_nearest_root_above_a_path_tells_of_it_as_python_does(namespace: Namespace) -> None:
+def test_the_nearest_root_above_a_path_reports_it_as_python_does(namespace: Namespace) -> None:
     """Whatever folder further up is a root, too: one that somebody made by mistake, and that has no namespace."""
     above, _, name = namespace.root.rpartition("/")
     with pytest.raises(InvalidInputError, match="is a root, a folder"):
@@ -473,7 +473,7 @@ def test_the_nearest_root_above_a_path_tells_of_it_as_python_does(namespace: Nam
         locate(namespace.root)
 
 
-def test_what_is_no_session_is_told_with_a_type() -> None:
+def test_what_is_no_session_is_reported_with_a_type() -> None:
     nothing: Any = None
     for given in (None, {"key": "value"}):
         with pytest.raises(InvalidInputError, match="the first argument is a SparkSession, not NoneType"):

@@ -58,7 +58,7 @@ def taken(lock: Any) -> bool:
     [
         arrow_batches._lock,
         namespace_cache._lock,
-        write_jobs._stocks_lock,
+        write_jobs._reserved_lock,
         batch_commit._epochs_lock,
         python_process._lock,
         scan_session._lock,

@@ -23,7 +23,7 @@ def source() -> TxnLogDataSource:
     return TxnLogDataSource({})
 
 
-def test_a_stream_of_a_topic_needs_a_spark_that_tells_where_a_batch_begins(
+def test_a_stream_of_a_topic_needs_a_spark_that_says_where_a_batch_begins(
     source: TxnLogDataSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
@@ -34,7 +34,7 @@ def test_a_stream_of_a_topic_needs_a_spark_that_tells_where_a_batch_begins(
         source.streamReader(StructType()).initialOffset()
 
 
-def test_a_streaming_sink_needs_a_spark_that_hands_it_arrow(
+def test_a_streaming_sink_needs_a_spark_that_passes_it_arrow(
     source: TxnLogDataSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter", raising=False)
@@ -44,7 +44,7 @@ def test_a_streaming_sink_needs_a_spark_that_hands_it_arrow(
 
 
 @pytest.mark.parametrize(("kind", "answer"), [(SparkSession, True), (ConnectSession, False)])
-def test_a_session_of_connect_is_told_from_one_with_a_jvm(kind: Any, answer: bool) -> None:
+def test_a_session_of_connect_is_distinguished_from_one_with_a_jvm(kind: Any, answer: bool) -> None:
     session = object.__new__(kind)  # there is no server
     if answer:
         session._jsparkSession = object()  # as its making sets it
@@ -75,7 +75,7 @@ COLUMNAR_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
     ("version", "setting", "told"),
     [("4.2.0", "true", 1), ("4.2.0", "false", 0), ("4.2.1", "true", 0), ("4.0.5", None, 0)],
 )
-def test_who_hands_columns_to_a_handler_is_told_of_functions_that_hang(
+def test_who_passes_columns_to_a_handler_is_warned_of_functions_that_hang(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, setting: str | None, told: int
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
@@ -85,7 +85,7 @@ def test_who_hands_columns_to_a_handler_is_told_of_functions_that_hang(
     assert said == [True] * told
 
 
-def test_who_set_nothing_is_told_as_well(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_set_nothing_is_warned_as_well(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """What Spark does by itself is what it does in most sessions."""
     before = spark.conf.get(COLUMNAR_INPUT, None)
     spark.conf.unset(COLUMNAR_INPUT)

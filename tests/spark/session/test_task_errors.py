@@ -35,7 +35,7 @@ def test_an_error_is_ours_only_where_our_own_task_raised_it(text: str, ours: typ
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_of_a_task_is_told_as_it_was(error: TxnLogError) -> None:
+def test_an_error_of_a_task_is_reported_as_it_was(error: TxnLogError) -> None:
     found = spark_errors.typed(PythonException(f"{TASK}txnlog.errors.{type(error).__name__}: {error}\n{MARK}\n"), MARK)
     assert (type(found), str(found)) == (type(error), str(error))
 
@@ -51,7 +51,7 @@ def test_an_error_of_a_task_is_told_as_it_was(error: TxnLogError) -> None:
         ("ModuleNotFoundError: No module named 'spark_extras.rows'\n", None),
     ],
 )
-def test_tasks_that_cannot_import_us_are_told_of_the_way_out(text: str, module: str | None) -> None:
+def test_tasks_that_cannot_import_us_name_the_way_out(text: str, module: str | None) -> None:
     found = spark_errors.without_txnlog(PythonException(f"{TASK}{text}"))
     if module is None:
         assert found is None
@@ -116,6 +116,6 @@ def test_the_first_line_says_what_went_wrong_not_what_was_called(text: str, line
         (f"it failed:\n{TASK}txnlog.errors.StoreError: no answer", None),
     ],
 )
-def test_only_what_the_format_raised_is_told_without_a_traceback(text: str, raised: type | None) -> None:
+def test_only_what_the_format_raised_is_reported_without_a_traceback(text: str, raised: type | None) -> None:
     assert spark_errors.raised_by_format(PythonException(text)) is raised
     assert spark_errors.raised_by_format(RuntimeError(text)) is None

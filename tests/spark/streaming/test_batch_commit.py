@@ -13,8 +13,8 @@ from spark_ext.streaming.batch_commit import (
     QueryIdentity,
     acknowledgements,
     identity_of,
+    ranges_of_batch,
     stream_batch,
-    taken_by,
 )
 from spark_ext.write import write_jobs
 from tests.spark.support import Query
@@ -41,7 +41,7 @@ class Run:
         wanted = stream_batch(identity, batch, offsets)
         if batch_commit.committed_before(self.ns, wanted):
             return True
-        taken = taken_by(self.ns, self.query.checkpoint, offsets, "billing")
+        taken = ranges_of_batch(self.ns, self.query.checkpoint, offsets, "billing")
         acknowledged = acknowledgements(self.ns, taken, identity, self.name)
         txn = write_jobs.begin(self.ns, write_jobs.reserve_job(self.ns))
         txn._set_stream(wanted)
@@ -143,7 +143,7 @@ def test_a_run_that_lost_one_of_its_topics_never_takes_it_back(
 
 
 def _taking(ns: Namespace, query: Query) -> tuple[batch_commit.BatchRange, QueryIdentity]:
-    (taken,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
+    (taken,) = ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
     return taken, identity_of(query.checkpoint, None)
 
 
@@ -160,7 +160,7 @@ def test_a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out(ns: Nam
     ns.consumer("orders", subscription="billing", takeover=True).seek({0: 5})
     with pytest.raises(
         InvalidInputError,
-        match=r"goes on at offset 4, .* at 5 \(restore .*; else a new .*; seek back only .* comes twice",
+        match=r"continues at offset 4, .* at 5 \(restore .*; otherwise a new .*; seek back only .* once more",
     ):
         Run(ns, batches, "run-2").commit(1)
     assert cursors(ns) == [5, 0]
@@ -172,7 +172,7 @@ def test_a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out(ns: Nam
 @pytest.mark.clause("P-84")
 def test_a_race_for_the_cursor_is_decided_by_the_log(ns: Namespace, batches: Query) -> None:
     taken, identity = (
-        taken_by(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing"),
+        ranges_of_batch(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing"),
         QueryIdentity("q", "q"),
     )
     wanted = acknowledgements(ns, taken, identity, "run-1")
@@ -196,7 +196,7 @@ def test_messages_taken_one_by_one_before_the_stream_are_not_taken_twice(ns: Nam
 def test_a_shared_subscription_is_no_streams(ns: Namespace, batches: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     import msgspec
 
-    (taken,) = taken_by(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing")
+    (taken,) = ranges_of_batch(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing")
     records = ns._connection.follower.state.subscriptions
     monkeypatch.setitem(
         records, taken.subscription, msgspec.structs.replace(records[taken.subscription], type="shared")
@@ -245,5 +245,5 @@ def test_an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed
         run.commit(batch)
     assert run.commit(2), "the last one again is done"
     batches.write(1, offset(ns, (4, 0), (10, 10)))
-    with pytest.raises(InvalidInputError, match=r"goes on at batch 1, but the log shows batch 2 .*new checkpointLoc"):
+    with pytest.raises(InvalidInputError, match=r"continues at batch 1, but the log has batch 2 .*new checkpointLoc"):
         run.commit(1)

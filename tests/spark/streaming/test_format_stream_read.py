@@ -174,7 +174,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(ns: Namespace) -> No
         ('{"orders": {"0": -2, "1": 3}}', [0, 1, 2]),
     ],
 )
-def test_a_query_without_a_checkpoint_begins_where_it_is_told(
+def test_a_query_without_a_checkpoint_begins_where_its_options_say(
     ns: Namespace, starting: str | None, wanted: list[int]
 ) -> None:
     produce(ns, 0, 1, 2, partition=0)
@@ -306,7 +306,7 @@ def test_rows_that_were_deleted_before_they_were_read_stop_the_query_unless_that
     with pytest.raises(OffsetOutOfRange, match=r"partition 0 of 'orders' holds offsets 4 to 5; 2 to 5.*failOnDataLoss"):
         Run(ns, log=list(log), **limit).all()
     assert ids_of(Run(ns, log=log, failOnDataLoss="false", **limit).all()) == [4, 9]
-    assert "2 messages are not there and are left out" in caplog.text
+    assert "2 messages do not exist and are left out" in caplog.text
 
 
 @pytest.mark.clause("P-106")
@@ -444,7 +444,7 @@ def test_a_subscription_that_somebody_moved_or_dropped_stops_the_query(ns: Names
     with ns.consumer("orders", subscription="billing", takeover=True) as consumer:
         consumer.seek({0: 5})
     with pytest.raises(
-        InvalidInputError, match=r"goes on at offset 3, but the cursor .* is at 5 .*new checkpoint.*seek back only"
+        InvalidInputError, match=r"continues at offset 3, but the cursor .* is at 5 .*new checkpoint.*seek back only"
     ):
         run.batch()
     ns.drop_subscription("orders", "billing")

@@ -83,7 +83,9 @@ def test_each_batch_is_one_commit_and_a_replayed_one_is_skipped(
     ns.drop_topic("copy")
     ns.create_topic("copy", SCHEMA)
     produce(ns, 40, 10)
-    with pytest.raises(StreamingQueryException, match=r"InvalidInputError: the topic 'copy' .* was dropped, and made"):
+    with pytest.raises(
+        StreamingQueryException, match=r"InvalidInputError: the topic 'copy' .* was dropped and created"
+    ):
         run(source(spark, ns), path_of(ns, "copy"), checkpoint)
     assert ids(ns, "copy") == []
 
@@ -192,7 +194,7 @@ def test_a_cursor_that_somebody_moved_stops_the_query(ns: Namespace, spark: Spar
         ns.produce("orders", [{"id": i, "customer": "c"} for i in range(10)], partition=partition)
     with ns.consumer("orders", subscription="billing", takeover=True) as consumer:
         consumer.seek({0: 15})
-    with pytest.raises(StreamingQueryException, match=r"goes on at offset 10, .* 'billing' is at 15"):
+    with pytest.raises(StreamingQueryException, match=r"continues at offset 10, .* 'billing' is at 15"):
         run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
     assert ids(ns, "copy") == list(range(20))
 

@@ -12,7 +12,13 @@ from pyspark.sql.types import LongType, StructType
 
 import txnlog
 from spark_ext.streaming import batch_commit
-from spark_ext.streaming.batch_commit import QueryIdentity, acknowledgements, check_sources, identity_of, taken_by
+from spark_ext.streaming.batch_commit import (
+    QueryIdentity,
+    acknowledgements,
+    check_sources,
+    identity_of,
+    ranges_of_batch,
+)
 from spark_ext.streaming.format_sink import StreamTaskWritten, TopicStreamWriter
 from spark_ext.streaming.offsets import StreamOffset
 from spark_ext.streaming.query_checkpoint import Checkpoint, parse_offsets
@@ -114,10 +120,10 @@ def test_locations_are_written_as_spark_writes_them(query: Query, location: str)
 
 def test_a_batch_took_what_its_own_offset_says(ns: Namespace, query: Query) -> None:
     query.write(0, offset(ns, (0, 0), (4, 0)), '{"rate":1}')
-    (first,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+    (first,) = ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
     assert (first.start, first.end) == ({0: 0, 1: 0}, {0: 4, 1: 0})
     query.write(1, offset(ns, (4, 0), (6, 10)), '{"rate":2}')
-    (second,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
+    (second,) = ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
     assert (second.start, second.end) == ({0: 4, 1: 0}, {0: 6, 1: 10})
 
 
@@ -125,14 +131,14 @@ def test_a_source_without_anything_new_took_nothing(ns: Namespace, query: Query)
     same = offset(ns, (0, 0), (4, 4))
     query.write(0, same, '{"rate":1}')
     query.write(1, same, '{"rate":2}')
-    taken = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
+    taken = ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
     assert acknowledgements(ns, taken, QueryIdentity("q", "q"), "run") == []
 
 
 def test_a_batch_without_the_one_before_it_is_refused(ns: Namespace, query: Query) -> None:
     query.write(7, offset(ns, (0, 0), (4, 4)))
-    with pytest.raises(InvalidInputError, match="does not hold the offsets of batch 6"):
-        taken_by(ns, query.checkpoint, query.checkpoint.offsets(7), "billing")
+    with pytest.raises(InvalidInputError, match="lacks the offsets of batch 6"):
+        ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(7), "billing")
 
 
 def test_two_sources_on_one_subscription_are_refused(ns: Namespace, query: Query) -> None:
@@ -158,7 +164,7 @@ def test_offsets_from_before_the_namespace_was_adopted_are_ours(ns: Namespace, q
     assert (before.coordinator, after.coordinator) == (0, 1)
     for known in (before, after):
         query.write(0, known)
-        assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
+        assert len(ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
 @pytest.mark.parametrize("coordinator", [0, 1], ids=["the original", "another adopted copy"])
@@ -168,9 +174,9 @@ def test_what_was_read_in_another_copy_of_the_log_is_not_ours(ns: Namespace, que
     newest = ns.snapshot().version
     query.write(0, offset(ns, (0, 0), (4, 4), coordinator=coordinator, entry=(newest, "0" * 32)))
     with pytest.raises(InvalidInputError, match="no source of the query reads"):
-        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+        ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
     query.write(0, offset(ns, (0, 0), (4, 4), coordinator=coordinator, entry=ns._connection.newest_entry))
-    assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
+    assert len(ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
 def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, query: Query) -> None:
@@ -188,9 +194,9 @@ def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, q
     query.write(0, *strangers)
     refused = r"reads the namespace 'sales' with the subscription 'billing' \(it reads with 'audit': give the source"
     with pytest.raises(InvalidInputError, match=refused):
-        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+        ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
     query.write(0, *strangers, offset(ns, (0, 0), (4, 4)))
-    assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
+    assert len(ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
 @pytest.mark.parametrize("newest", ["kept", "of an older version, which did not keep it"])
@@ -209,14 +215,14 @@ def test_a_source_in_a_root_that_the_same_script_made_is_not_ours(
         assert (found["log"], found["entry"]) != (None, None)
         query.write(0, json.dumps(found if newest == "kept" else {**found, "entry": None}))
     with pytest.raises(InvalidInputError, match="no source of the query reads the namespace 'sales'"):
-        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+        ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
     assert batch_commit.subscriptions_read(ns, query.checkpoint.offsets(0)) == []
 
 
 def test_offsets_of_a_later_version_are_refused(ns: Namespace, query: Query) -> None:
     query.write(0, json.dumps({**offset(ns, (0, 0), (4, 4)).to_dict(), "format": 2}))
     with pytest.raises(InvalidInputError, match="have the format 2"):
-        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+        ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
 
 
 def test_a_subscription_of_an_earlier_topic_is_gone(ns: Namespace, query: Query) -> None:
@@ -225,10 +231,10 @@ def test_a_subscription_of_an_earlier_topic_is_gone(ns: Namespace, query: Query)
     ns.create_topic("orders", SCHEMA, partitions=2)
     ns.create_subscription("orders", "billing")
     with pytest.raises(SubscriptionNotFound, match="is gone"):
-        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+        ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
 
 
-def test_the_formats_sink_tells_of_a_subscription_that_nothing_acknowledges(
+def test_the_formats_sink_reports_a_subscription_that_nothing_acknowledges(
     ns: Namespace, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
     ns.create_topic("copy", SCHEMA)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import txnlog
-from spark_ext.streaming.batch_commit import taken_by
+from spark_ext.streaming.batch_commit import ranges_of_batch
 from spark_ext.streaming.offsets import StreamOffset
 from spark_ext.streaming.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.streaming.source_plan import StreamPlan
@@ -188,4 +188,4 @@ def test_metadata_and_offsets_nested_too_deep_are_nobodys(tmp_path: Path) -> Non
         txnlog.open(tmp_path / "lake", "sales", create=True) as ns,
         pytest.raises(InvalidInputError, match="no source of the query reads"),
     ):
-        taken_by(ns, checkpoint, BatchOffsets(0, {"0": DEEP}), "billing")
+        ranges_of_batch(ns, checkpoint, BatchOffsets(0, {"0": DEEP}), "billing")

@@ -254,8 +254,8 @@ def test_a_stopped_query_does_not_undo_a_seek_and_goes_on_where_it_was_sought_ba
         for refused in (query.batch, lambda: query.plan.acknowledge(query.log[-1])):
             with raises(
                 InvalidInputError,
-                match=rf"goes on at offset {end}, but .* is at 0 "
-                r"\(stop the query and seek .*; a new checkpointLocation .* comes twice",
+                match=rf"continues at offset {end}, but .* is at 0 "
+                r"\(stop the query and seek .*; a new checkpointLocation .* once more",
             ):
                 refused()
     assert query.cursor == 0
@@ -278,7 +278,7 @@ def test_a_subscription_that_was_dropped_and_made_again_is_not_taken_off_to_the_
 
 
 @pytest.mark.parametrize("run", ["run", "later"])
-def test_a_subscription_that_is_dropped_while_a_batch_is_at_work_is_told_by_name(memory: Place, run: str) -> None:
+def test_a_subscription_that_is_dropped_while_a_batch_is_at_work_is_reported_by_name(memory: Place, run: str) -> None:
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     ns.create_subscription("orders", "billing", start="earliest")
@@ -325,7 +325,7 @@ def test_a_seek_while_a_run_takes_over_stops_it_and_those_that_follow(
 
     monkeypatch.setattr(source_plan, "take_epoch", late)
     for _ in range(2):
-        with raises(InvalidInputError, match="goes on at offset 6, but .* is at 0"):
+        with raises(InvalidInputError, match="continues at offset 6, but .* is at 0"):
             query.plan.acknowledge(query.log[-1])
         query.restart()
     assert query.cursor == 0

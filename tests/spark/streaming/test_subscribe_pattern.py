@@ -70,7 +70,7 @@ def test_a_pattern_without_a_topic_is_refused_with_those_that_there_are(
             read(ns, subscribePattern=pattern)
 
 
-def test_a_pattern_that_is_none_or_beside_another_choice_of_topics_is_refused(ns: Namespace) -> None:
+def test_a_pattern_that_is_none_or_together_with_another_choice_of_topics_is_refused(ns: Namespace) -> None:
     for read in (batch, stream):
         with pytest.raises(InvalidInputError, match=r"'subscribePattern' is a regular expression \(missing \), unterm"):
             read(ns, subscribePattern="orders-(")

@@ -274,7 +274,7 @@ def test_a_namespace_full_of_open_transactions_says_so_before_the_handlers_work(
 # --- what is acknowledged ---------------------------------------------------------------------------------------------
 
 
-def test_a_subscription_that_nothing_acknowledges_is_told_once(
+def test_a_subscription_that_nothing_acknowledges_is_reported_once(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.run(acknowledge=None)
@@ -287,7 +287,7 @@ def test_a_subscription_that_nothing_acknowledges_is_told_once(
     assert not [record for record in caplog.records if "nothing acknowledges it" in record.getMessage()]
 
 
-def test_two_sources_under_one_name_are_acknowledged_together_and_one_under_another_is_told(
+def test_two_sources_under_one_name_are_acknowledged_together_and_one_under_another_is_reported(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(name: str, number: int) -> None:
@@ -463,7 +463,7 @@ def test_arguments_are_looked_at_before_anything_is_started(
     assert not pipeline.checkpoint.exists()
 
 
-def test_a_subscription_that_no_source_reads_under_is_told_before_a_query_starts(pipeline: Pipeline) -> None:
+def test_a_subscription_that_no_source_reads_under_is_reported_before_a_query_starts(pipeline: Pipeline) -> None:
     """A source makes the subscription that it reads under, so that a misspelt one would be left behind."""
     pipeline.produce(0)
     before = pipeline.ns.snapshot().version
@@ -490,7 +490,7 @@ def test_a_stopped_query_whose_subscription_was_sought_back_acknowledges_nothing
     with pipeline.ns.consumer("orders", subscription="billing", takeover=True) as consumer:
         consumer.seek("earliest")
     for first in (10, 20):
-        with pytest.raises(StreamingQueryException, match=r"goes on at offset \d+, but .* is at 0 .*new checkpoint"):
+        with pytest.raises(StreamingQueryException, match=r"continues at offset \d+, but .* is at 0 .*new checkpoint"):
             pipeline.run()
         pipeline.produce(first)
     assert pipeline.behind() == 30

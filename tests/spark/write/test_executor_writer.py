@@ -64,7 +64,7 @@ def spec_of(ns: Namespace, topic: str, **changes: object) -> WriteSpec:
 
 def committed(ns: Namespace, spec: WriteSpec, written: list[WrittenSegment]) -> None:
     txn = write_jobs.begin(ns, spec.numbers)
-    write_jobs.hand_over(txn, write_jobs.segments_of(written, spec.numbers, spec.numbers.txn))
+    write_jobs.add_segments(txn, write_jobs.segments_of(written, spec.numbers, spec.numbers.txn))
     txn.commit()
 
 

@@ -41,7 +41,7 @@ def begun(ns: Namespace, *numbers: int) -> DataFrameTransaction:
 
 
 @pytest.mark.parametrize("call", ["commit", "flush"])
-def test_a_call_that_is_interrupted_anywhere_and_repeated_tells_the_true_end(namespace: Namespace, call: str) -> None:
+def test_a_call_that_is_interrupted_anywhere_and_repeated_reports_the_true_end(namespace: Namespace, call: str) -> None:
     ns = namespace
     ns.create_topic("orders", SCHEMA)
     expected: list[int] = []
@@ -79,13 +79,13 @@ class Doubtful:
             raise OutcomeUnknown("no answer")
 
 
-def test_what_a_flush_left_in_doubt_is_logged_before_more_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_flush_left_unknown_is_logged_before_more_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call after call would else make one entry larger, until it is too large for the log."""
     monkeypatch.setattr(write_jobs, "_entries", lambda segments: ([item] for item in segments))
     txn, segments = Doubtful(), ["a", "b", "c"]
     with pytest.raises(OutcomeUnknown):
-        write_jobs.hand_over(txn, segments)  # type: ignore[arg-type]
-    write_jobs.hand_over(txn, segments)  # type: ignore[arg-type]
+        write_jobs.add_segments(txn, segments)  # type: ignore[arg-type]
+    write_jobs.add_segments(txn, segments)  # type: ignore[arg-type]
     assert txn.calls == ["a", "flush", "a", "flush", "b", "flush", "c"]
     assert segments == []
 

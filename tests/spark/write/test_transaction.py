@@ -174,7 +174,7 @@ def test_a_block_whose_commit_is_interrupted_gives_its_messages_back(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(write_jobs, "hand_over", interrupted)
+    monkeypatch.setattr(write_jobs, "add_segments", interrupted)
     with pytest.raises(KeyboardInterrupt), spark_ext.transaction(spark, path_of(ns)) as txn:
         txn.acknowledge(consumer.receive(10))
     assert txn.state == "ABORTED"

@@ -171,12 +171,12 @@ def test_a_commit_that_came_while_a_job_ran_stands_although_the_job_failed(ns: t
 def test_a_transaction_is_used_in_its_block_and_has_one(ns: txnlog.Namespace) -> None:
     txn = begin(ns)
     for use in (lambda: txn.write(Frame(), "orders"), txn.flush, txn.commit):
-        with pytest.raises(InvalidTransactionState, match=r"outside of a block.*with spark_ext.transaction"):
+        with pytest.raises(InvalidTransactionState, match=r"outside of its with block.*with spark_ext.transaction"):
             use()
     with txn:
         txn.write(Frame(), "orders")
     assert txn.commit() == txn.result, "repeated it gives the same"
-    with pytest.raises(InvalidTransactionState, match=r"had its block \(begin a new one"), txn:
+    with pytest.raises(InvalidTransactionState, match=r"had its with block already \(begin a new one"), txn:
         pass
     assert ns.snapshot().read("orders").num_rows == 3
 

@@ -80,7 +80,7 @@ def test_a_name_outside_the_grammar_is_refused(parse, name):
         parse(name)
 
 
-def test_who_names_a_path_is_told_so() -> None:
+def test_who_names_a_path_gets_an_error_for_it() -> None:
     with pytest.raises(NameNotAllowed, match=r"use ASCII letters, .*: no path"):
         parse_topic_name("eu/orders")
 

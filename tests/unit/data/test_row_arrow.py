@@ -142,7 +142,7 @@ WITHOUT = pa.timestamp("us")
         (WITHOUT, pa.table({"x": [UTC_NOON]}), r"local_timestamp\(column\)"),
     ],
 )
-def test_a_zone_that_is_missing_or_too_much_is_told_the_same_way_in_every_kind_of_input(kind, data, way):
+def test_a_zone_that_is_missing_or_too_much_is_reported_the_same_way_in_every_kind_of_input(kind, data, way):
     what = "a datetime with a zone in a timestamp without one" if kind == WITHOUT else "a naive datetime in a timestamp"
     with pytest.raises(SchemaMismatch, match=rf"column 'x(\.element)?'.*: {what}.*{way}"):
         conform(data, one(kind), topic="t")
@@ -250,7 +250,7 @@ def test_an_unknown_column_is_refused_and_the_nearest_offered():
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_a_name_of_other_case_is_told_as_such_and_that_the_right_one_is_there_as_well(as_table: bool):
+def test_a_name_of_other_case_is_named_as_such_and_that_the_right_one_is_there_as_well(as_table: bool):
     alone: dict[str, bytes] = {"Value": b""}
     for row, told in (
         (alone, "case-sensitive: did you mean 'value'"),

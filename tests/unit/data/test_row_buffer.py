@@ -166,7 +166,7 @@ def test_a_refused_append_takes_nothing():
     assert buffer.to_table().to_pylist() == ROWS
 
 
-def test_later_changes_to_what_was_handed_over_do_not_reach_the_buffer():
+def test_later_changes_to_what_was_passed_do_not_reach_the_buffer():
     schema = pa.schema([("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64())), ("b", pa.binary())])
     row: dict[str, Any] = {"l": [1], "m": {"a": 1}, "b": bytearray(b"1")}
     before = conform(row, schema, topic="t")

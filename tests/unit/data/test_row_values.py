@@ -205,7 +205,7 @@ def test_null_in_a_column_that_is_never_null_is_refused_whether_given_or_left_ou
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_null_that_a_nested_field_refuses_is_told_with_the_alteration_that_allows_it(as_table: bool):
+def test_null_that_a_nested_field_refuses_is_reported_with_the_alteration_that_allows_it(as_table: bool):
     kind = pa.struct([pa.field("a", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
     given = [{"x": {"a": [1, None]}}]
     with pytest.raises(

@@ -105,7 +105,7 @@ def test_a_message_pending_in_the_same_transaction_is_held_too(log, subscription
 
 
 @pytest.mark.clause("P-80")
-def test_individual_ones_beside_each_other_do_not_conflict(log, subscription):
+def test_individual_ones_next_to_each_other_do_not_conflict(log, subscription):
     hold(log, one(subscription, (5, 8)))
     hold(log, one(subscription, (8, 9), (11, 12)))
     hold(log, one(subscription, (0, 5), (9, 11), (12, 20)))

@@ -271,7 +271,7 @@ def test_a_segment_needs_an_open_transaction(log, topic):
 
 
 @pytest.mark.clause("P-28")
-def test_the_end_of_a_transaction_is_told_before_anything_is_found_wrong_with_its_segment(log, topic):
+def test_the_end_of_a_transaction_is_reported_before_anything_is_found_wrong_with_its_segment(log, topic):
     txn = begun(log)
     log.entry(Commit(txn), DropTopic(topic))
     with pytest.raises(InvalidTransactionState, match="was committed"):

@@ -138,7 +138,7 @@ def test_an_epoch_that_was_never_given_is_fenced(log):
 
 
 @pytest.mark.clause("P-28", "P-55")
-def test_what_fencing_ended_is_told_as_its_outcome(log):
+def test_what_fencing_ended_is_reported_as_its_outcome(log):
     epoch = log.producer()
     txn = begun(log, "loader", epoch)
     log.producer()

@@ -157,7 +157,7 @@ HOSTILE = "\x1b[2J\u202e" + "\U0001f600" * 5_000
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__struct_config__.tag)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_whatever_a_log_holds_is_folded_or_damage_told_in_a_short_clean_line(kind, data):
+def test_whatever_a_log_holds_is_applied_or_damage_reported_in_a_short_clean_line(kind, data):
     log = Log()
     topic = log.topic()
     log.produce(topic, 3)

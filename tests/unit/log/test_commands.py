@@ -140,7 +140,7 @@ def test_a_commit_with_other_contents_is_no_repetition(log: Log) -> None:
         ("fenced", TransactionAborted),
     ],
 )
-def test_an_end_without_effect_is_told_by_its_reason(log: Log, reason: Any, kind: type[Exception]) -> None:
+def test_an_end_without_effect_is_reported_by_its_reason(log: Log, reason: Any, kind: type[Exception]) -> None:
     number = log.number()
     log.entry(Abort(number, reason))
     with pytest.raises(kind) as caught:
@@ -150,7 +150,7 @@ def test_an_end_without_effect_is_told_by_its_reason(log: Log, reason: Any, kind
         decided(log, FlushCommand(opening(number, log), (), ()))
 
 
-def test_an_owner_that_was_fenced_is_told_so_not_that_it_was_aborted(log: Log) -> None:
+def test_an_owner_that_was_fenced_hears_that_not_that_it_was_aborted(log: Log) -> None:
     first = log.producer()
     number = log.number()
     log.entry(Begin(number, None, "loader", first))

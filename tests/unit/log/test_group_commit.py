@@ -67,7 +67,7 @@ def told(attempt: Attempt[Member]) -> list[tuple[Member, str]]:
     return [(v.member, type(v.error).__name__ if v.error else v.value.state) for v in attempt.answers]
 
 
-def test_an_answer_from_the_log_is_told_at_once(log: Log) -> None:
+def test_an_answer_from_the_log_is_reported_at_once(log: Log) -> None:
     number = log.number()
     log.entry(Abort(number))
     member = aborting(number)
@@ -88,7 +88,7 @@ def test_a_refusal_is_looked_at_again_once(log: Log) -> None:
 
 
 @pytest.mark.clause("P-119")
-def test_what_rests_on_another_member_is_told_with_the_entry(log: Log) -> None:
+def test_what_rests_on_another_member_is_reported_with_the_entry(log: Log) -> None:
     number = log.number()
     first, second, third = aborting(number), aborting(number), refusing(number)
     attempt = Attempt([first, second, third])
@@ -163,7 +163,7 @@ def test_whoever_rests_on_others_holds_up_nobody(log: Log) -> None:
     ]
 
 
-def test_nobody_is_told_anything_before_one_in_front_who_rests_on_others(log: Log) -> None:
+def test_nobody_is_answered_before_one_in_front_who_depends_on_others(log: Log) -> None:
     """If the first falls out, the second is carried out, and what the log alone tells the third is out of date."""
     number, ended = log.number(), log.number()
     log.entry(Abort(ended))
@@ -185,7 +185,7 @@ def test_nobody_is_told_anything_before_one_in_front_who_rests_on_others(log: Lo
     ],
     ids=["refused", "refused otherwise", "answered otherwise"],
 )
-def test_what_the_log_alone_would_tell_otherwise_is_told_with_the_entry(log: Log, alone: Any, behind: Any) -> None:
+def test_what_the_log_alone_would_say_otherwise_is_reported_with_the_entry(log: Log, alone: Any, behind: Any) -> None:
     number = log.number()
 
     def decide(draft: Draft, _at: Header) -> Answer[str]:
@@ -261,7 +261,7 @@ def test_no_segments_are_made_of_those_who_are_put_off_behind_the_end_of_what_is
     assert sum(encoded) <= 1, encoded
 
 
-def test_what_the_log_shows_by_now_can_be_told_whatever_became_of_the_attempt(log: Log) -> None:
+def test_what_the_log_shows_by_now_can_be_reported_whatever_became_of_the_attempt(log: Log) -> None:
     topic = log.topic()
     committed, open_one, aborted = (Work(rows=0).commit(log, topic) for _ in range(3))
     log.entry(Commit(committed.opening.txn, committed.digest))
@@ -440,7 +440,7 @@ def errors_of(replies: Iterator[Reply[Member]], members: list[Member]) -> dict[i
 
 
 @pytest.mark.clause("P-26", "P-118")
-def test_a_repeated_commit_is_not_told_of_an_end_that_did_not_come(log: Log) -> None:
+def test_a_repeated_commit_does_not_hear_of_an_end_that_did_not_come(log: Log) -> None:
     """The deadline of a transaction passes between two looks at one batch, which holds its commit twice."""
     topic = log.topic()
     late = Work(timeout_ms=10).commit(log, topic)
@@ -466,7 +466,7 @@ def test_a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry(log: Log, ord
     assert [type(reply.value) for reply in replies if reply.error is None] == [Outcome, Outcome]
 
 
-def test_nobody_behind_one_that_was_put_off_is_told_anything_before_it(log: Log) -> None:
+def test_nobody_behind_one_that_was_put_off_is_answered_before_it(log: Log) -> None:
     """The third needs what the first brings, or the second, who is not needed as long as the first may come."""
     topic = log.topic()
 
@@ -567,7 +567,7 @@ times = st.lists(moments, max_size=9) | st.builds(lambda looks, ms: [0] * looks 
 @example([LATE, Work(1), Work()], [("commit", 0), ("abort", 0), ("commit", 1), ("commit", 2)], [0, 0, 0, 11], [])
 @example([Work(1, 10), Work(1), Work(2)], [("commit", 0), ("commit", 1), ("commit", 2)], [0, 0, 0, 11], [])
 @example([Work(1, others=1), Work(2), Work()], [("drop", 0), ("commit", 0), ("commit", 1)], [], [])
-def test_whatever_a_group_is_told_is_in_the_log(
+def test_whatever_a_group_is_answered_is_in_the_log(
     made: list[Work], group: list[tuple[str, int]], passing: list[int], races: list[bool]
 ) -> None:
     """And in the order of the calls: ``carry_out`` asserts that. A call aborts, commits, or drops the second topic."""

@@ -24,7 +24,7 @@ def reserve(log: Log, pool: NumberPool) -> Reserve:
     return action
 
 
-def test_an_empty_stock_says_so_and_wants_a_block(log: Log) -> None:
+def test_an_empty_supply_says_so_and_wants_a_block(log: Log) -> None:
     pool = NumberPool("w")
     assert pool.take() is None
     assert pool.wants()
@@ -57,7 +57,7 @@ def test_blocks_grow_and_have_a_bound(log: Log) -> None:
     assert counts[-1] == counts[-2] == 256 * CHUNK
 
 
-def test_a_block_is_wanted_while_there_is_still_some_stock(log: Log) -> None:
+def test_a_block_is_wanted_while_there_is_still_some_supply(log: Log) -> None:
     pool = NumberPool("w")
     reserve(log, pool)
     while not pool.wants():

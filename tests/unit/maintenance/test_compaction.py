@@ -152,7 +152,7 @@ def test_shared_segments_wait_until_half_of_the_files_come_of_them():
     assert plan(shared(20, partitions=1_001)) == []
 
 
-def test_what_lies_between_shared_segments_goes_along_and_what_lies_beside_them_does_not():
+def test_what_lies_between_shared_segments_goes_along_and_what_lies_next_to_them_does_not():
     records = [
         segment(0, MIB, {0: (0, 10)}),
         segment(1, MIB, {0: (10, 1), 1: (0, 1)}),
@@ -348,7 +348,7 @@ def command_of(wanted: ReplaceCommand, forgotten: int) -> ReplaceCommand:
     )
 
 
-def test_a_topic_that_was_dropped_is_told(log, topic):
+def test_a_topic_that_was_dropped_is_reported(log, topic):
     wanted = command(log, topic)
     log.entry(DropTopic(topic))
     with pytest.raises(TopicNotFound, match="'orders' was dropped"):

@@ -127,12 +127,12 @@ def difference(expected: Answer, found: Answer) -> str | None:
     missing = [row for row in expected.rows if (wanted - given)[exact(row)]]
     added = [row for row in found.rows if (given - wanted)[exact(row)]]
     if missing or added:
-        told = [f"{len(found.rows)} rows instead of {len(expected.rows)}"]
+        parts = [f"{len(found.rows)} rows instead of {len(expected.rows)}"]
         if missing:
-            told.append(f"missing is {_shown(missing[0])}")
+            parts.append(f"missing is {_shown(missing[0])}")
         if added:
-            told.append(f"not expected is {_shown(added[0])}")
-        return "; ".join(told)
+            parts.append(f"not expected is {_shown(added[0])}")
+        return "; ".join(parts)
     last: dict[int, int] = {}
     for row in found.rows:
         partition, offset = row["_partition"], row["_offset"]

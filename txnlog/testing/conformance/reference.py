@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from txnlog.api.opening import open_namespace
-from txnlog.common.runtime import Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     CorruptionError,
     InvalidInputError,

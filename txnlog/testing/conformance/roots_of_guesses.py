@@ -31,7 +31,7 @@ _HALF: Final = r"\ud83d"
 
 
 def _of(kind: str, *lines: Callable[[int], str], start: tuple[int, int] = (0, 0)) -> Change:
-    """A subscription of ``orders``, and for each of the lines an entry; a line is told the subscription's id."""
+    """Create a subscription of ``orders``, then append an entry for each line; each line gets the subscription's id."""
 
     def change(shop: Workshop) -> None:
         number = shop.forge(subscription(kind, *start))

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
-from txnlog.common.runtime import Background, Runtime
 from txnlog.data.segment_file import encode
+from txnlog.engine.runtime import Background, Runtime
 from txnlog.fold.state import TopicRecord
 from txnlog.format.actions import AnyAction, Commit, Segment, Share, SliceRows
 from txnlog.format.codec import decode_entry, digest_of
@@ -52,7 +52,7 @@ class _Done:
 
 
 class SeededRuntime(Runtime):
-    """Time that moves when told, and chance from a seed: the same calls write the same log."""
+    """A runtime with a manual clock and seeded randomness: the same calls write the same log."""
 
     def __init__(self, clock: ManualClock, chance: random.Random) -> None:
         super().__init__(clock)
@@ -252,7 +252,7 @@ class Workshop:
         self.also |= dict.fromkeys(asked, also)
 
     def finish(self, about: str) -> None:
-        """Write the answers beside the root."""
+        """Write the expected answers next to the root."""
         for left in sorted(self.root.glob("*/_probe")):
             shutil.rmtree(left)  # what the trial of the store left behind: empty folders
         found = {question: answer(self.root, *question) for question in dict.fromkeys(self.questions)}

@@ -80,7 +80,7 @@ def test_a_batch_whose_rows_a_table_has_does_not_go_to_the_dead_letters(shop: Sh
     assert (dead(shop), shop.in_delta(), shop.in_delta(second)) == ([], list(range(8)), list(range(8)))
 
 
-def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_gave_up(
+def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_failed_on(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     careful(shop)
@@ -104,7 +104,9 @@ def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_gave_up(
     assert shop.in_delta() == list(range(12))
 
 
-def test_a_handler_that_fails_behind_write_delta_gives_up_on_no_batch_that_a_dead_run_left(shop: Shop) -> None:
+def test_a_handler_that_fails_behind_write_delta_makes_no_dead_letters_of_a_batch_that_a_dead_run_left(
+    shop: Shop,
+) -> None:
     careful(shop)
     options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 1}
     dying_behind_the_table(shop, **options)
@@ -120,7 +122,7 @@ def test_a_handler_that_fails_behind_write_delta_gives_up_on_no_batch_that_a_dea
     assert shop.in_delta() == list(range(8))
 
 
-def test_a_batch_of_which_a_part_was_given_up_holds_up_no_later_one(
+def test_a_batch_of_which_a_part_became_dead_letters_holds_up_no_later_one(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next run has smaller batches, as is done where a driver died of its memory; and it has two tables."""
@@ -153,7 +155,7 @@ def test_a_batch_of_which_a_part_was_given_up_holds_up_no_later_one(
     assert len(told) == 2, "one for each table"
 
 
-def test_a_batch_that_was_given_up_does_not_hold_up_a_run_over_more_topics(shop: Shop) -> None:
+def test_a_batch_that_became_dead_letters_does_not_hold_up_a_run_over_more_topics(shop: Shop) -> None:
     careful(shop)
     with shop.open() as ns:
         ns.create_topic("returns", SCHEMA)
@@ -174,7 +176,7 @@ def test_a_batch_that_was_given_up_does_not_hold_up_a_run_over_more_topics(shop:
 # --- what others note -------------------------------------------------------------------------------------------------
 
 
-def test_a_note_with_a_partition_that_is_no_number_gives_up_on_no_message(shop: Shop) -> None:
+def test_a_note_with_a_partition_that_is_no_number_makes_no_dead_letters(shop: Shop) -> None:
     careful(shop)
     shop.born()
     number = shop.ns._connection.subscription_record(shop.ns._connection.topic_record("orders").id, "careful").id
@@ -198,7 +200,7 @@ def test_a_note_with_a_partition_that_is_no_number_gives_up_on_no_message(shop: 
     assert dead(shop) == []
 
 
-def test_a_decision_whose_note_is_damaged_is_told_with_a_type(shop: Shop) -> None:
+def test_a_decision_whose_note_is_damaged_is_reported_with_a_type(shop: Shop) -> None:
     """The next owner of the producer asks the table, whose note names no entry but a list."""
     life = shop.born()
     append = DeltaTable.append

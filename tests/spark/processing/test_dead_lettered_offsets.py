@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_ext.processing.batch_plan import Batch, Claim, claim, given_up, plan_batch, what_is_left
+from spark_ext.processing.batch_plan import Batch, Claim, claim, dead_lettered, plan_batch, what_is_left
 from spark_ext.read.scan import Scan, open_scan
 from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options
@@ -32,7 +32,9 @@ def ns(namespace: Namespace) -> Namespace:
 
 def looked(ns: Namespace, *topics: str) -> tuple[Scan, tuple[Claim, ...]]:
     """What a run that begins looks at."""
-    claims = claim(ns._connection, topics or ["orders"], "billing", query_name=None, start="earliest", gives_up=True)
+    claims = claim(
+        ns._connection, topics or ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=True
+    )
     return open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw"), claims
 
 
@@ -72,11 +74,11 @@ def test_of_a_batch_whose_messages_are_dead_letters_nothing_is_left(ns: Namespac
     assert left(ns, txn, batch) == {}
 
 
-def test_of_a_batch_of_which_a_part_was_given_up_the_rest_is_left(ns: Namespace) -> None:
+def test_of_a_batch_of_which_a_part_became_dead_letters_the_rest_is_left(ns: Namespace) -> None:
     txn, batch = noted(ns)
     give_up(ns, 0, 2)
     assert left(ns, txn, batch) == {"orders": {0: (2, 6)}}
-    assert given_up(*looked(ns), batch.offsets, batch.end.version) == {"orders": {0: ((0, 2),)}}
+    assert dead_lettered(*looked(ns), batch.offsets, batch.end.version) == {"orders": {0: ((0, 2),)}}
 
 
 def test_one_letter_of_a_consumer_that_dealt_with_the_others_is_one(ns: Namespace) -> None:
@@ -87,7 +89,7 @@ def test_one_letter_of_a_consumer_that_dealt_with_the_others_is_one(ns: Namespac
         inner.acknowledge(consumer.receive(max_messages=6))
         letter = {"id": 3, "_source_topic": "orders", "_source_partition": 0, "_source_offset": 3}
         inner.produce("orders-dead", [{**letter, "_dead_reason": "bad", "_redeliveries": 0}])
-    assert given_up(*looked(ns), batch.offsets, batch.end.version) == {"orders": {0: ((3, 4),)}}
+    assert dead_lettered(*looked(ns), batch.offsets, batch.end.version) == {"orders": {0: ((3, 4),)}}
     assert left(ns, txn, batch) == batch.offsets, "no single range: it cannot come, which is told"
 
 
@@ -110,7 +112,7 @@ def test_letters_that_were_there_before_a_batch_count_for_none(ns: Namespace) ->
     assert left(ns, txn, batch) == batch.offsets
 
 
-def test_messages_that_are_free_again_are_not_given_up(ns: Namespace) -> None:
+def test_messages_that_are_free_again_are_no_dead_letters(ns: Namespace) -> None:
     txn, batch = noted(ns)
     give_up(ns, 0, 6)
     ns.consumer("orders", subscription="billing", takeover=True).seek({0: 0})
@@ -127,7 +129,7 @@ def test_letters_are_not_read_for_a_batch_that_nobody_took(ns: Namespace, monkey
     assert left(ns, txn, batch) == batch.offsets
 
 
-def test_of_a_subscription_that_is_dropped_meanwhile_nothing_is_given_up(ns: Namespace) -> None:
+def test_of_a_subscription_that_is_dropped_meanwhile_nothing_becomes_dead_letters(ns: Namespace) -> None:
     """The commit of who works on it is refused by name."""
     txn, batch = noted(ns)
     scan, claims = looked(ns)
@@ -135,9 +137,9 @@ def test_of_a_subscription_that_is_dropped_meanwhile_nothing_is_given_up(ns: Nam
     assert what_is_left(scan, claims, txn, batch.offsets, batch.end.version) == batch.offsets
 
 
-def test_without_a_dead_letter_topic_nothing_is_given_up(ns: Namespace) -> None:
+def test_without_a_dead_letter_topic_nothing_becomes_dead_letters(ns: Namespace) -> None:
     ns.create_subscription("orders", "plain")
-    claims = claim(ns._connection, ["orders"], "plain", query_name=None, start="earliest", gives_up=False)
+    claims = claim(ns._connection, ["orders"], "plain", query_name=None, start="earliest", to_dead_letters=False)
     scan = open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw")
     batch = plan_batch(scan, claims, None, None)
     assert batch is not None

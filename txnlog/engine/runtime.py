@@ -15,11 +15,13 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 
 from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
+from txnlog.engine.effects import Pause, Request, Requests
+from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
+from txnlog.engine.worker import THREADS, Inbox, Worker
 from txnlog.errors import InvalidInputError
 
 T = TypeVar("T")
@@ -55,41 +57,6 @@ class Background(Protocol):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, at most ``timeout`` seconds."""
-
-
-class Waitable(Protocol):
-    """A condition, whose lock the caller holds, or an event."""
-
-    def wait(self) -> object:
-        """Wait until notified or set."""
-
-
-class Signal:
-    """An event for one thread that waits. Unlike threading.Event it is whole after an interrupt of whoever sets it."""
-
-    def __init__(self) -> None:
-        self._tokens: SimpleQueue[None] = SimpleQueue()
-
-    def set(self) -> None:
-        """Let the waiting thread go on."""
-        if self._tokens.empty():
-            self._tokens.put(None)
-
-    def is_set(self) -> bool:
-        """Whether there is something to go on for."""
-        return not self._tokens.empty()
-
-    def clear(self) -> None:
-        """Nothing to go on for, until it is set again."""
-        try:
-            while True:
-                self._tokens.get_nowait()
-        except Empty:
-            return
-
-    def wait(self) -> None:
-        """Wait until it is set."""
-        self._tokens.put(self._tokens.get())
 
 
 class OfOneProcess(Protocol):
@@ -140,31 +107,35 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Promise(Future[T]):
-    """The Future of work in a background thread, which would end with the process: its end waits, a minute at most.
+    """The Future of work in the background, which would end with the process: its end waits, a minute at most.
 
     Failures that nobody asked for are reported to Python's logging then.
-
-    Attributes:
-        worker: who does the work; nobody waits for one that has ended.
     """
 
     _asked = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.worker: Background | None = None
         self._number = next(_numbers)
         _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
 
     def result(self, timeout: float | None = None) -> T:
         """See Future."""
         self._ask()
+        self._let_others_be_called()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """See Future."""
         self._ask()
+        self._let_others_be_called()
         return super().exception(timeout)
+
+    def _let_others_be_called(self) -> None:
+        """A callback of a Future that waits for another one must not keep that from its result."""
+        callbacks = callbacks_of_process()
+        if not self.done() and callbacks.is_current():
+            callbacks.step_aside()
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """See Future."""
@@ -188,6 +159,10 @@ class Promise(Future[T]):
             super().set_exception(exception)
         finally:
             _forget(self._number)
+
+    def forget(self) -> None:
+        """Nobody got it: nobody is to wait for it."""
+        _forget(self._number)
 
     def _ask(self) -> None:
         self._asked = True
@@ -237,11 +212,7 @@ class _End:
         self._left_s -= time.monotonic() - began
 
     def _is_open(self) -> bool:
-        for known in list(_promises.values()):
-            promise = known()
-            if promise is not None and promise.worker is not None and promise.worker.is_alive():
-                return True
-        return False
+        return bool(_promises) or engine_of_process().keeps_process()
 
     def report(self) -> None:
         """Wait again, and report failures: nobody is left who could ask."""
@@ -326,14 +297,48 @@ class Runtime:
         thread.start()
         return thread
 
-    def current(self) -> object:
-        """What runs now: a thread."""
-        return threading.current_thread()
+    # --- for commands of the engine ---------------------------------------------------------------------------------
 
-    def wait_until(self, waitable: Waitable, ready: Callable[[], bool]) -> None:
-        """Wait for what other threads of this client do, until ``ready()``."""
-        while not ready():
-            waitable.wait()
+    @property
+    def engine(self) -> Engine:
+        """The engine that owns what this client knows."""
+        return engine_of_process()
+
+    @property
+    def callbacks(self) -> Worker:
+        """The thread that calls what users want to have called."""
+        return callbacks_of_process()
+
+    def inbox(self) -> Inbox:
+        """Something on which a thread can wait for others."""
+        return THREADS.inbox()
+
+    def request(self, call: Callable[[], T]) -> Request[T]:
+        """Await what a call gives that blocks, such as one request of the store. It must not wait for other calls."""
+        return Request(self._run_in_pool, call)
+
+    def requests(self, calls: Sequence[Callable[[], T]]) -> Requests[T]:
+        """Await what independent calls give: results in order, the first error after all have ended."""
+        return Requests(self._run_in_pool, calls)
+
+    def job(self, call: Callable[[], T]) -> Request[T]:
+        """Await what a call gives that may itself call the client, in a thread of its own."""
+        return Request(self._run_in_thread, call)
+
+    def pause(self, milliseconds: float) -> Pause:
+        """Await that so much time has passed."""
+        return Pause(milliseconds)
+
+    def _run_in_thread(self, work: Callable[[], None]) -> None:
+        self.start(work, "txnlog-job")
+
+    def _run_in_pool(self, work: Callable[[], None]) -> None:
+        if self._submit([work]) is not None:
+            return
+        try:
+            self._run_in_thread(work)
+        except RuntimeError:  # the interpreter ends
+            work()
 
     def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
         """Wait until the event is set, or for so long; whether it is set."""
@@ -365,9 +370,7 @@ __all__ = [
     "OfOneProcess",
     "Promise",
     "Runtime",
-    "Signal",
     "SystemClock",
-    "Waitable",
     "call_at_exit",
     "forgetting_failures",
     "renew_in_child",

@@ -1,0 +1,329 @@
+"""Ctrl-C while a request of the call is under way: the call ends for its caller, and the handle stays whole."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, ids, raises, read, rows, run_threads, take, wait_for
+from tests.interrupts import hearing_interrupts
+from txnlog.engine.engine import engine_of_process
+from txnlog.errors import InvalidTransactionState, OutcomeUnknown, TxnLogError
+from txnlog.fold.draft_tables import DraftTable
+from txnlog.log.appender import _Waiting
+from txnlog.log.commands import effect
+from txnlog.store import Created, ForwardingStore, Store
+
+
+class InterruptingStore(ForwardingStore):
+    """Interrupts the main thread while its n-th request is under way, which then goes on.
+
+    Where the main thread makes the request itself, it is interrupted in it.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._left = 0
+        self._heard = threading.Event()
+
+    def interrupted(self, call: Callable[[], object], request: int) -> bool:
+        """Call, and interrupt at a request; False where the call makes fewer."""
+        self._heard.clear()
+        self._left = request
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self._heard.set()
+            self._left = 0
+        return False
+
+    def _pass(self) -> None:
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                if threading.current_thread() is threading.main_thread():
+                    raise KeyboardInterrupt
+                main = threading.main_thread().ident
+                assert main is not None
+                signal.pthread_kill(main, signal.SIGINT)
+                assert self._heard.wait(20), "the main thread was not interrupted"
+
+    def create(self, key: str, data: bytes) -> Created:
+        self._pass()
+        return super().create(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._pass()
+        super().put(key, data)
+
+    def get(self, key: str) -> bytes:
+        self._pass()
+        return super().get(key)
+
+
+@pytest.fixture(autouse=True)
+def _hearing_interrupts() -> Iterator[None]:
+    with hearing_interrupts():
+        yield
+
+
+@pytest.fixture
+def interrupting(memory: Place) -> tuple[Any, InterruptingStore]:
+    """A client with a topic, and its store."""
+    store = InterruptingStore(memory.store())
+    ns = memory.open(store=store)
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    return ns, store
+
+
+def assert_whole(ns: Any, memory: Place) -> None:
+    """What a handle has in memory is what the log says, and others can commit with it."""
+    (other,) = run_threads(lambda: ns.create_topic("passing", SCHEMA, if_not_exists=True), seconds=20)
+    assert not isinstance(other, BaseException), other
+    fresh = memory.open(mode="r")
+    ns._connection.follower.refresh()
+    tables_of = ns._connection.follower.state.as_tables()
+    for name, table in fresh._connection.follower.state.as_tables().items():
+        assert tables_of[name] == table, name
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize("call", ["commit", "flush", "prepare"])
+def test_an_end_that_is_interrupted_and_asked_for_again_is_there_once(
+    interrupting: Any, memory: Place, call: str
+) -> None:
+    ns, store = interrupting
+    for number in itertools.count():
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        going_on = store.interrupted(getattr(txn, call), number + 1)
+        getattr(txn, call)()
+        if call == "prepare":
+            ns.complete(str(txn.id), commit=True)
+        else:
+            txn.commit()
+        if not going_on:
+            break
+    assert number > 1, "requests"
+    assert read(memory.open(mode="r")) == list(range(number + 1))
+    assert_whole(ns, memory)
+
+
+def test_a_batch_that_is_interrupted_is_repeated_and_there_once(interrupting: Any, memory: Place) -> None:
+    ns, store = interrupting
+    producer = ns.producer("loader")
+
+    def produce(number: int) -> Any:
+        return producer.produce("orders", rows(number), partition=0, sequence=number)
+
+    for number in itertools.count():
+        going_on = store.interrupted(partial(produce, number), number + 1)
+        assert produce(number).offsets == {("orders", 0): range(number, number + 1)}
+        if not going_on:
+            break
+    assert number > 1, "requests"
+    assert read(memory.open(mode="r")) == list(range(number + 1))
+    assert_whole(ns, memory)
+
+
+def test_an_abort_behind_an_interrupted_commit_gives_the_outcome_that_the_log_has(
+    interrupting: Any, memory: Place
+) -> None:
+    ns, store = interrupting
+    ends = set()
+    for number in itertools.count():
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        going_on = store.interrupted(txn.commit, number + 1)
+        with contextlib.suppress(TxnLogError):
+            txn.abort()
+        ends.add(txn.state)
+        assert (number in read(memory.open(mode="r"))) == (txn.state == "COMMITTED"), number
+        if not going_on:
+            break
+    assert "COMMITTED" in ends
+    assert_whole(ns, memory)
+
+
+def test_the_commit_of_another_thread_survives_the_interrupt_of_the_call_that_shares_its_entry(
+    interrupting: Any, memory: Place
+) -> None:
+    ns, store = interrupting
+    for number in range(0, 40, 2):
+        other = ns.begin()
+        other.produce("orders", rows(number + 1))
+        futures: list[Any] = []
+
+        def both(number: int = number, other: Any = other, futures: list[Any] = futures) -> None:
+            futures.append(other.commit_async())
+            ns.produce("orders", rows(number))
+
+        going_on = store.interrupted(both, number // 2 + 1)
+        if futures:
+            assert futures[0].result(20).offsets
+        if not going_on:
+            break
+    assert number > 2, "requests"
+    assert_whole(ns, memory)
+
+
+@pytest.mark.clause("P-209", "P-215")
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+def test_a_receive_that_is_interrupted_has_received_nothing(memory: Place, kind: str) -> None:
+    for request in itertools.count(1):
+        store = InterruptingStore(memory.store())
+        ns = memory.open(f"{kind}{request}", store=store)
+        ns.create_topic("orders", SCHEMA, partitions=2)
+        for partition in (0, 1):
+            ns.produce("orders", rows(partition, partition + 2), partition=partition)
+        consumer = ns.consumer("orders", "billing", type=kind)
+        batches = [take(consumer, 1)]
+        going_on = store.interrupted(partial(take, consumer, 2), request)
+        if not going_on:
+            break
+        while len(batch := take(consumer, 2)):
+            batches.append(batch)
+        found = sorted(number for batch in batches for number in ids(batch.table))
+        assert found == [0, 1, 2, 3], request
+        assert not any(count for batch in batches for count in batch.redelivery_counts), request
+    assert request > 1, "requests"
+
+
+@pytest.mark.clause("P-208", "P-209")
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_an_acknowledgement_that_is_interrupted_is_repeated_and_there_once(
+    memory: Place, kind: str, in_transaction: bool
+) -> None:
+    for request in itertools.count(1):
+        store = InterruptingStore(memory.store())
+        ns = memory.open(f"{kind}{in_transaction}{request}".lower(), store=store)
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(1, 2, 3))
+        consumer = ns.consumer("orders", "billing", type=kind)
+        messages = take(consumer, 2)
+        txn = ns.begin()
+
+        def acknowledge(consumer: Any = consumer, txn: Any = txn, messages: Any = messages) -> None:
+            if in_transaction:
+                txn.acknowledge(messages)
+                txn.commit()
+            else:
+                consumer.acknowledge(messages)
+
+        going_on = store.interrupted(acknowledge, request)
+        if going_on and txn.state == "OPEN":
+            with contextlib.suppress(InvalidTransactionState, OutcomeUnknown):
+                acknowledge()
+        txn.commit() if in_transaction else None
+        assert ids(take(ns.consumer("orders", "billing", type=kind)).table) == [3], request
+        if not going_on:
+            break
+    assert request > 1, "requests"
+
+
+def test_a_close_that_is_interrupted_and_called_again_finishes_what_was_under_way(
+    interrupting: Any, memory: Place
+) -> None:
+    ns, store = interrupting
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    future = txn.commit_async()
+    store.interrupted(ns.close, 1)
+    ns.close()
+    assert future.result(20).offsets
+    assert read(memory.open(mode="r")) == [1]
+
+
+def test_a_handle_that_was_closed_while_its_call_was_interrupted_has_no_thread_left_at_work(
+    interrupting: Any,
+) -> None:
+    ns, store = interrupting
+    assert store.interrupted(lambda: ns.produce("orders", rows(1)), 1)
+    ns.close()
+    assert not engine_of_process().keeps_process()
+
+
+def test_a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn(interrupting: Any, memory: Place) -> None:
+    ns, store = interrupting
+    queue = ns._connection.appender._queue
+    first = threading.Thread(target=lambda: ns.produce("orders", rows(1)), daemon=True)
+    create, release = store.create, threading.Event()
+
+    def held(key: str, data: bytes) -> Created:
+        release.wait(20)
+        return create(key, data)
+
+    def interrupt() -> None:
+        wait_for(lambda: len(queue) == 1)
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+
+    store.create = held
+    first.start()
+    wait_for(lambda: ns._connection.appender._is_appending and not queue)
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(2))
+    wait_for(lambda: not queue)
+    release.set()
+    first.join(20)
+    ns.produce("orders", rows(3))
+    assert read(memory.open(mode="r")) == [1, 3]
+
+
+def test_a_call_that_comes_while_the_last_entry_ends_is_appended_as_well(interrupting: Any) -> None:
+    """Between the look that finds the queue empty and the end of the append."""
+    ns, _ = interrupting
+    own = ns._connection.appender
+    replies = ns._connection.runtime.inbox()
+
+    class Queue(deque[Any]):
+        found_empty = 0
+
+        def __bool__(self) -> bool:
+            self.found_empty += not len(self)
+            if len(self) or self.found_empty != 2:  # first by who takes the batch, then behind its entry
+                return len(self) > 0
+            self.append(_Waiting(effect(lambda _draft, _at: []), replies.put))  # as another thread does
+            return False
+
+    own._queue = Queue()
+    ns.produce("orders", rows(1))
+    reply = replies.take(5_000)
+    assert reply is not None
+    reply.get()
+
+
+def test_a_handle_whose_state_is_incomplete_refuses_to_append(
+    interrupting: Any, memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an error in memory left of an entry is nothing to decide with. The log is not affected."""
+    ns, _ = interrupting
+    merge, tables = DraftTable.merge, itertools.count(1)
+
+    def fails(table: Any) -> None:
+        if next(tables) == 3:
+            raise MemoryError
+        merge(table)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DraftTable, "merge", fails)
+        with pytest.raises(OutcomeUnknown):
+            ns.produce("orders", rows(1))
+    for _ in range(2):
+        with raises(InvalidTransactionState, match="incomplete"):
+            ns.produce("orders", rows(2))
+    assert read(memory.open(mode="r")) == [1]

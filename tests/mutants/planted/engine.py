@@ -1,0 +1,67 @@
+"""Bugs planted in txnlog/engine: waits, interrupts, forks, threads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.names import BACKGROUND, ENGINE
+
+MUTANTS: Final = (
+    Mutant(
+        "a callback waits for one behind it",
+        "txnlog/engine/runtime.py",
+        "            callbacks.step_aside()\n",
+        "            pass\n",
+        "a callback that asks another Future hangs, and all that come behind it",
+        (BACKGROUND + "a_callback_may_wait_for_another_future",),
+    ),
+    Mutant(
+        "a child goes on with its parent's engine",
+        "txnlog/engine/engine.py",
+        "    _of_process.clear()\n",
+        "    pass\n",
+        "every call of a forked child hangs: the thread that it waits for is not there",
+        (ENGINE + "a_forked_child_has_an_engine_of_its_own",),
+    ),
+    Mutant(
+        "a thread that is idle ends without a look",
+        "txnlog/engine/worker.py",
+        "                if not timers and self._inbox.is_empty():\n",
+        "                if not timers:\n",
+        "a call that comes at that moment waits for ever",
+        (ENGINE + "a_step_that_comes_while_the_thread_ends_is_run",),
+    ),
+    Mutant(
+        "a request is left when its caller is interrupted",
+        "txnlog/engine/engine.py",
+        "        elif effect.can_be_cancelled:\n",
+        "        else:\n",
+        "an entry that was sent has no owner: what the handle has in memory is not what the log says",
+        (ENGINE + "a_request_under_way_goes_on_when_the_wait_is_interrupted",),
+    ),
+    Mutant(
+        "two threads run the steps",
+        "txnlog/engine/worker.py",
+        "        while self._running is token:\n",
+        "        while True:\n",
+        "after a Ctrl-C in the wrong moment commands run at the same time, without a lock",
+        (ENGINE + "an_interrupt_while_the_thread_is_started_makes_no_two_of_them",),
+    ),
+    Mutant(
+        "a cancelled pause goes on",
+        "txnlog/engine/effects.py",
+        "        self._end()\n",
+        "        pass\n",
+        "a thread that has nothing to do stays, and with it the fork of a process that has threads",
+        (ENGINE + "the_interrupt_of_a_wait_ends_a_command_that_waits_for_time",),
+    ),
+    Mutant(
+        "a wait hides a signal",
+        "txnlog/engine/worker.py",
+        "timeout=_LONGEST_WAIT_S if timeout_ms is None else",
+        "timeout=None if timeout_ms is None else",
+        "a Ctrl-C that comes just before the wait is heard when the wait is over, perhaps never",
+        (ENGINE + "no_wait_lasts_longer_than_a_signal_may_be_late",),
+    ),
+)

@@ -1,0 +1,464 @@
+"""The engine: commands run step by step, interrupts hit waits only, and nothing is left without a thread."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from queue import Empty
+from typing import Any
+
+import pytest
+
+from tests.forks import in_child
+from tests.interrupts import hearing_interrupts
+from txnlog.engine import worker as module
+from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests, Turn
+from txnlog.engine.engine import Engine, engine_of_process
+from txnlog.engine.worker import THREADS, Worker
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
+
+
+def wait_for(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline, "it hangs"
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """An engine whose thread soon ends when it is idle."""
+    monkeypatch.setattr(module, "_IDLE_MS", 20.0)
+    made = Engine(THREADS)
+    yield made
+    wait_for(lambda: made._worker._running is None)
+
+
+@pytest.fixture(autouse=True)
+def _hearing_interrupts() -> Iterator[None]:
+    with hearing_interrupts():
+        yield
+
+
+def interrupt_main_thread() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+async def value_of(value: Any) -> Any:
+    return value
+
+
+async def raising(error: BaseException) -> None:
+    raise error
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_gives_what_the_command_returns_or_raises(engine: Engine) -> None:
+    assert engine.call(partial(value_of, 7)) == 7
+    with pytest.raises(ZeroDivisionError):
+        engine.call(partial(raising, ZeroDivisionError()))
+    assert engine.look(lambda: threading.current_thread().name) == "txnlog-engine"
+
+
+def test_a_look_from_a_command_is_a_plain_call_and_a_call_is_refused(engine: Engine) -> None:
+    async def looking() -> int:
+        return engine.look(lambda: 3)
+
+    async def calling() -> None:
+        engine.call(partial(value_of, 1))
+
+    assert engine.call(looking) == 3
+    with pytest.raises(RuntimeError, match="called the client"):
+        engine.call(calling)
+
+
+def test_an_error_is_not_kept_in_memory_by_its_own_traceback(engine: Engine) -> None:
+    class Mine(Exception):
+        pass
+
+    async def fail() -> None:
+        raise Mine
+
+    def failing() -> weakref.ref[Mine]:
+        try:
+            engine.call(fail)
+        except Mine as error:
+            return weakref.ref(error)
+        raise AssertionError
+
+    gc.disable()
+    try:
+        found = failing()
+        engine.call(partial(value_of, 1))  # the engine's thread has gone on
+        assert found() is None
+    finally:
+        gc.enable()
+
+
+def test_a_command_runs_without_a_pause_up_to_what_it_awaits(engine: Engine) -> None:
+    """Else a lock would be needed."""
+    seen: list[tuple[str, int]] = []
+
+    async def steps(name: str) -> None:
+        for number in range(50):
+            seen.append((name, number))
+            seen.append((name, number))
+            await Request(in_thread, lambda: None)
+
+    threads = [threading.Thread(target=engine.call, args=(partial(steps, name),)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert seen[::2] == seen[1::2], "the two steps of one command stand together"
+    assert {name for name, _ in seen} == {"a", "b"}
+
+
+def test_a_request_that_does_not_end_keeps_no_other_command_waiting(engine: Engine) -> None:
+    release = threading.Event()
+
+    async def blocked() -> bool:
+        return await Request(in_thread, partial(release.wait, 20))
+
+    ended: list[Any] = []
+    task = engine.task(blocked, lambda result: ended.append(result.get()))
+    engine.post(task)
+    assert engine.call(partial(value_of, 1)) == 1
+    assert engine.keeps_process()
+    assert not ended
+    release.set()
+    wait_for(lambda: ended == [True])
+    assert not engine.keeps_process()
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+def test_requests_give_their_results_in_order_and_the_first_error_when_all_have_ended(engine: Engine) -> None:
+    ended: list[int] = []
+
+    def one(number: int) -> int:
+        time.sleep(0.002 * (5 - number))
+        ended.append(number)
+        if number in fails:
+            raise ValueError(number)
+        return number
+
+    async def all_of_them() -> list[int]:
+        return await Requests(in_thread, [partial(one, number) for number in range(5)])
+
+    fails: set[int] = set()
+    assert engine.call(all_of_them) == [0, 1, 2, 3, 4]
+    fails = {1, 3}
+    ended.clear()
+    with pytest.raises(ValueError, match="1"):
+        engine.call(all_of_them)
+    assert sorted(ended) == [0, 1, 2, 3, 4]
+
+    async def none() -> list[int]:
+        return await Requests(in_thread, [])
+
+    assert engine.call(none) == []
+
+
+def test_pauses_end_in_the_order_of_their_time(engine: Engine) -> None:
+    seen: list[int] = []
+
+    async def after(milliseconds: int) -> None:
+        await Pause(milliseconds)
+        seen.append(milliseconds)
+
+    for milliseconds in (60, 0, 30):
+        engine.post(engine.task(partial(after, milliseconds)))
+    wait_for(lambda: len(seen) == 3)
+    assert seen == [0, 30, 60]
+
+
+def test_a_command_gives_others_an_answer_once(engine: Engine) -> None:
+    answer: Reply[int] = Reply()
+    found: list[int] = []
+
+    async def asking() -> None:
+        found.append(await answer)
+
+    for _ in range(2):
+        engine.post(engine.task(asking))
+    engine.look(lambda: answer.give(1))
+    engine.look(lambda: answer.give(2))
+    engine.call(asking)
+    wait_for(lambda: len(found) == 3)
+    assert found == [1, 1, 1]
+
+
+def test_commands_have_a_turn_in_the_order_in_which_they_came(engine: Engine) -> None:
+    turn, seen = Turn(), list[Any]()
+
+    async def mine(name: int) -> None:
+        async with turn:
+            seen.append(name)
+            await Request(in_thread, lambda: time.sleep(0.001))
+            seen.append(name)
+            if name == 1:
+                raise ValueError
+
+    for name in range(4):
+        engine.post(engine.task(partial(mine, name)))
+    wait_for(lambda: len(seen) == 8)
+    assert seen == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["while it waits", "when it was given the turn just now"])
+def test_who_is_cancelled_in_front_of_its_turn_leaves_it_to_the_next(engine: Engine, given: bool) -> None:
+    turn, seen = Turn(), list[str]()
+    release: Reply[None] = Reply()
+
+    async def first() -> None:
+        async with turn:
+            await release
+
+    async def mine(name: str) -> None:
+        async with turn:
+            seen.append(name)
+
+    engine.post(engine.task(first))
+    second = engine.task(partial(mine, "second"))
+    engine.post(second)
+    engine.post(engine.task(partial(mine, "third")))
+
+    def cancel() -> None:
+        if given:
+            turn._let_next()  # what the first one does at its end
+            second.cancel()
+        else:
+            second.cancel()
+            release.give(None)
+
+    engine.look(cancel)
+    wait_for(lambda: seen == ["third"])
+
+
+# --- interrupts -------------------------------------------------------------------------------------------------------
+
+
+def test_the_interrupt_of_a_wait_ends_a_command_that_waits_for_time(engine: Engine) -> None:
+    seen: list[str] = []
+
+    async def waiting() -> None:
+        interrupt_main_thread()
+        try:
+            await Pause(20_000)
+        except Cancelled:
+            seen.append("cancelled")
+            await Pause(0)  # it is raised once: a command may bring something to its end
+            seen.append("end")
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.call(waiting, lambda: seen.append("lost"))
+    wait_for(lambda: len(seen) == 2)
+    assert engine.look(lambda: seen) == ["cancelled", "end"]
+
+
+def test_a_request_under_way_goes_on_when_the_wait_is_interrupted(engine: Engine) -> None:
+    seen: list[str] = []
+    release = threading.Event()
+
+    async def requesting() -> None:
+        interrupt_main_thread()
+        await Request(in_thread, partial(release.wait, 20))
+        seen.append("answered")
+        await Pause(0)
+        seen.append("never")
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.call(requesting)
+    wait_for(engine.keeps_process)  # the end of the process waits for it
+    release.set()
+    wait_for(lambda: not engine.keeps_process())
+    assert seen == ["answered"]
+
+
+def test_a_reply_that_nobody_heard_is_noted(engine: Engine) -> None:
+    seen: list[str] = []
+
+    class Inbox:
+        """Interrupted behind its reply."""
+
+        def __init__(self) -> None:
+            self._inner = THREADS.inbox()
+            self.put = self._inner.put
+
+        def take(self, timeout_ms: float | None) -> Any:
+            self._inner.take(timeout_ms)
+            raise KeyboardInterrupt
+
+    class Host:
+        inbox, start, current, elapsed_ms = Inbox, THREADS.start, THREADS.current, THREADS.elapsed_ms
+
+    engine._host = Host()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        engine.call(partial(value_of, 1), lambda: seen.append("lost"))
+    wait_for(lambda: seen == ["lost"])
+
+
+def test_a_command_that_is_cancelled_before_it_begins_never_runs(engine: Engine) -> None:
+    seen: list[str] = []
+
+    async def mine() -> None:
+        seen.append("ran")
+
+    ended: list[Any] = []
+    task = engine.task(mine, lambda result: ended.append(result.error))
+    engine.cancel(task)
+    engine.post(task)
+    engine.look(lambda: None)
+    assert seen == []
+    assert [type(error) for error in ended] == [Cancelled]
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_thread_ends_when_idle_and_begins_again(engine: Engine) -> None:
+    for _ in range(3):
+        engine.call(partial(value_of, 1))
+        wait_for(lambda: not any(thread.name == "txnlog-engine" for thread in threading.enumerate()))
+
+
+def test_no_call_is_left_without_a_thread(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes between the last look of a thread and its end."""
+    monkeypatch.setattr(module, "_IDLE_MS", 0.01)
+
+    def calls() -> None:
+        for number in range(400):
+            assert engine.call(partial(value_of, number)) == number
+
+    threads = [threading.Thread(target=calls, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_a_step_that_comes_while_the_thread_ends_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_IDLE_MS", 1.0)
+    ran: list[int] = []
+
+    class Inbox:
+        """Gets a step just when its thread has waited long enough."""
+
+        def __init__(self) -> None:
+            self._inner = THREADS.inbox()
+            self.put, self.is_empty = self._inner.put, self._inner.is_empty
+
+        def take(self, timeout_ms: float | None) -> Any:
+            found = self._inner.take(timeout_ms)
+            if found is None and len(ran) == 1:
+                in_thread(partial(worker.put, lambda: ran.append(2)))
+                wait_for(lambda: not self.is_empty())
+            return found
+
+    class Host:
+        inbox, start, current, elapsed_ms = Inbox, THREADS.start, THREADS.current, THREADS.elapsed_ms
+
+    worker = Worker(Host(), "ending")
+    worker.put(lambda: ran.append(1))
+    wait_for(lambda: ran == [1, 2])
+
+
+def test_no_wait_lasts_longer_than_a_signal_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come between the last look at signals and the wait, which it does not interrupt then."""
+    waits: list[float | None] = []
+
+    class Queue:
+        def get(self, timeout: float | None = None) -> int:
+            waits.append(timeout)
+            if len(waits) < 3:
+                raise Empty
+            return 7
+
+    inbox = THREADS.inbox()
+    monkeypatch.setattr(inbox, "_items", Queue())
+    assert inbox.take(None) == 7
+    assert all(wait is not None and wait <= 1 for wait in waits), waits
+
+
+def test_a_step_that_fails_ends_nothing_and_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    def failing() -> None:
+        raise ZeroDivisionError
+
+    engine._worker.put(failing)
+    assert engine.call(partial(value_of, 1)) == 1
+    assert "This is a bug" in caplog.text
+    caplog.clear()
+
+
+def test_an_interrupt_while_the_thread_is_started_makes_no_two_of_them() -> None:
+    class Host:
+        inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
+        interrupted = False
+
+        def start(self, work: Callable[[], None], name: str) -> None:
+            THREADS.start(work, name)
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+
+    worker = Worker(Host(), "interrupted")
+    ran: list[object] = []
+    with pytest.raises(KeyboardInterrupt):
+        worker.put(lambda: ran.append(threading.current_thread()))
+    worker.put(lambda: ran.append(threading.current_thread()))
+    wait_for(lambda: len(ran) == 2)
+    assert ran[0] is ran[1]
+    assert sum(thread.name == "interrupted" for thread in threading.enumerate()) == 1
+
+
+def test_a_step_that_waits_leaves_the_others_to_another_thread() -> None:
+    worker = Worker(THREADS, "aside")
+    release, seen = threading.Event(), list[int]()
+
+    def waiting() -> None:
+        assert worker.is_current()
+        worker.step_aside()
+        assert not worker.is_current()
+        release.wait(20)
+        seen.append(2)
+
+    worker.put(waiting)
+    worker.put(lambda: seen.append(1))
+    wait_for(lambda: seen == [1])
+    release.set()
+    wait_for(lambda: seen == [1, 2])
+
+
+def test_a_forked_child_has_an_engine_of_its_own() -> None:
+    parents = engine_of_process()
+    assert parents.call(partial(value_of, 1)) == 1
+    release = threading.Event()
+
+    async def under_way() -> None:
+        await Request(in_thread, partial(release.wait, 20))
+
+    parents.post(parents.task(under_way))
+
+    def child() -> tuple[bool, int, bool]:
+        mine = engine_of_process()
+        return mine is parents, mine.call(partial(value_of, 2)), mine.keeps_process()
+
+    assert in_child(child) == (False, 2, False)
+    release.set()
+    wait_for(lambda: not parents.keeps_process())

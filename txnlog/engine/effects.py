@@ -1,0 +1,199 @@
+"""What a command awaits: requests, time, other commands. The engine begins each, and goes on with others meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Cancelled(BaseException):
+    """Raised once in a command whose caller no longer waits, where it waits for other commands or for time."""
+
+
+class Result(Generic[R_co]):
+    """What a command, or a request, came to: a value, or an error."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: Any, error: BaseException | None = None) -> None:
+        self.value = value
+        self.error = error
+
+    def get(self) -> R_co:
+        """The value; raises the error."""
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self = None  # type: ignore[assignment]  # noqa: PLW0642 - the traceback refers to this frame
+        value: R_co = self.value
+        return value
+
+
+def result_of(call: Callable[[], R]) -> Result[R]:
+    """Call, whatever comes of it."""
+    try:
+        return Result(call())
+    except BaseException as error:  # noqa: BLE001 - whoever asked for it gets it
+        return Result(None, error)
+
+
+class Waiting(Protocol):
+    """A command that awaits an effect, as the effect sees it. To be called in the engine, but for ``resume``."""
+
+    def resume(self, effect: Effect[Any], result: Result[Any]) -> None:
+        """Let it go on with what came of the effect. Any thread may call it; a second call changes nothing."""
+
+    def resume_after(self, effect: Effect[Any], milliseconds: float) -> Callable[[], None]:
+        """Let it go on when so much time has passed, unless what is returned is called."""
+
+
+class Effect(Generic[R_co]):
+    """Something that a command awaits.
+
+    Attributes:
+        can_be_cancelled: whether the command need not wait for it when its caller is gone.
+    """
+
+    can_be_cancelled = False
+
+    def __await__(self) -> Generator[Effect[Any], R_co, R_co]:
+        return (yield self)
+
+    def begin(self, waiting: Waiting) -> Result[R_co] | None:
+        """Begin it for a command. Gives the result where it is there at once."""
+        raise NotImplementedError
+
+    def cancel(self, waiting: Waiting) -> None:
+        """The command waits no longer."""
+
+
+class Pause(Effect[None]):
+    """Lets time pass."""
+
+    can_be_cancelled = True
+
+    def __init__(self, milliseconds: float) -> None:
+        self._milliseconds = milliseconds
+        self._end: Callable[[], None] = lambda: None
+
+    def begin(self, waiting: Waiting) -> None:
+        """See Effect."""
+        self._end = waiting.resume_after(self, self._milliseconds)
+
+    def cancel(self, waiting: Waiting) -> None:  # noqa: ARG002 - see Effect
+        """See Effect."""
+        self._end()
+
+
+Submit = Callable[[Callable[[], None]], None]
+"""Has a call made in another thread."""
+
+
+class Request(Effect[R]):
+    """Calls something that blocks in a thread of a pool. It runs to its end, whoever waits for it."""
+
+    def __init__(self, submit: Submit, call: Callable[[], R]) -> None:
+        self._submit = submit
+        self._call = call
+
+    def begin(self, waiting: Waiting) -> None:
+        """See Effect."""
+        self._submit(lambda: waiting.resume(self, result_of(self._call)))
+
+
+class Requests(Effect[list[R]]):
+    """Makes independent calls at the same time. Results in order; the first error is raised after all have ended."""
+
+    def __init__(self, submit: Submit, calls: Sequence[Callable[[], R]]) -> None:
+        self._submit = submit
+        self._calls = calls
+
+    def begin(self, waiting: Waiting) -> Result[list[R]] | None:
+        """See Effect."""
+        if not self._calls:
+            return Result([])
+        results: list[Result[R]] = [Result(None)] * len(self._calls)
+        ended = itertools.count(1)  # one step for each: of several threads exactly one is the last
+
+        def run(place: int, call: Callable[[], R]) -> None:
+            results[place] = result_of(call)
+            if next(ended) == len(self._calls):
+                error = next((item.error for item in results if item.error is not None), None)
+                waiting.resume(self, Result([item.get() for item in results] if error is None else None, error))
+
+        for place, call in enumerate(self._calls):
+            self._submit(partial(run, place, call))
+        return None
+
+
+class Reply(Effect[R]):
+    """A value, or an error, that one command gives to others: once."""
+
+    can_be_cancelled = True
+
+    def __init__(self) -> None:
+        self.result: Result[R] | None = None
+        self._waiting: list[Waiting] = []
+
+    def give(self, value: Any, error: BaseException | None = None) -> None:
+        """Give it to whoever waits, and to whoever asks later. A second one changes nothing."""
+        if self.result is None:
+            self.result = Result(value, error)
+            for waiting in self._waiting:
+                waiting.resume(self, self.result)
+            self._waiting = []
+
+    def begin(self, waiting: Waiting) -> Result[R] | None:
+        """See Effect."""
+        if self.result is None:
+            self._waiting.append(waiting)
+        return self.result
+
+    def cancel(self, waiting: Waiting) -> None:
+        """See Effect."""
+        self._waiting = [item for item in self._waiting if item is not waiting]
+
+
+class Turn:
+    """Lets commands of one thing go on one after the other, in the order in which they came: ``async with turn``."""
+
+    def __init__(self) -> None:
+        self._is_free = True
+        self._next: deque[Reply[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._is_free:
+            self._is_free = False
+            return
+        mine: Reply[None] = Reply()
+        self._next.append(mine)
+        try:
+            await mine
+        except Cancelled:
+            if mine.result is not None:
+                self._let_next()  # it was given the turn just now
+            else:
+                self._next.remove(mine)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._let_next()
+
+    def _let_next(self) -> None:
+        if self._next:
+            self._next.popleft().give(None)
+        else:
+            self._is_free = True
+
+
+__all__ = ["Cancelled", "Effect", "Pause", "Reply", "Request", "Requests", "Result", "Turn", "Waiting", "result_of"]

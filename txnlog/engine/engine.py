@@ -1,0 +1,234 @@
+"""The engine: one thread that owns what the clients of a process know. Calls are commands, and run in it step by step.
+
+A command is a coroutine. It runs without a pause up to the next effect that it awaits, so what it changes is never seen
+halfway, and nothing there needs a lock. What blocks (a request of a store, encoding a file) runs in a pool meanwhile.
+
+Whoever calls waits for a reply, and a signal (Ctrl-C) can interrupt nothing but this wait. The command is cancelled
+then: where it waits for other commands or for time it ends, and where it waits for a request it goes on to its end.
+
+A forked child makes an engine of its own. What the parent had under way goes on in the parent only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from txnlog.engine.effects import Cancelled, Effect, Result
+from txnlog.engine.worker import THREADS, Host, Step, Worker
+
+R = TypeVar("R")
+
+Command = Callable[[], Coroutine[Effect[Any], Any, R]]
+"""Makes the coroutine of a command: in the engine, so that there is none where an interrupt comes before."""
+
+
+class Task(Generic[R]):
+    """A command under way.
+
+    Attributes:
+        keeps_process: whether the end of the process waits for it.
+        ended: whether it came to its end.
+    """
+
+    __slots__ = (
+        "_command",
+        "_coroutine",
+        "_done",
+        "_effect",
+        "_engine",
+        "_is_cancelled",
+        "_lost",
+        "ended",
+        "keeps_process",
+    )
+
+    def __init__(self, engine: Engine, command: Command[R], done: Callable[[Result[R]], None], lost: Step) -> None:
+        self._engine = engine
+        self._command = command
+        self._coroutine: Coroutine[Effect[Any], Any, R] | None = None
+        self._done = done
+        self._lost = lost
+        self._effect: Effect[Any] | None = None
+        self._is_cancelled = False
+        self.keeps_process = False
+        self.ended = False
+
+    # --- for effects ------------------------------------------------------------------------------------------------
+
+    def resume(self, effect: Effect[Any], result: Result[Any]) -> None:
+        """See Waiting."""
+        self._engine._put(partial(self._resume, effect, result))
+
+    def resume_after(self, effect: Effect[Any], milliseconds: float) -> Step:
+        """See Waiting."""
+        return self._engine._put_after(milliseconds, partial(self._resume, effect, Result(None)))
+
+    def _resume(self, effect: Effect[Any], result: Result[Any]) -> None:
+        if self._effect is effect:
+            self._advance(result)
+
+    # --- for the engine ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Run it up to what it awaits first; nothing where it was cancelled before."""
+        if not self.ended:
+            self._coroutine = self._command()
+            self._advance(Result(None))
+
+    def cancel(self) -> None:
+        """Nobody waits for it any longer."""
+        if self.ended:
+            self._lost()
+            return
+        self._is_cancelled = self.keeps_process = True
+        effect = self._effect
+        if effect is None:  # it did not begin
+            self._end(Result(None, Cancelled()))
+        elif effect.can_be_cancelled:
+            effect.cancel(self)
+            self._advance(self._cancelled())
+
+    def _cancelled(self) -> Result[Any]:
+        self._is_cancelled = False  # it is raised once: a command that goes on is to end
+        return Result(None, Cancelled())
+
+    def _advance(self, result: Result[Any]) -> None:
+        coroutine = self._coroutine
+        assert coroutine is not None, "it began"
+        next_result: Result[Any] | None = result
+        while next_result is not None:
+            self._effect = None
+            try:
+                if next_result.error is not None:
+                    effect = coroutine.throw(next_result.error)
+                else:
+                    effect = coroutine.send(next_result.get())
+            except StopIteration as stop:
+                self._end(Result(stop.value))
+                return
+            except BaseException as error:  # noqa: BLE001 - its caller gets it
+                self._end(Result(None, error))
+                return
+            self._effect = effect
+            if self._is_cancelled and effect.can_be_cancelled:
+                next_result = self._cancelled()
+            else:
+                next_result = effect.begin(self)
+
+    def _end(self, result: Result[R]) -> None:
+        self.ended = True
+        self._engine._under_way.pop(self, None)
+        self._done(result)
+
+
+def _nothing(_result: object = None) -> None:
+    pass
+
+
+class Engine:
+    """Runs commands, each a coroutine over effects, in one thread."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._worker = Worker(host, "txnlog-engine")
+        self._put = self._worker.put
+        self._put_after = self._worker.put_after
+        self._under_way: dict[Task[Any], None] = {}
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called in the engine: by a command."""
+        return self._worker.is_current()
+
+    def call(self, command: Command[R], lost: Step = _nothing) -> R:
+        """Run a command, and wait for it.
+
+        Args:
+            command: makes what is to be run.
+            lost: called in the engine where the command came to its end, and the wait for that was interrupted.
+
+        Raises:
+            Whatever the command raises; what interrupts the wait.
+        """
+        self.check_outside()
+        reply = self._host.inbox()
+        task = Task(self, command, reply.put, lost)
+        try:
+            self._begin(task)
+            result: Result[R] = reply.take(None)
+        except BaseException:
+            self._put(task.cancel)
+            raise
+        try:
+            return result.get()
+        finally:
+            del task, reply, result  # the traceback of an error refers to this frame, which must not refer to the error
+
+    def check_outside(self) -> None:
+        """Raise RuntimeError in the engine itself, which would wait for itself."""
+        if self.is_current:
+            raise RuntimeError("a command of the engine, or a clock that was passed in, called the client")
+
+    def step(self, function: Step) -> None:
+        """Have a function called in the engine, without waiting for it. It makes no request. From any thread."""
+        self._put(function)
+
+    def look(self, function: Callable[[], R]) -> R:
+        """Call a function in the engine: nothing changes meanwhile. It makes no request, and waits for nothing."""
+        return function() if self.is_current else self.call(partial(_call, function))
+
+    def task(self, command: Command[R], done: Callable[[Result[R]], None] = _nothing) -> Task[R]:
+        """A command that nobody waits for, to be posted. ``done`` is called in the engine when it came to its end."""
+        return Task(self, command, done, _nothing)
+
+    def post(self, task: Task[Any]) -> None:
+        """Run it. The end of the process waits for it. From any thread."""
+        task.keeps_process = True
+        self._begin(task)
+
+    def cancel(self, task: Task[Any]) -> None:
+        """Let a command end that is not wanted any more. From any thread."""
+        self._put(task.cancel)
+
+    def keeps_process(self) -> bool:
+        """Whether the end of the process should wait for a command. From any thread."""
+        return any(task.keeps_process for task in list(self._under_way))
+
+    def _begin(self, task: Task[Any]) -> None:
+        self._under_way[task] = None
+        self._put(task.begin)
+
+
+async def _call(function: Callable[[], R]) -> R:
+    return function()
+
+
+_of_process: Final[dict[str, Any]] = {}
+_of_parents: Final[list[Any]] = []
+"""Never collected: that would run the ends of commands that go on in the parent."""
+
+
+def engine_of_process() -> Engine:
+    """The engine of this process."""
+    found: Engine | None = _of_process.get("engine")
+    return _of_process.setdefault("engine", Engine(THREADS)) if found is None else found
+
+
+def callbacks_of_process() -> Worker:
+    """The thread of this process that calls what users want to have called, such as callbacks of Futures, in order."""
+    found: Worker | None = _of_process.get("callbacks")
+    return _of_process.setdefault("callbacks", Worker(THREADS, "txnlog-callbacks")) if found is None else found
+
+
+def _begin_in_child() -> None:
+    _of_parents.append(dict(_of_process))
+    _of_process.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
+__all__ = ["Command", "Engine", "Task", "callbacks_of_process", "engine_of_process"]

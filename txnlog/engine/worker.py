@@ -1,0 +1,171 @@
+"""Threads that run the steps of an inbox, and what they wait on. A simulation has tasks in place of threads."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Protocol
+
+_logger = logging.getLogger("txnlog.engine")
+
+_IDLE_MS: Final = 1_000.0
+"""A thread with nothing to do ends after this: a process that forks should have as few threads as it can."""
+
+_LONGEST_WAIT_S: Final = 0.5
+"""A signal that comes just before a thread begins to wait is handled when the wait ends, so none lasts longer."""
+
+Step = Callable[[], None]
+
+
+class Inbox(Protocol):
+    """What a thread is to do, or to hear of, next."""
+
+    def put(self, item: Any) -> None:
+        """Add something. Any thread may, also in the handler of a signal."""
+
+    def take(self, timeout_ms: float | None) -> Any:
+        """Wait for the oldest and take it out; None where there is none within the time."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+
+
+class Host(Protocol):
+    """What an engine runs in: a process, outside of simulations."""
+
+    def inbox(self) -> Inbox:
+        """A new inbox."""
+
+    def start(self, work: Step, name: str) -> None:
+        """Run something in a thread of its own, which does not keep the process."""
+
+    def current(self) -> object:
+        """What runs now: a thread."""
+
+    def elapsed_ms(self) -> float:
+        """A clock that never jumps."""
+
+
+class _ThreadInbox:
+    """An inbox for threads. A SimpleQueue is whole wherever an interrupt comes."""
+
+    def __init__(self) -> None:
+        self._items: SimpleQueue[Any] = SimpleQueue()
+        self.put = self._items.put
+        self.is_empty = self._items.empty
+
+    def take(self, timeout_ms: float | None) -> Any:
+        """See Inbox."""
+        while True:
+            try:
+                return self._items.get(timeout=_LONGEST_WAIT_S if timeout_ms is None else timeout_ms / 1e3)
+            except Empty:
+                if timeout_ms is not None:
+                    return None
+
+
+class _Threads:
+    """The threads of this process."""
+
+    def inbox(self) -> Inbox:
+        """See Host."""
+        return _ThreadInbox()
+
+    def start(self, work: Step, name: str) -> None:
+        """See Host."""
+        threading.Thread(target=work, name=name, daemon=True).start()
+
+    def current(self) -> object:
+        """See Host."""
+        return threading.current_thread()
+
+    def elapsed_ms(self) -> float:
+        """See Host."""
+        return time.monotonic_ns() / 1e6
+
+
+THREADS: Final = _Threads()
+
+
+class Worker:
+    """A thread that runs the steps of an inbox, one after the other. It begins with the first, and ends when idle."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self._host = host
+        self._name = name
+        self._inbox = host.inbox()
+        self._lock = threading.RLock()  # over which thread it is, so that no step is left without one
+        self._running: object = None
+        self._thread: object = None
+        self._timers: list[tuple[float, int, Step]] = []
+        self._numbers = itertools.count()
+
+    def put(self, step: Step) -> None:
+        """Have a step run. Any thread may, also in the handler of a signal."""
+        self._inbox.put(step)
+        with self._lock:
+            if self._running is None:
+                token = object()
+                self._host.start(partial(self._run, token), self._name)
+                self._running = (
+                    token  # behind it: a thread whose beginning was interrupted finds that it is not the one
+                )
+
+    def put_after(self, milliseconds: float, step: Step) -> Step:
+        """Have a step run after so much time, unless what is returned is called. Both in the thread itself."""
+        timer = (self._host.elapsed_ms() + milliseconds, next(self._numbers), step)
+        heapq.heappush(self._timers, timer)
+        return partial(self._remove, timer)
+
+    def _remove(self, timer: tuple[float, int, Step]) -> None:
+        if timer in self._timers:
+            self._timers.remove(timer)
+            heapq.heapify(self._timers)
+
+    def is_current(self) -> bool:
+        """Whether this is called in the thread."""
+        return self._thread is not None and self._thread is self._host.current()
+
+    def step_aside(self) -> None:
+        """Leave the other steps to another thread: this one is about to wait for something. To be called in it."""
+        with self._lock:
+            token = object()
+            self._host.start(partial(self._run, token), self._name)
+            self._running, self._thread = token, None
+
+    def _run(self, token: object) -> None:
+        with self._lock:  # behind the one who started it
+            if self._running is token:
+                self._thread = self._host.current()
+        while self._running is token:
+            step = self._next()
+            if step is None:
+                return
+            try:
+                step()
+            except Exception:
+                _logger.exception("A step of %s failed, which goes on with the next one. This is a bug.", self._name)
+
+    def _next(self) -> Step | None:
+        """The next step; None where there has been none for so long that the thread ends."""
+        while True:
+            timers = self._timers
+            left_ms = timers[0][0] - self._host.elapsed_ms() if timers else _IDLE_MS
+            if left_ms <= 0:
+                return heapq.heappop(timers)[2]
+            step: Step | None = self._inbox.take(left_ms)
+            if step is not None:
+                return step
+            with self._lock:
+                if not timers and self._inbox.is_empty():
+                    self._running = self._thread = None
+                    return None
+
+
+__all__ = ["THREADS", "Host", "Inbox", "Step", "Worker"]
