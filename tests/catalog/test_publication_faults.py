@@ -139,14 +139,14 @@ def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
     return len(in_schedules(play, most=most))
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", PREPARED)
 @pytest.mark.parametrize("grow", [False, True])
 def test_two_publishers_in_many_interleavings(name: str, grow: bool) -> None:
     assert _duels(name, grow=grow, most=tries(100, 20)) > 10
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("grow", [False, True])
 @pytest.mark.parametrize("files", [1, 2, 100])
 def test_two_publishers_who_know_the_table_in_every_interleaving(

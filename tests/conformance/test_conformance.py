@@ -80,7 +80,7 @@ def misread(misreading: Misreading) -> types.ModuleType:
     return module
 
 
-@pytest.mark.some(40)
+@pytest.mark.some(20)
 @pytest.mark.parametrize("misreading", MISREADINGS, ids=lambda item: item.name.replace(" ", "-"))
 def test_a_misreading_fails_a_case(misreading):
     module = misread(misreading)

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -294,12 +294,10 @@ def _plain(text: str, folder: Path) -> str:
     return re.sub(r"\b[\d,]+ bytes", "N bytes", text)
 
 
-def cases(lake: Lake, scratch: Path, wanted: str = "") -> Iterator[Case]:
-    """Every object in every state; ``wanted`` is a part of the names of some objects."""
+def cases(lake: Lake, scratch: Path, wanted: Iterable[Target]) -> Iterator[Case]:
+    """Some of its objects, each in every state."""
     with steady():
-        for target in lake.objects:
-            if wanted not in target.name:
-                continue
+        for target in wanted:
             for damage, apply in DAMAGE.items():
                 SteadyRuntime.begin()
                 folder = scratch / "root"

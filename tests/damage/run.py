@@ -9,22 +9,23 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tests.damage.lake import build
+from tests.damage.lake import Target, build
 from tests.damage.matrix import TRIED, Case, cases
 
 PAGE: Final = Path(__file__).resolve().parent.parent.parent / "docs" / "operations" / "damage.md"
 _BEGIN: Final = "<!-- What follows is printed by `make damage`; `make damage ARGS=--write` keeps it. -->\n"
 
 
-def all_cases(wanted: str = "") -> list[Case]:
-    """Every case, on a root that is made for it; ``wanted`` is a part of the names of some objects."""
+def cases_of(wanted: Callable[[Sequence[Target]], Iterable[Target]]) -> list[Case]:
+    """Every case of some objects, on a root that is made for it; ``wanted`` chooses from all objects."""
     with tempfile.TemporaryDirectory() as folder:
-        return list(cases(build(Path(folder) / "lake"), Path(folder), wanted))
+        lake = build(Path(folder) / "lake")
+        return list(cases(lake, Path(folder), wanted(lake.objects)))
 
 
 def table(found: Iterable[Case]) -> str:
@@ -52,6 +53,22 @@ def _joined(damages: Sequence[str], of_object: Sequence[Case]) -> str:
     return "any" if len(damages) == len(of_object) > 1 else ", ".join(damages)
 
 
+def sections(text: str) -> dict[str, list[str]]:
+    """By object the lines about it, of a table of cases or of the page that has one: its rows, and its messages."""
+    text = text.rpartition(_BEGIN)[2]
+    found: dict[str, list[str]] = {}
+    about = ""
+    for line in text.splitlines():
+        if line.startswith("| "):
+            found.setdefault(line.split(" | ")[0].removeprefix("| "), []).append(line)
+        elif line.startswith("**"):
+            about = line.strip("*")
+            about = about[0].lower() + about[1:]
+        elif about and line:
+            found.setdefault(about, []).append(line)
+    return found
+
+
 def page_with(text: str) -> str:
     """The page with another table."""
     head, begin, _ = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
@@ -65,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="keep the table in the page")
     parser.add_argument("wanted", nargs="?", default="", help="a part of the names of the objects to damage")
     given = parser.parse_args(arguments)
-    text = table(all_cases(given.wanted))
+    text = table(cases_of(lambda objects: [item for item in objects if given.wanted in item.name]))
     print(text)
     if given.wanted:
         return 0

@@ -130,7 +130,7 @@ def test_totals_restored_from_a_backup_are_counted_up_to_now(tmp_path: Path, ser
 # --- the control: what people write first -----------------------------------------------------------------------------
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("work", "sums", "wrong"),
     [

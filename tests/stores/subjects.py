@@ -21,7 +21,7 @@ _unique = itertools.count()
 RACERS = 16
 """How many do something at the same moment."""
 
-ROUNDS = tries(200, 60)
+ROUNDS = tries(200, 30)
 """Races on a store that costs little."""
 
 

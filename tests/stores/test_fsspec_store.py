@@ -75,7 +75,7 @@ def s3_error(status: int, code: str) -> Answer:
 # --- create ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 @pytest.mark.parametrize("size", [0, 5, 8 << 20])
 def test_the_condition_travels_with_the_bytes_in_one_request(service: str, recorder: Recorder, size: int) -> None:
@@ -101,7 +101,7 @@ def test_a_put_carries_no_condition(service: str, recorder: Recorder) -> None:
     assert "ifGenerationMatch" not in request.target
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("service", "answer"),
     [

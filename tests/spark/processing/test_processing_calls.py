@@ -18,7 +18,7 @@ from spark_ext.processing.progress import progress_line
 from spark_ext.processing.run import Run
 from spark_ext.support import namespace_cache
 from tests.by_hand import append
-from tests.client.support import Place
+from tests.client.support import Place, memory_place
 from tests.spark.shop import SCHEMA, Shop, shop
 from tests.spark.support import path_of
 from txnlog.errors import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from spark_ext.write.dataframe_transaction import DataFrameTransaction
 
-__all__ = ["shop"]  # fixtures
+__all__ = ["memory_place", "shop"]  # fixtures
 
 pytestmark = pytest.mark.some(one_in=3)
 

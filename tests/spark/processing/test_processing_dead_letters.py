@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spark_ext.write.dataframe_transaction import DataFrameTransaction
 from tests.spark.handlers import commits, hides_a_mismatch
 
-__all__ = ["shop"]  # fixtures
+__all__ = ["shop"]  # a fixture
 
 pytestmark = pytest.mark.some(one_in=3)
 

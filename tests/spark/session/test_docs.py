@@ -58,6 +58,7 @@ def test_what_the_readme_shows_runs_in_its_order(spark: SparkSession, tmp_path: 
     assert totals == {"ann": 12.5, "bob": 7.0}
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", [name for name in programs("guide", "recipes", "reference") if needs_spark(name)])
 def test_a_page_with_spark_is_a_program_that_prints_what_the_page_says(
     name: str, spark: SparkSession, tmp_path: Path

@@ -257,7 +257,7 @@ def test_buffers_of_equal_schemas_go_together():
 
 
 @given(tables())
-@settings(max_examples=tries(300, 100), deadline=None)
+@settings(max_examples=tries(300, 50), deadline=None)
 def test_rows_of_any_schema_come_back_as_they_are(table):
     listed = table.to_pylist()
     from_rows = conform(listed, table.schema, topic="t")
@@ -269,7 +269,7 @@ def test_rows_of_any_schema_come_back_as_they_are(table):
 
 
 @given(tables(), st.data())
-@settings(max_examples=tries(300, 100), deadline=None)
+@settings(max_examples=tries(300, 50), deadline=None)
 def test_other_encodings_of_the_same_values_give_the_same_rows(table, data):
     def encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
         kind = column.type
@@ -295,7 +295,7 @@ def test_other_encodings_of_the_same_values_give_the_same_rows(table, data):
 
 
 @given(schemas(), st.data())
-@settings(max_examples=tries(500, 150), deadline=None)
+@settings(max_examples=tries(500, 75), deadline=None)
 def test_junk_is_taken_whole_or_refused_with_one_error(schema, data):
     names = st.sampled_from([*schema.names, "other"])
     rows_ = data.draw(st.lists(st.dictionaries(names, junk), min_size=1, max_size=3))
@@ -314,7 +314,7 @@ def test_junk_is_taken_whole_or_refused_with_one_error(schema, data):
 
 
 @given(schemas(), tables())
-@settings(max_examples=tries(300, 100), deadline=None)
+@settings(max_examples=tries(300, 50), deadline=None)
 def test_a_strangers_table_is_taken_whole_or_refused_with_one_error(schema, table):
     names = [*schema.names, *(f"more{i}" for i in range(table.num_columns))][: table.num_columns]
     try:

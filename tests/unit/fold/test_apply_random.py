@@ -32,7 +32,7 @@ from txnlog.format.codec import decode_entry
     "P-113",
     "P-128",
 )
-@settings(max_examples=tries(250, 100), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=tries(250, 50), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(entries)
 def test_what_must_hold_holds_after_every_entry(todo):
     log = Log()
@@ -56,7 +56,7 @@ CLOSE = Palette(
 
 
 @pytest.mark.clause("P-138")
-@settings(max_examples=tries(300, 100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(300, 50), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.one_of([of_struct(kind, CLOSE) for kind in KINDS]), max_size=6), max_size=12))
 def test_any_action_that_can_be_written_is_accepted_or_refused_in_a_typed_way(todo):
     log = Log()
