@@ -16,9 +16,7 @@ import pyarrow as pa
 import txnlog
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import FORMAT_VERSION
-from txnlog.engine.engine import Engine
 from txnlog.engine.runtime import Runtime
-from txnlog.engine.worker import Worker
 from txnlog.errors import TransactionNotFound
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.state import State
@@ -93,35 +91,16 @@ class StillRuntime(Runtime):
     """One thread, no waiting, and the same chance in every run."""
 
     def __init__(self, name: str, clock: ManualClock) -> None:
-        super().__init__(clock)
+        self._still = StillHost()
+        super().__init__(clock, self._still)
         self._name = name
         self._drawn = itertools.count(1)
-        self._host = StillHost()
-        self._engine = Engine(self._host)
-        self._callbacks = Worker(self._host, "callbacks")
-
-    @property
-    def engine(self) -> Engine:
-        return self._engine
-
-    @property
-    def callbacks(self) -> Worker:
-        return self._callbacks
-
-    def inbox(self) -> StillInbox:
-        return self._host.inbox()
 
     def _run_in_pool(self, work: Callable[[], None]) -> None:
         work()
 
-    def _run_in_thread(self, work: Callable[[], None]) -> None:
-        self._host.start(work, "job")
-
-    def elapsed_ms(self) -> float:
-        return self._host.now_ms
-
     def sleep_ms(self, milliseconds: float) -> None:
-        self._host.now_ms += milliseconds
+        self._still.now_ms += milliseconds
 
     def jitter(self, ceiling: float) -> float:
         return ceiling / 2

@@ -115,7 +115,8 @@ class Checkpointer:
         manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
         manifest = self._create(manifest)
         self._follower.rebase(manifest)
-        self._counted, self._counted_bytes = manifest.version, applied_bytes
+        with self._follower.lock:  # the other one who counts is the engine
+            self._counted, self._counted_bytes = manifest.version, applied_bytes
         self._delay = self._runtime.jitter(1.0)
         return manifest
 

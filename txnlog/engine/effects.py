@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
@@ -162,38 +160,4 @@ class Reply(Effect[R]):
         self._waiting = [item for item in self._waiting if item is not waiting]
 
 
-class Turn:
-    """Lets commands of one thing go on one after the other, in the order in which they came: ``async with turn``."""
-
-    def __init__(self) -> None:
-        self._is_free = True
-        self._next: deque[Reply[None]] = deque()
-
-    async def __aenter__(self) -> None:
-        if self._is_free:
-            self._is_free = False
-            return
-        mine: Reply[None] = Reply()
-        self._next.append(mine)
-        try:
-            await mine
-        except Cancelled:
-            if mine.result is not None:
-                self._let_next()  # it was given the turn just now
-            else:
-                self._next.remove(mine)
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._let_next()
-
-    def _let_next(self) -> None:
-        if self._next:
-            self._next.popleft().give(None)
-        else:
-            self._is_free = True
-
-
-__all__ = ["Cancelled", "Effect", "Pause", "Reply", "Request", "Requests", "Result", "Turn", "Waiting", "result_of"]
+__all__ = ["Cancelled", "Effect", "Pause", "Reply", "Request", "Requests", "Result", "Waiting", "result_of"]

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Result
-from txnlog.engine.worker import THREADS, Host, Step, Worker
+from txnlog.engine.worker import THREADS, Host, Inbox, Step, Worker
 
 R = TypeVar("R")
 
@@ -40,20 +40,20 @@ class Task(Generic[R]):
         "_effect",
         "_engine",
         "_is_cancelled",
-        "_lost",
         "ended",
         "keeps_process",
     )
 
-    def __init__(self, engine: Engine, command: Command[R], done: Callable[[Result[R]], None], lost: Step) -> None:
+    def __init__(
+        self, engine: Engine, command: Command[R], done: Callable[[Result[R]], None], *, keeps_process: bool = False
+    ) -> None:
         self._engine = engine
         self._command = command
         self._coroutine: Coroutine[Effect[Any], Any, R] | None = None
         self._done = done
-        self._lost = lost
         self._effect: Effect[Any] | None = None
         self._is_cancelled = False
-        self.keeps_process = False
+        self.keeps_process = keeps_process
         self.ended = False
 
     # --- for effects ------------------------------------------------------------------------------------------------
@@ -81,7 +81,6 @@ class Task(Generic[R]):
     def cancel(self) -> None:
         """Nobody waits for it any longer."""
         if self.ended:
-            self._lost()
             return
         self._is_cancelled = self.keeps_process = True
         effect = self._effect
@@ -143,34 +142,36 @@ class Engine:
         """Whether this is called in the engine: by a command."""
         return self._worker.is_current()
 
-    def call(self, command: Command[R], lost: Step = _nothing) -> R:
-        """Run a command, and wait for it.
+    def call(self, command: Command[R]) -> R:
+        """Run a command, and wait for it. Raises whatever the command raises, and what interrupts the wait."""
+        replies = self._host.inbox()
+        task = Task(self, command, replies.put)
+        return self.exchange(replies, partial(self._begin, task), task.cancel)
+
+    def exchange(self, replies: Inbox, ask: Step, withdraw: Step) -> Any:
+        """Ask for something in the engine, and wait for the reply.
 
         Args:
-            command: makes what is to be run.
-            lost: called in the engine where the command came to its end, and the wait for that was interrupted.
+            replies: gets a Result.
+            ask: asks. From any thread.
+            withdraw: called in the engine where the wait is interrupted: nobody will hear of the reply.
 
         Raises:
-            Whatever the command raises; what interrupts the wait.
+            RuntimeError: in the engine itself, which would wait for itself.
+            Whatever the reply raises; what interrupts the wait.
         """
-        self.check_outside()
-        reply = self._host.inbox()
-        task = Task(self, command, reply.put, lost)
-        try:
-            self._begin(task)
-            result: Result[R] = reply.take(None)
-        except BaseException:
-            self._put(task.cancel)
-            raise
-        try:
-            return result.get()
-        finally:
-            del task, reply, result  # the traceback of an error refers to this frame, which must not refer to the error
-
-    def check_outside(self) -> None:
-        """Raise RuntimeError in the engine itself, which would wait for itself."""
         if self.is_current:
             raise RuntimeError("a command of the engine, or a clock that was passed in, called the client")
+        try:
+            ask()
+            reply: Result[Any] = replies.take(None)
+        except BaseException:
+            self._put(withdraw)
+            raise
+        try:
+            return reply.get()
+        finally:
+            del replies, ask, withdraw, reply  # the traceback of an error refers to this frame
 
     def step(self, function: Step) -> None:
         """Have a function called in the engine, without waiting for it. It makes no request. From any thread."""
@@ -180,18 +181,12 @@ class Engine:
         """Call a function in the engine: nothing changes meanwhile. It makes no request, and waits for nothing."""
         return function() if self.is_current else self.call(partial(_call, function))
 
-    def task(self, command: Command[R], done: Callable[[Result[R]], None] = _nothing) -> Task[R]:
-        """A command that nobody waits for, to be posted. ``done`` is called in the engine when it came to its end."""
-        return Task(self, command, done, _nothing)
+    def post(self, command: Command[R], done: Callable[[Result[R]], None] = _nothing) -> None:
+        """Run a command that nobody waits for. The end of the process does. From any thread.
 
-    def post(self, task: Task[Any]) -> None:
-        """Run it. The end of the process waits for it. From any thread."""
-        task.keeps_process = True
-        self._begin(task)
-
-    def cancel(self, task: Task[Any]) -> None:
-        """Let a command end that is not wanted any more. From any thread."""
-        self._put(task.cancel)
+        ``done`` is called in the engine when it came to its end.
+        """
+        self._begin(Task(self, command, done, keeps_process=True))
 
     def keeps_process(self) -> bool:
         """Whether the end of the process should wait for a command. From any thread."""

@@ -21,7 +21,7 @@ from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
 from txnlog.engine.effects import Pause, Request, Requests
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
-from txnlog.engine.worker import THREADS, Inbox, Worker
+from txnlog.engine.worker import THREADS, Host, Inbox, Worker
 from txnlog.errors import InvalidInputError
 
 T = TypeVar("T")
@@ -232,11 +232,18 @@ atexit.register(_end.report)
 
 
 class Runtime:
-    """Time, chance and concurrency of one client. A clock that was passed in is trusted as it is."""
+    """Time, chance and concurrency of one client.
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    Args:
+        clock: is trusted as it is; the machine's by default.
+        host: what runs in place of this process's threads, for an engine of its own.
+    """
+
+    def __init__(self, clock: Clock | None = None, host: Host | None = None) -> None:
         self.clock: Clock = clock or SYSTEM_CLOCK
         self.trusts_clock = clock is not None
+        self._host = host or THREADS
+        self._own = None if host is None else (Engine(host), Worker(host, "txnlog-callbacks"))
         self._random = random.SystemRandom()
         self._closed = False
         self._begin_in_child()
@@ -259,7 +266,7 @@ class Runtime:
 
     def elapsed_ms(self) -> float:
         """A clock that never jumps, for waiting and for the client's own deadlines in real time."""
-        return time.monotonic_ns() / 1e6
+        return self._host.elapsed_ms()
 
     def sleep_ms(self, milliseconds: float) -> None:
         """Wait."""
@@ -302,16 +309,16 @@ class Runtime:
     @property
     def engine(self) -> Engine:
         """The engine that owns what this client knows."""
-        return engine_of_process()
+        return engine_of_process() if self._own is None else self._own[0]
 
     @property
     def callbacks(self) -> Worker:
         """The thread that calls what users want to have called."""
-        return callbacks_of_process()
+        return callbacks_of_process() if self._own is None else self._own[1]
 
     def inbox(self) -> Inbox:
         """Something on which a thread can wait for others."""
-        return THREADS.inbox()
+        return self._host.inbox()
 
     def request(self, call: Callable[[], T]) -> Request[T]:
         """Await what a call gives that blocks, such as one request of the store. It must not wait for other calls."""
@@ -330,7 +337,7 @@ class Runtime:
         return Pause(milliseconds)
 
     def _run_in_thread(self, work: Callable[[], None]) -> None:
-        self.start(work, "txnlog-job")
+        self._host.start(work, "txnlog-job")
 
     def _run_in_pool(self, work: Callable[[], None]) -> None:
         if self._submit([work]) is not None:

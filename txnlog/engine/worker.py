@@ -113,9 +113,8 @@ class Worker:
             if self._running is None:
                 token = object()
                 self._host.start(partial(self._run, token), self._name)
-                self._running = (
-                    token  # behind it: a thread whose beginning was interrupted finds that it is not the one
-                )
+                # Behind it: a thread whose beginning was interrupted finds that it is not the one.
+                self._running = token
 
     def put_after(self, milliseconds: float, step: Step) -> Step:
         """Have a step run after so much time, unless what is returned is called. Both in the thread itself."""

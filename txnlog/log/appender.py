@@ -23,10 +23,8 @@ from txnlog.common.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTE
 from txnlog.engine.effects import Reply, Result, result_of
 from txnlog.engine.runtime import Promise, Runtime
 from txnlog.errors import (
-    CorruptionError,
     Durable,
     OutcomeUnknown,
-    RetriableError,
     StoreError,
     TxnLogError,
     UnsupportedFeature,
@@ -39,10 +37,11 @@ from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
+from txnlog.log.failed_append import blocked, outcome_unknown
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool
-from txnlog.log.slots import CREATE_ATTEMPTS, occupy
+from txnlog.log.slots import CREATE_ATTEMPTS, not_sent, occupy
 from txnlog.store.base import Store
 
 R = TypeVar("R")
@@ -60,7 +59,7 @@ _EXPIRY_SCAN_MS = 1_000
 """A look at all open transactions for overdue ones is not paid at every entry; their grace is five times this."""
 
 _GROUP_COMMANDS = 1_024
-"""Deciding them takes some 30 ms under the lock, which is about what an entry costs on a store that is not local."""
+"""Deciding them takes some 30 ms of the engine, which is about what an entry costs on a store that is not local."""
 
 _CALLBACKS_MS: Final = 60_000.0
 """For how long a handle that is closed waits for callbacks of its Futures."""
@@ -179,20 +178,15 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        engine = self._runtime.engine
-        engine.check_outside()
         replies = self._runtime.inbox()
         waiting = _Waiting(command, replies.put)
         try:
-            self._enqueue(waiting)
-            reply: Result[R] = replies.take(None)
-        except BaseException:
-            engine.step(partial(self._withdraw, waiting))
-            raise
-        try:
-            return reply.get()
+            answer: R = self._runtime.engine.exchange(
+                replies, partial(self._enqueue, waiting), partial(self._withdraw, waiting)
+            )
+            return answer
         finally:
-            del waiting, replies, reply  # the traceback of an error refers to this frame
+            del waiting  # it has the reply: the traceback of an error refers to this frame
 
     def submit(self, command: Command[R], finish: Callable[[R | None, BaseException | None], T]) -> Future[T]:
         """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error.
@@ -272,8 +266,7 @@ class Appender:
     def _begin(self) -> None:
         if self._queue and not self._is_appending:
             self._is_appending, self._idle = True, Reply()
-            engine = self._runtime.engine
-            engine.post(engine.task(self._append_all))
+            self._runtime.engine.post(self._append_all)
 
     async def _append_all(self) -> None:
         """Append one entry after the other, as long as commands wait."""
@@ -296,13 +289,11 @@ class Appender:
 
     async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
-        attempt: Attempt[_Waiting] | None = None
+        await self._gather()
+        attempt = self._take_batch()
+        if attempt is None:
+            return True
         try:
-            await self._gather()
-            attempt = self._take_batch()
-            if attempt is None:
-                return True
-            await self._check()
             await self._resolve_outcome()
             await self._append_batch(attempt)
         except BaseException as error:  # noqa: BLE001 - a bug, too, must reach every caller: else they wait for ever
@@ -318,7 +309,7 @@ class Appender:
         """Look whether this may be appended to: before anything is sent."""
         check = self._before_append()
         if check is not None:
-            await self._runtime.job(partial(_not_sent, check))
+            await self._runtime.job(partial(not_sent, check))
 
     async def _gather(self) -> None:
         """Let commands gather: as the handle's option says, or as full an entry as the last one of the background."""
@@ -364,11 +355,10 @@ class Appender:
             batch.append(self._riding.popleft())
         return Attempt(batch)
 
-    def _fail(self, attempt: Attempt[_Waiting] | None, error: BaseException) -> None:
+    def _fail(self, attempt: Attempt[_Waiting], error: BaseException) -> None:
         """Answer everybody who waits with what is known: outcome unknown for a sent entry, the error for others."""
-        if attempt is None:
-            return
         self._answer_settled(attempt)
+        state = self._follower.state
         sent = {id(member) for member in attempt.sent}
         unresolved = self._unresolved.txn_ids if self._unresolved is not None else frozenset()
         members = [member for member in attempt.members if member.reply is None]
@@ -377,10 +367,9 @@ class Appender:
             if not isinstance(error, Exception):
                 pass  # no answer at all: nobody takes it for one
             elif id(member) in sent or not unresolved.isdisjoint(member.command.txn_ids):
-                answer = self._unknown(member, error)
-                answer.__cause__ = error if not isinstance(error, OutcomeUnknown) else error.__cause__
+                answer = outcome_unknown(map(state.txn_id, member.command.txn_ids), error)
             elif isinstance(error, OutcomeUnknown):
-                answer = _blocked(error.__cause__)
+                answer = blocked(error.__cause__)
             elif isinstance(error, TxnLogError) and len(members) > 1:
                 answer = copy.copy(error)
                 answer.__cause__ = error.__cause__
@@ -393,23 +382,12 @@ class Appender:
         attempt.answer_settled(draft, Header(head.version + 1, self.writer, head.timestamp_ms, head.digest))
         self._complete_all(attempt)
 
-    def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
-        state = self._follower.state
-        message, first = "the store did not say whether the entry of this call exists", ""
-        if isinstance(error.__cause__, TxnLogError):
-            message += f" ({error.__cause__.message})"
-        if isinstance(error, CorruptionError | UnsupportedFeature):
-            message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
-            first = f"{error.advice}; then "
-        unknown = OutcomeUnknown(message, txn_ids=tuple(str(state.txn_id(number)) for number in member.command.txn_ids))
-        unknown.advice = f"{first}{unknown.advice}"
-        return unknown
-
     async def _resolve_outcome(self) -> None:
         """Before anything new: settle the entry that was sent and not heard of."""
         sent = self._unresolved
         if sent is None:
             return
+        await self._check()
         if await self._put_entry(sent):
             own = decode_entry(sent.data, sent.version)
             self._follower.apply_entry(own)
@@ -507,14 +485,14 @@ class Appender:
         """
         calls = [partial(self._store.put, key, data) for key, data in attempt.wave.objects]
         if len(calls) > 1:
-            await self._runtime.request(partial(_not_sent, self._before_put))
-            await self._runtime.requests([partial(_not_sent, call) for call in calls])
+            await self._runtime.request(partial(not_sent, self._before_put))
+            await self._runtime.requests([partial(not_sent, call) for call in calls])
             return lambda: None
 
         def before() -> None:
-            _not_sent(self._before_put)
+            not_sent(self._before_put)
             for call in calls:
-                _not_sent(call)
+                not_sent(call)
 
         return before
 
@@ -580,15 +558,6 @@ class Appender:
             raise
 
 
-def _not_sent(look: Callable[[], object]) -> None:
-    """Do what comes before anything is sent."""
-    try:
-        look()
-    except StoreError as error:
-        error.durable = Durable.NOTHING  # of the commands, that is
-        raise
-
-
 def _complete(future: Future[T], finish: Callable[[R | None, BaseException | None], T], result: Result[R]) -> None:
     """Make a Future's value, and call its callbacks. What those raise costs nobody else an answer."""
     value, error = (result.get(), None) if result.error is None else (None, result.error)
@@ -600,18 +569,6 @@ def _complete(future: Future[T], finish: Callable[[R | None, BaseException | Non
             future.set_result(finished.get())
     except BaseException:
         _logger.exception("A callback of a Future raised an error.")
-
-
-def _blocked(cause: BaseException | None) -> RetriableError:
-    """For calls that wait behind an entry of unknown outcome. What the store said last may have to be fixed first."""
-    why, advice = "", RetriableError._default_advice
-    if isinstance(cause, TxnLogError):
-        why, advice = f" ({cause.message})", f"{cause.advice}; then {advice}"
-    # Not as its cause: with its traceback the error would keep the calls of others in memory.
-    return RetriableError(
-        f"the outcome of an earlier entry of this handle is still unknown{why}; of this call nothing was sent",
-        advice=advice,
-    )
 
 
 def _numbers_wanted(pool: NumberPool) -> Command[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -26,7 +25,7 @@ from txnlog.format.keys import entry_key
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest
 from txnlog.log.checkpoint_reader import UnusableCheckpoint
-from txnlog.log.log_reader import NO_ENTRIES, SLOTS_AT_ONCE, Log
+from txnlog.log.log_reader import NO_ENTRIES, SLOTS_AT_ONCE, Log, up_to_free
 
 T = TypeVar("T")
 
@@ -83,10 +82,7 @@ class Follower:
         ahead = max(1, len(known))
         while True:
             wanted = range(self.version + 1, self.version + 1 + ahead)
-            calls = [partial(self.log.get, version) for version in wanted if version not in known]
-            read = iter(await self._runtime.requests(calls))
-            found = [known[version] if version in known else next(read) for version in wanted]
-            batch = [data for data in itertools.takewhile(lambda data: data is not None, found) if data is not None]
+            batch = up_to_free(wanted, known, await self._runtime.requests(self.log.reads(wanted, known)))
             if batch:
                 await self._runtime.request(partial(self._make_durable, wanted[len(batch) - 1]))
             for version, data in zip(wanted, batch, strict=False):

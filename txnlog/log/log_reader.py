@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -50,16 +50,12 @@ class Log:
 
     def get_many(self, first: int, count: int, known: Mapping[int, bytes] = NO_ENTRIES) -> list[bytes]:
         """The bytes of slots from ``first`` on, up to the first free one, at most ``count``; not those ``known``."""
-        wanted = [version for version in range(first, first + count) if version not in known]
-        read = self._runtime.run_all([partial(self.get, version) for version in wanted])
-        found = dict(zip(wanted, read, strict=True))
-        result: list[bytes] = []
-        for version in range(first, first + count):
-            data = known[version] if version in known else found[version]
-            if data is None:
-                break
-            result.append(data)
-        return result
+        wanted = range(first, first + count)
+        return up_to_free(wanted, known, self._runtime.run_all(self.reads(wanted, known)))
+
+    def reads(self, wanted: Iterable[int], known: Mapping[int, bytes]) -> list[Callable[[], bytes | None]]:
+        """The requests for what is in slots, but for those ``known``: independent of each other."""
+        return [partial(self.get, version) for version in wanted if version not in known]
 
     def first(self) -> bytes | None:
         """The bytes of entry 0, None where there is no log. They never change, so they are read once."""
@@ -209,4 +205,15 @@ class Log:
         return None if low < 0 else low
 
 
-__all__ = ["SLOTS_AT_ONCE", "Log"]
+def up_to_free(wanted: Iterable[int], known: Mapping[int, bytes], read: Iterable[bytes | None]) -> list[bytes]:
+    """The bytes of slots, up to the first free one: those ``known``, and what ``Log.reads`` gave for the others."""
+    others, result = iter(read), list[bytes]()
+    for version in wanted:
+        data = known[version] if version in known else next(others)
+        if data is None:
+            break
+        result.append(data)
+    return result
+
+
+__all__ = ["NO_ENTRIES", "SLOTS_AT_ONCE", "Log", "up_to_free"]

@@ -6,7 +6,7 @@ And before that the files that they will name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -71,15 +71,20 @@ def occupy(
 
 
 def put_unnamed(store: Store, runtime: Runtime, objects: Iterable[tuple[str, bytes]]) -> None:
-    """Put files that nothing names yet, side by side.
+    """Put files that nothing names yet, at the same time.
 
     Raises StoreError with durable NOTHING: a file may be there, but of what the caller asked for nothing was done.
     """
+    not_sent(partial(runtime.run_all, [partial(store.put, key, data) for key, data in objects]))
+
+
+def not_sent(look: Callable[[], object]) -> None:
+    """Do what comes before anything of a command is sent: a StoreError has durable NOTHING."""
     try:
-        runtime.run_all([partial(store.put, key, data) for key, data in objects])
+        look()
     except StoreError as error:
         error.durable = Durable.NOTHING
         raise
 
 
-__all__ = ["CREATE_ATTEMPTS", "occupy", "put_unnamed"]
+__all__ = ["CREATE_ATTEMPTS", "not_sent", "occupy", "put_unnamed"]

@@ -7,9 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from txnlog.engine.engine import Engine
 from txnlog.engine.runtime import Runtime
-from txnlog.engine.worker import Inbox, Worker
 from txnlog.testing.scheduler import Actor, Task
 from txnlog.testing.simulated_store import SimulatedStore
 
@@ -84,18 +82,11 @@ class SimulatedRuntime(Runtime):
     """
 
     def __init__(self, actor: Actor, store: SimulatedStore, *, trusts_clock: bool) -> None:
-        super().__init__(_ActorClock(actor, store))
+        super().__init__(_ActorClock(actor, store), _Tasks(actor))
         self.trusts_clock = trusts_clock
         self._actor = actor
         self._scheduler = actor.scheduler
         self._store = store
-        tasks = _Tasks(actor)
-        self._engine = Engine(tasks)
-        self._callbacks = Worker(tasks, "callbacks")
-
-    def elapsed_ms(self) -> float:
-        """Virtual milliseconds."""
-        return self._scheduler.now_ms
 
     def sleep_ms(self, milliseconds: float) -> None:
         """Let virtual time pass."""
@@ -132,20 +123,6 @@ class SimulatedRuntime(Runtime):
         """A task of the same actor."""
         self._actor.check_alive()
         return self._actor.start(work, name)
-
-    @property
-    def engine(self) -> Engine:
-        """One of the actor."""
-        return self._engine
-
-    @property
-    def callbacks(self) -> Worker:
-        """One of the actor."""
-        return self._callbacks
-
-    def inbox(self) -> Inbox:
-        """One on which the tasks of the actor can wait."""
-        return SimulatedInbox(self._actor)
 
     def _run_in_pool(self, work: Callable[[], None]) -> None:
         self.start(work, "request")

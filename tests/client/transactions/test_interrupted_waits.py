@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, raises, read, rows, run_threads, take, wait_for
-from tests.interrupts import hearing_interrupts
+from tests.client.support import SCHEMA, Place, assert_whole, ids, raises, read, rows, take, wait_for
+from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine.engine import engine_of_process
 from txnlog.errors import InvalidTransactionState, OutcomeUnknown, TxnLogError
 from txnlog.fold.draft_tables import DraftTable
@@ -53,9 +52,7 @@ class InterruptingStore(ForwardingStore):
             if not self._left:
                 if threading.current_thread() is threading.main_thread():
                     raise KeyboardInterrupt
-                main = threading.main_thread().ident
-                assert main is not None
-                signal.pthread_kill(main, signal.SIGINT)
+                interrupt_main_thread()
                 assert self._heard.wait(20), "the main thread was not interrupted"
 
     def create(self, key: str, data: bytes) -> Created:
@@ -85,17 +82,6 @@ def interrupting(memory: Place) -> tuple[Any, InterruptingStore]:
     ns.create_topic("orders", SCHEMA)
     ns.begin()
     return ns, store
-
-
-def assert_whole(ns: Any, memory: Place) -> None:
-    """What a handle has in memory is what the log says, and others can commit with it."""
-    (other,) = run_threads(lambda: ns.create_topic("passing", SCHEMA, if_not_exists=True), seconds=20)
-    assert not isinstance(other, BaseException), other
-    fresh = memory.open(mode="r")
-    ns._connection.follower.refresh()
-    tables_of = ns._connection.follower.state.as_tables()
-    for name, table in fresh._connection.follower.state.as_tables().items():
-        assert tables_of[name] == table, name
 
 
 @pytest.mark.clause("P-203")
@@ -267,9 +253,7 @@ def test_a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn(in
 
     def interrupt() -> None:
         wait_for(lambda: len(queue) == 1)
-        main = threading.main_thread().ident
-        assert main is not None
-        signal.pthread_kill(main, signal.SIGINT)
+        interrupt_main_thread()
 
     store.create = held
     first.start()

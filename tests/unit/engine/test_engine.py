@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import signal
 import threading
 import time
 import weakref
@@ -14,23 +13,17 @@ from typing import Any
 
 import pytest
 
+from tests.client.support import wait_for
 from tests.forks import in_child
-from tests.interrupts import hearing_interrupts
+from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine import worker as module
-from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests, Turn
-from txnlog.engine.engine import Engine, engine_of_process
+from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests
+from txnlog.engine.engine import Engine, Task, engine_of_process
 from txnlog.engine.worker import THREADS, Worker
 
 
 def in_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, daemon=True).start()
-
-
-def wait_for(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not ready():
-        assert time.monotonic() < deadline, "it hangs"
-        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -46,12 +39,6 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 def _hearing_interrupts() -> Iterator[None]:
     with hearing_interrupts():
         yield
-
-
-def interrupt_main_thread() -> None:
-    main = threading.main_thread().ident
-    assert main is not None
-    signal.pthread_kill(main, signal.SIGINT)
 
 
 async def value_of(value: Any) -> Any:
@@ -133,8 +120,7 @@ def test_a_request_that_does_not_end_keeps_no_other_command_waiting(engine: Engi
         return await Request(in_thread, partial(release.wait, 20))
 
     ended: list[Any] = []
-    task = engine.task(blocked, lambda result: ended.append(result.get()))
-    engine.post(task)
+    engine.post(blocked, lambda result: ended.append(result.get()))
     assert engine.call(partial(value_of, 1)) == 1
     assert engine.keeps_process()
     assert not ended
@@ -181,7 +167,7 @@ def test_pauses_end_in_the_order_of_their_time(engine: Engine) -> None:
         seen.append(milliseconds)
 
     for milliseconds in (60, 0, 30):
-        engine.post(engine.task(partial(after, milliseconds)))
+        engine.post(partial(after, milliseconds))
     wait_for(lambda: len(seen) == 3)
     assert seen == [0, 30, 60]
 
@@ -194,59 +180,12 @@ def test_a_command_gives_others_an_answer_once(engine: Engine) -> None:
         found.append(await answer)
 
     for _ in range(2):
-        engine.post(engine.task(asking))
+        engine.post(asking)
     engine.look(lambda: answer.give(1))
     engine.look(lambda: answer.give(2))
     engine.call(asking)
     wait_for(lambda: len(found) == 3)
     assert found == [1, 1, 1]
-
-
-def test_commands_have_a_turn_in_the_order_in_which_they_came(engine: Engine) -> None:
-    turn, seen = Turn(), list[Any]()
-
-    async def mine(name: int) -> None:
-        async with turn:
-            seen.append(name)
-            await Request(in_thread, lambda: time.sleep(0.001))
-            seen.append(name)
-            if name == 1:
-                raise ValueError
-
-    for name in range(4):
-        engine.post(engine.task(partial(mine, name)))
-    wait_for(lambda: len(seen) == 8)
-    assert seen == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-@pytest.mark.parametrize("given", [False, True], ids=["while it waits", "when it was given the turn just now"])
-def test_who_is_cancelled_in_front_of_its_turn_leaves_it_to_the_next(engine: Engine, given: bool) -> None:
-    turn, seen = Turn(), list[str]()
-    release: Reply[None] = Reply()
-
-    async def first() -> None:
-        async with turn:
-            await release
-
-    async def mine(name: str) -> None:
-        async with turn:
-            seen.append(name)
-
-    engine.post(engine.task(first))
-    second = engine.task(partial(mine, "second"))
-    engine.post(second)
-    engine.post(engine.task(partial(mine, "third")))
-
-    def cancel() -> None:
-        if given:
-            turn._let_next()  # what the first one does at its end
-            second.cancel()
-        else:
-            second.cancel()
-            release.give(None)
-
-    engine.look(cancel)
-    wait_for(lambda: seen == ["third"])
 
 
 # --- interrupts -------------------------------------------------------------------------------------------------------
@@ -266,7 +205,7 @@ def test_the_interrupt_of_a_wait_ends_a_command_that_waits_for_time(engine: Engi
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        engine.call(waiting, lambda: seen.append("lost"))
+        engine.call(waiting)
     wait_for(lambda: len(seen) == 2)
     assert engine.look(lambda: seen) == ["cancelled", "end"]
 
@@ -290,29 +229,6 @@ def test_a_request_under_way_goes_on_when_the_wait_is_interrupted(engine: Engine
     assert seen == ["answered"]
 
 
-def test_a_reply_that_nobody_heard_is_noted(engine: Engine) -> None:
-    seen: list[str] = []
-
-    class Inbox:
-        """Interrupted behind its reply."""
-
-        def __init__(self) -> None:
-            self._inner = THREADS.inbox()
-            self.put = self._inner.put
-
-        def take(self, timeout_ms: float | None) -> Any:
-            self._inner.take(timeout_ms)
-            raise KeyboardInterrupt
-
-    class Host:
-        inbox, start, current, elapsed_ms = Inbox, THREADS.start, THREADS.current, THREADS.elapsed_ms
-
-    engine._host = Host()  # type: ignore[assignment]
-    with pytest.raises(KeyboardInterrupt):
-        engine.call(partial(value_of, 1), lambda: seen.append("lost"))
-    wait_for(lambda: seen == ["lost"])
-
-
 def test_a_command_that_is_cancelled_before_it_begins_never_runs(engine: Engine) -> None:
     seen: list[str] = []
 
@@ -320,9 +236,9 @@ def test_a_command_that_is_cancelled_before_it_begins_never_runs(engine: Engine)
         seen.append("ran")
 
     ended: list[Any] = []
-    task = engine.task(mine, lambda result: ended.append(result.error))
-    engine.cancel(task)
-    engine.post(task)
+    task = Task(engine, mine, lambda result: ended.append(result.error))
+    engine.step(task.cancel)
+    engine.step(task.begin)
     engine.look(lambda: None)
     assert seen == []
     assert [type(error) for error in ended] == [Cancelled]
@@ -453,7 +369,7 @@ def test_a_forked_child_has_an_engine_of_its_own() -> None:
     async def under_way() -> None:
         await Request(in_thread, partial(release.wait, 20))
 
-    parents.post(parents.task(under_way))
+    parents.post(under_way)
 
     def child() -> tuple[bool, int, bool]:
         mine = engine_of_process()

@@ -1,0 +1,37 @@
+"""What callers hear of an entry that may have been sent, and of those that wait behind it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txnlog.common.ids import TxnId
+from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
+
+
+def outcome_unknown(txn_ids: Iterable[TxnId], error: BaseException) -> OutcomeUnknown:
+    """For a call whose entry was sent. ``error`` is what the append ended with."""
+    message, first = "the store did not say whether the entry of this call exists", ""
+    if isinstance(error.__cause__, TxnLogError):
+        message += f" ({error.__cause__.message})"
+    if isinstance(error, CorruptionError | UnsupportedFeature):
+        message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
+        first = f"{error.advice}; then "
+    unknown = OutcomeUnknown(message, txn_ids=tuple(map(str, txn_ids)))
+    unknown.advice = f"{first}{unknown.advice}"
+    unknown.__cause__ = error.__cause__ if isinstance(error, OutcomeUnknown) else error
+    return unknown
+
+
+def blocked(cause: BaseException | None) -> RetriableError:
+    """For calls that wait behind an entry of unknown outcome. What the store said last may have to be fixed first."""
+    why, advice = "", RetriableError._default_advice
+    if isinstance(cause, TxnLogError):
+        why, advice = f" ({cause.message})", f"{cause.advice}; then {advice}"
+    # Not as its cause: with its traceback the error would keep the calls of others in memory.
+    return RetriableError(
+        f"the outcome of an earlier entry of this handle is still unknown{why}; of this call nothing was sent",
+        advice=advice,
+    )
+
+
+__all__ = ["blocked", "outcome_unknown"]
