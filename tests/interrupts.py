@@ -11,6 +11,7 @@ import contextlib
 import gc
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 
@@ -57,4 +58,11 @@ def hearing_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-__all__ = ["hearing_interrupts", "interrupted"]
+def interrupt_main_thread() -> None:
+    """Do what Ctrl-C does, from another thread."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+__all__ = ["hearing_interrupts", "interrupt_main_thread", "interrupted"]

@@ -31,7 +31,7 @@ from spark_ext.read.scan import Scan, open_scan
 from spark_ext.support import spark_errors
 from spark_ext.write import write_jobs
 from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler
-from txnlog.api.internals import acknowledge_ranges, check_open, connection_of, discard, leave_outcome_open
+from txnlog.api.internals import acknowledge_ranges, check_open, connection_of, discard, end_overdue, leave_outcome_open
 from txnlog.client import dead_letters
 from txnlog.common.validation import shortened
 from txnlog.errors import (
@@ -224,7 +224,7 @@ class Run:
     def _look(self) -> Scan:
         """A scan of the newest version of the namespace. It takes two requests if nothing is new."""
         scan = open_scan(self._order.read, mode="rw")
-        connection_of(scan.namespace).end_overdue([item.subscription for item in self._claims])
+        end_overdue(scan.namespace, [item.subscription for item in self._claims])
         return scan
 
     # --- one batch --------------------------------------------------------------------------------------------------

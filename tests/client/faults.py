@@ -1,4 +1,4 @@
-"""A Shared subscription over a store that misbehaves when told, and calls in threads of their own."""
+"""A Shared subscription over a store that misbehaves on demand, and calls in threads of their own."""
 
 from __future__ import annotations
 

@@ -356,6 +356,17 @@ def together(ns: Any, store: FaultyStore, *calls: Callable[[], Future[Any]]) -> 
     return futures
 
 
+def assert_whole(ns: Any, place: Place) -> None:
+    """What a handle has in memory is what the log says, and others can commit with it."""
+    (other,) = run_threads(lambda: ns.create_topic("passing", SCHEMA, if_not_exists=True), seconds=20)
+    assert not isinstance(other, BaseException), other
+    fresh = place.open(mode="r")
+    ns._connection.follower.refresh()
+    tables_of = ns._connection.follower.state.as_tables()
+    for name, table in fresh._connection.follower.state.as_tables().items():
+        assert tables_of[name] == table, name
+
+
 def wait_for(ready: Callable[[], bool]) -> None:
     """Wait for another thread, not for ever."""
     deadline = time.monotonic() + 20

@@ -102,9 +102,9 @@ def test_a_table_that_does_not_show_whether_it_took_the_rows(
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "_notes_behind", raising(error))
         patch.setattr("spark_ext.delta.delta_table.DataFrame", raising(error))
-        with pytest.raises(OutcomeUnknown, match=r"it is unknown whether .* has the rows: .*gone") as told:
+        with pytest.raises(OutcomeUnknown, match=r"it is unknown whether .* has the rows: .*gone") as raised:
             append(shop, 1)
-    assert told.value.durable is Durable.MAYBE
+    assert raised.value.durable is Durable.MAYBE
     append(shop, 1)
     assert shop.in_delta() == [1], "the same work again"
 
@@ -136,10 +136,10 @@ def test_a_password_in_the_url_of_a_table_is_in_no_error(shop: Shop) -> None:
     for url in ("s3a://somebody:hunter2@bucket/bills", "s3a://somebody:hunter2@[bucket/bills"):
         with (
             spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn,
-            pytest.raises(InvalidInputError, match="carries a password") as told,
+            pytest.raises(InvalidInputError, match="carries a password") as raised,
         ):
             spark_ext.write_delta(shop.empty(), url, txn)
-        assert "hunter2" not in str(told.value)
+        assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize("broken", ["1" * 5_000, "{", "[" * 100_000])

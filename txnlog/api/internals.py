@@ -5,8 +5,10 @@ The handles have these under private names, so that ``help()`` and tab completio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from txnlog.client import acknowledgement_conflicts
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 def connection_of(namespace: Namespace) -> Connection:
     """What a namespace and all that it makes work through."""
     return namespace._connection
+
+
+def end_overdue(namespace: Namespace, subscriptions: Sequence[int]) -> None:
+    """End transactions that claim messages of subscriptions and are overdue: somebody waits for them."""
+    acknowledgement_conflicts.end_overdue(namespace._connection, subscriptions)
 
 
 def check_open(txn: Transaction) -> None:
@@ -64,6 +71,7 @@ __all__ = [
     "check_open",
     "connection_of",
     "discard",
+    "end_overdue",
     "leave",
     "leave_outcome_open",
     "set_stream",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from txnlog.api import transaction_admin
 from txnlog.api.messages import Messages, checked
+from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
 from txnlog.client.delivery import DeliveryReceipt
 from txnlog.client.ledger import Ledger
 from txnlog.client.partition_assignment import place
@@ -225,7 +226,7 @@ class Transaction(ProcessBound):
                 self._log_work()  # the call is repeated: what it took must not conflict with itself
                 return
             receipt = messages._receipt(cumulative=cumulative)
-            self._claim_in(self._connection.ledgers_of(wanted, receipt))
+            self._claim_in(ledgers_of(self._connection, wanted, receipt))
             with self._acknowledging(receipt.ledger, wanted):
                 self._claim(wanted, receipt)
                 if shared:
@@ -260,7 +261,7 @@ class Transaction(ProcessBound):
         """Add acknowledgements by offsets instead of received messages (streams)."""
         with self._mine():
             self._check_open()
-            self._claim_in(self._connection.ledgers_of(wanted, None))
+            self._claim_in(ledgers_of(self._connection, wanted, None))
             self._claim(wanted)
 
     def _claim_in(self, ledgers: list[Ledger]) -> None:
@@ -269,7 +270,7 @@ class Transaction(ProcessBound):
     def _claim(self, wanted: list[Acknowledgement], receipt: DeliveryReceipt | None = None) -> None:
         try:
             with self._connection.naming_dropped():
-                self._connection.check_conflicts(self._number, wanted, receipt, self._note_acknowledged)
+                check_conflicts(self._connection, self._number, wanted, receipt, self._note_acknowledged)
         except (AbortableError, FencedError) as error:
             self._note_failed(Request.WORK, error)
             raise

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from txnlog.client import acknowledgement_conflicts, commit_results
+from txnlog.client import commit_results
 from txnlog.client.block_keeper import BlockKeeper
 from txnlog.client.dropped_subscriptions import DroppedSubscriptions
-from txnlog.client.ledger import Ledger, Receipt
 from txnlog.client.session_owner import SessionOwner
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.common.names import nearest, parse_label, parse_topic_name
@@ -23,7 +22,7 @@ from txnlog.fold.producers import check_producer, committed_app
 from txnlog.fold.state import Cursor, Draft, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import topic_named
 from txnlog.format import schema
-from txnlog.format.actions import Acknowledgement, Header, Reserve, StreamBatch
+from txnlog.format.actions import Header, Reserve, StreamBatch
 from txnlog.format.codec import digest_of
 from txnlog.log.commands import ONE_RESERVATION, Simple
 from txnlog.log.transaction_commands import CommitResult, Skipped, replayed
@@ -292,24 +291,6 @@ class Connection(SessionOwner):
         """Raise ConsumerFenced for an epoch known to be old, SubscriptionNotFound where it was dropped."""
         with self.follower.lock:
             check_epoch(live_subscription(self.follower.state.draft(), subscription), epoch)
-
-    def ledgers_of(self, wanted: Iterable[Acknowledgement], receipt: Receipt | None) -> list[Ledger]:
-        """See :func:`txnlog.client.acknowledgement_conflicts.ledgers_of`."""
-        return acknowledgement_conflicts.ledgers_of(self, wanted, receipt)
-
-    def check_conflicts(
-        self,
-        txn: int,
-        wanted: Sequence[Acknowledgement],
-        receipt: Receipt | None,
-        claim: Callable[[Sequence[Acknowledgement]], None],
-    ) -> None:
-        """See :func:`txnlog.client.acknowledgement_conflicts.check_conflicts`."""
-        acknowledgement_conflicts.check_conflicts(self, txn, wanted, receipt, claim)
-
-    def end_overdue(self, subscriptions: Sequence[int]) -> None:
-        """See :func:`txnlog.client.acknowledgement_conflicts.end_overdue`."""
-        acknowledgement_conflicts.end_overdue(self, subscriptions)
 
 
 __all__ = ["Connection", "TopicHandle"]

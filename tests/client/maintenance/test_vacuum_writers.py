@@ -1,4 +1,4 @@
-"""Vacuum beside writers: files that no entry names go, and those of a writer at work stay."""
+"""Vacuum while others write: files that no entry names go, and those of a writer at work stay."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take
+from tests.client.support import SCHEMA, Place, assert_whole, ids, read, received, rows, run_threads, take
 from tests.interrupts import interrupted
 from txnlog.api import consumer as consumer_module
 from txnlog.api import messages, transaction
@@ -33,15 +33,6 @@ from txnlog.testing.scheduler import START_MS
 CONNECTION = (connection, session_owner)
 CALLING = (appender, effects, engine, follower, group_commit, runtime)
 """Of these only what runs in the thread of the caller is interrupted."""
-
-
-def assert_whole(ns: Any, memory: Place) -> None:
-    """What a handle has in memory is what the log says."""
-    fresh = memory.open(mode="r")
-    ns._connection.follower.refresh()
-    tables_of = ns._connection.follower.state.as_tables()
-    for name, table in fresh._connection.follower.state.as_tables().items():
-        assert tables_of[name] == table, name
 
 
 def test_a_batch_that_is_interrupted_anywhere_is_repeated_and_there_once(memory: Place) -> None:

@@ -220,9 +220,9 @@ def test_a_deciding_table_that_may_have_the_rows_is_not_said_to_have_nothing(bil
     if answers:
         table.append = lost  # type: ignore[assignment,method-assign]
     for _ in range(2):  # asked again it knows no more
-        with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table") as told:
+        with pytest.raises(OutcomeUnknown, match="it is unknown how the Delta table") as raised:
             decision._finish(["a"], {}, inner)  # type: ignore[arg-type]  # they are no DataFrame
-        assert told.value.durable is Durable.MAYBE
+        assert raised.value.durable is Durable.MAYBE
     table.is_silent = table.about_to = False
     assert decision._finish(["a"], {}, inner).version == bills.snapshot().version  # type: ignore[arg-type]
     assert table.rows == ["a"]
@@ -265,9 +265,9 @@ def test_what_a_deciding_table_decided_against_is_not_unknown(bills: Namespace) 
         append(df, *given)
 
     table.append = lost  # type: ignore[assignment,method-assign]
-    with pytest.raises(TransactionAborted, match="decided against it: the Delta table does not tell") as told:
+    with pytest.raises(TransactionAborted, match="decided against it: the Delta table does not tell") as raised:
         decision._finish(["a"], {}, inner)  # type: ignore[arg-type]
-    assert told.value.durable is Durable.NOTHING
+    assert raised.value.durable is Durable.NOTHING
     assert table.rows == []
     assert bills.transaction(inner.id).state == "ABORTED"
 
@@ -284,9 +284,9 @@ def test_rows_that_a_deciding_table_has_are_not_denied_where_the_log_cannot_be_w
     for call in (partial(decision._finish, ["a"], {}, inner), decision.settle):  # type: ignore[arg-type]
         with monkeypatch.context() as patched:
             patched.setattr(Namespace, "complete", refused)
-            with pytest.raises(StoreError, match="no space") as told:
+            with pytest.raises(StoreError, match="no space") as raised:
                 call()
-        assert told.value.durable is Durable.MAYBE
+        assert raised.value.durable is Durable.MAYBE
     decision.settle()
     assert bills.transaction(inner.id).state == "COMMITTED"
     assert table.rows == ["a"]
@@ -448,9 +448,9 @@ def test_a_table_that_took_a_batch_and_does_not_answer_then_is_not_said_to_have_
     run = place.run(5)
     place.committed.add(place.bring(run, batch(0, 2), "a"))
     table.about_to = True
-    with pytest.raises(OutcomeUnknown, match="it is unknown whether another run took the table over") as told:
+    with pytest.raises(OutcomeUnknown, match="it is unknown whether another run took the table over") as raised:
         place.bring(run, batch(2, 4), "b")
-    assert told.value.durable is Durable.MAYBE
+    assert raised.value.durable is Durable.MAYBE
     table.about_to = table.is_silent = False
     place.bring(run, batch(2, 4), "b")
     assert table.rows == ["a", "b"], "the same work again appends nothing"
