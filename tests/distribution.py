@@ -28,7 +28,7 @@ LONGEST: Final = (
     "tests/crash/test_crash.py",
     "tests/client/transactions/test_interrupts.py",
     "tests/postgres/test_exactly_once.py",
-    "tests/catalog/test_damage_beside_publishers.py",
+    "tests/catalog/test_publishing_amid_damage.py",
     "tests/crash_delta/test_crash_delta.py",
     "tests/stores/test_fsspec_store.py",
     "tests/client/namespaces/test_closing.py",

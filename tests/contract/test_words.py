@@ -1,8 +1,7 @@
 """Docstrings, errors, log lines, pages and names use the field's words, none that only this project's authors know.
 
 Read are the docstrings of all that is public, every text of the code with a space (errors, log lines, help, findings of
-the checker), and the pages; the names in the code, and those of tests, as well. Files that still say such words are
-listed in ``UNCLEAN``, which must be exact: whoever cleans one takes it from the list.
+the checker), and the pages; the names in the code, and those of tests, as well.
 """
 
 from __future__ import annotations
@@ -43,20 +42,6 @@ NAMED = re.compile(
 )
 CODE = re.compile(r"``?[\w.]+``?")
 """A name in a text: of code or of a field of the format."""
-
-UNCLEAN: dict[str, set[str]] = {
-    "txnlog": set(),
-    "catalog": set(),
-    "spark_ext": set(),
-    "pages": {"docs/testing.md"},
-    "tests": {
-        "tests/client/transactions/test_outcome_unknown_of_transactions.py",
-        "tests/crash_delta/test_checks.py",
-        "tests/crash_delta/test_crash_delta.py",
-        "tests/crash_spark/test_crash_spark.py",
-    },
-    "names": set(),
-}
 
 
 def forbidden(text: str) -> list[str]:
@@ -126,10 +111,8 @@ def pages() -> dict[str, str]:
     return {name: text for name, text in texts.items() if not name.startswith("docs/decisions/")}
 
 
-def judge(area: str, found: dict[str, list[str]]) -> None:
-    left = UNCLEAN[area]
-    assert {name: words for name, words in found.items() if words and name not in left} == {}
-    assert {name for name in left if not found.get(name)} == set(), "clean, or gone: take them from the list"
+def judge(found: dict[str, list[str]]) -> None:
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 @pytest.mark.parametrize("package", ["txnlog", "catalog", "spark_ext"])
@@ -138,25 +121,25 @@ def test_docstrings_errors_and_log_lines_use_the_words_of_the_field(package: str
         name: [word for text in texts_of(tree) for word in forbidden(text)] for name, tree in modules(package).items()
     }
     assert len(found) >= 15
-    judge(package, found)
+    judge(found)
 
 
 def test_pages_use_the_words_of_the_field() -> None:
     found = {name: forbidden(text) for name, text in pages().items()}
     assert len(found) >= 25
-    judge("pages", found)
+    judge(found)
 
 
 @pytest.mark.parametrize("package", ["txnlog", "catalog", "spark_ext"])
 def test_names_use_the_words_of_the_field(package: str) -> None:
     found = {name: sorted(filter(NAMED.search, names_of(tree))) for name, tree in modules(package).items()}
-    judge("names", found)
+    judge(found)
 
 
 def test_names_of_tests_use_the_words_of_the_field() -> None:
     found = {name: sorted(filter(NAMED.search, names_of_tests(tree))) for name, tree in modules("tests").items()}
     assert len(found) >= 300
-    judge("tests", found)
+    judge(found)
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def test_rows_that_are_lost_or_doubled_on_the_store_are_found(case: Case, engine
 
 
 @pytest.mark.parametrize("engine", FAST)
-def test_who_reads_what_a_vacuum_was_at_must_be_told_or_see_all_of_it(
+def test_who_reads_what_a_vacuum_was_at_must_get_an_error_or_see_all_of_it(
     case: Case, engines: Engines, tmp_path: Path, engine: str
 ) -> None:
     shutil.copytree(case.root / NAMESPACE, tmp_path / NAMESPACE)

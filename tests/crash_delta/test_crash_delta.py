@@ -19,7 +19,7 @@ SECONDS = float(os.environ.get("TXNLOG_CRASH_DELTA_SECONDS", "8"))
 
 @pytest.mark.clause("P-99")
 @pytest.mark.timeout(180 + 2 * LONGEST * SECONDS)
-def test_kills_beside_publishers_lose_tear_and_double_nothing_in_any_version(tmp_path):
+def test_kills_amid_publications_lose_tear_and_double_nothing_in_any_version(tmp_path):
     seed = int(os.environ.get("TXNLOG_CRASH_DELTA_SEED") or secrets.randbits(32))
     plan = plan_for(tmp_path, seed, SECONDS)
     print(f"seed {seed}, in {tmp_path}", flush=True)

@@ -99,7 +99,7 @@ def test_a_version_whose_rows_are_its_acknowledged_orders_is_fine():
     assert disagreements(shown([]), set()) == []
 
 
-def test_histories_that_differ_in_a_batch_or_in_length_are_told_apart():
+def test_histories_that_differ_in_a_batch_or_in_length_are_distinguished():
     steps = expected(Engine.STREAM, 3)
     assert differences(steps, steps) == []
     assert differences(steps[:2], steps) == ["2 batches took effect instead of 3"]

@@ -1,4 +1,4 @@
-"""Entries whose answer was lost: one definite end, nothing doubled, nobody told what is not so."""
+"""Entries whose answer was lost: one definite end, nothing doubled, and no false answer."""
 
 from __future__ import annotations
 

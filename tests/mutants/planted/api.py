@@ -13,12 +13,12 @@ from tests.mutants.names import (
     CONSUMER_FAULTS,
     CONSUMER_THREADS,
     CUMULATIVE,
-    DOUBT_OF_TRANSACTIONS,
     FAILED_BLOCKS,
     INTERRUPTS,
     LIFECYCLE,
+    LOST_ANSWERS,
     OPTIMIZE_MEANWHILE,
-    PREPARE_IN_DOUBT,
+    PREPARE_UNKNOWN,
     SHARED,
     SUBSCRIPTIONS_MADE_AGAIN,
     TRANSACT,
@@ -41,7 +41,7 @@ MUTANTS: Final = (
         "self._settle(before, Request.PREPARE, Fate.NOTHING)",
         "self._life = Life(Stage.OPEN, before.logged)",
         "what it holds is held for ever: nobody knows that it is PREPARED",
-        (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_of_unknown_outcome_leaves_it_unknown",),
+        (PREPARE_UNKNOWN + "a_refusal_that_says_nothing_of_a_prepare_of_unknown_outcome_leaves_it_unknown",),
     ),
     Mutant(
         "nothing written, beside a call in doubt",
@@ -49,7 +49,7 @@ MUTANTS: Final = (
         "if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:",
         "if life.stage in UNANSWERED or error.durable is Durable.MAYBE:",
         "whoever believes it does the work of a committed transaction again",
-        (DOUBT_OF_TRANSACTIONS + "a_batch_of_unknown_outcome_whose_end_cannot_be_read_stays_so",),
+        (LOST_ANSWERS + "a_batch_of_unknown_outcome_whose_end_cannot_be_read_stays_so",),
     ),
     Mutant(
         "a consumer is bound to the topic of before",
@@ -66,7 +66,7 @@ MUTANTS: Final = (
         "if self._life.logged or stage in UNANSWERED:",
         "if self._life.logged or stage is Stage.COMMITTING:",
         "abort() reports an abort of what the log shows as committed",
-        (DOUBT_OF_TRANSACTIONS + "an_abort_of_a_commit_of_unknown_outcome_reports_its_true_outcome",),
+        (LOST_ANSWERS + "an_abort_of_a_commit_of_unknown_outcome_reports_its_true_outcome",),
     ),
     Mutant(
         "a failed transaction may flush",
@@ -82,7 +82,7 @@ MUTANTS: Final = (
         "before, self._life = self._life, self._life.after(Request.FLUSH, Fate.UNKNOWN)",
         "before = self._life",
         "an aborted transaction stays open in the log and holds its messages until it times out",
-        (DOUBT_OF_TRANSACTIONS + "an_abort_after_a_flush_of_unknown_outcome_is_in_the_log",),
+        (LOST_ANSWERS + "an_abort_after_a_flush_of_unknown_outcome_is_in_the_log",),
     ),
     # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
     Mutant(

@@ -6,17 +6,17 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    CLAIMS,
     CLIENT_PRODUCERS,
     CLIENT_TRANSACTIONS,
     CONSUMER_FAULTS,
     CONSUMER_THREADS,
     CUMULATIVE,
-    DOUBT_OF_TRANSACTIONS,
     FAILOVER,
     FORKS,
-    HOLDS,
     INTERRUPTS,
     LIFECYCLE,
+    LOST_ANSWERS,
     LOST_WORK,
     REFUSALS,
     RIGHTS,
@@ -49,7 +49,7 @@ MUTANTS: Final = (
         "self.pieces = left",
         "pass",
         "rows whose files were written are written again: they are there twice",
-        (DOUBT_OF_TRANSACTIONS + "rows_whose_files_were_written_half_way_are_not_written_twice",),
+        (LOST_ANSWERS + "rows_whose_files_were_written_half_way_are_not_written_twice",),
     ),
     # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
     Mutant(
@@ -125,7 +125,7 @@ MUTANTS: Final = (
         "    if len(handles) > 1:\n",
         "    if len(handles) > 2:\n",
         "the first try over another handle's consumer is refused for what is over",
-        (HOLDS + "what_was_abandoned_is_ended_for_who_waits_at_either_handle",),
+        (CLAIMS + "what_was_abandoned_is_ended_for_who_waits_at_either_handle",),
     ),
     Mutant(
         "two handles stand still in any order",
@@ -165,7 +165,7 @@ MUTANTS: Final = (
         "ledger.abort_those_over(connection.may_have_ended, connection.runtime.now_ms())",
         "ledger.abort_those_over(connection.follower.state.outcomes.__contains__, connection.runtime.now_ms())",
         "messages of a transaction that ended are held until its deadline, or for ever",
-        (HOLDS + "an_end_that_a_checkpoint_took_out_of_memory_is_an_end",),
+        (CLAIMS + "an_end_that_a_checkpoint_took_out_of_memory_is_an_end",),
     ),
     Mutant(
         "too few signs of life",

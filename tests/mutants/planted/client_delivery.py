@@ -6,13 +6,13 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    CLAIMS,
     CONSUMER_FAULTS,
     CONSUMING,
     CUMULATIVE,
     DAMAGED_SEGMENTS,
     DEAD_LETTERS,
     FAILOVER,
-    HOLDS,
     LEDGER,
     MADE_AGAIN,
     REFUSALS,
@@ -198,7 +198,7 @@ MUTANTS: Final = (
         "for part in not_held(draft, number, claim.acknowledgement):",
         "for part in [claim.acknowledgement]:",
         "what a transaction acknowledges after a flush is in nobody's way",
-        (HOLDS + "what_comes_after_a_flush_is_held_as_well",),
+        (CLAIMS + "what_comes_after_a_flush_is_held_as_well",),
     ),
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(

@@ -13,8 +13,8 @@ from tests.mutants.names import (
     COMMANDS,
     DAMAGE,
     DAMAGED_CHECKPOINTS,
-    DOUBT_OF_TRANSACTIONS,
     GROUP_COMMIT,
+    LOST_ANSWERS,
     MADE_AGAIN,
     READING,
     SEQUENCES,
@@ -59,7 +59,7 @@ MUTANTS: Final = (
         "if draft.segments.get(item.segment) is None and not _is_dropped(draft, item.topic)",
         "if not _is_dropped(draft, item.topic)",
         "a transaction whose flush lost its answer cannot be committed",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_after_a_flush_of_unknown_outcome_brings_every_row_once",),
+        (LOST_ANSWERS + "a_commit_after_a_flush_of_unknown_outcome_brings_every_row_once",),
     ),
     Mutant(
         "rows that an entry drops get offsets in it",
@@ -102,7 +102,7 @@ MUTANTS: Final = (
         "        if outcome is not None:\n            return outcome, False\n        for",
         "        return outcome, False\n        for",
         "after a checkpoint a commit in doubt, repeated, is refused though it was made",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
+        (LOST_ANSWERS + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
     ),
     # --- decisions from outside -------------------------------------------------------------------------------------
     Mutant(

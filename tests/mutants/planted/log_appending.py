@@ -9,13 +9,13 @@ from tests.mutants.names import (
     ANSWERS,
     BACKGROUND,
     BLOCK_KEEPER,
-    DOUBT,
-    DOUBT_OF_TRANSACTIONS,
     ENTRY_BUILDER,
     FILES,
     GROUP_COMMIT,
     INTERRUPTED_WAITS,
+    LOST_ANSWERS,
     OPENING,
+    OUTCOME_UNKNOWN,
     RACES,
 )
 
@@ -28,7 +28,7 @@ MUTANTS: Final = (
         "        except ObjectNotFound:\n"
         '            raise StoreError("not there", durable=Durable.NOTHING) from None\n',
         "a delayed put lands after the caller was told that nothing was written",
-        (DOUBT + "a_commit_survives_one_bad_answer",),
+        (OUTCOME_UNKNOWN + "a_commit_survives_one_bad_answer",),
     ),
     Mutant(
         "any answer counts as created",
@@ -52,7 +52,7 @@ MUTANTS: Final = (
         "        self._unresolved = entry\n",
         "        self._unresolved = None\n",
         "the next entry overtakes one that may still land",
-        (DOUBT + "nothing_else_is_sent_while_an_entry_is_unknown",),
+        (OUTCOME_UNKNOWN + "nothing_else_is_sent_while_an_entry_is_unknown",),
     ),
     Mutant(
         "told before it is on disk",
@@ -60,7 +60,7 @@ MUTANTS: Final = (
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
-        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_unknown",),
+        (LOST_ANSWERS + "an_entry_that_may_not_survive_a_power_cut_is_unknown",),
     ),
     Mutant(
         "refused by an old state",
@@ -133,7 +133,7 @@ MUTANTS: Final = (
         "        self._answer_settled(attempt)\n",
         "        self._complete_all(attempt)\n",
         "the owner of a committed transaction hears that nothing was written, and does it again",
-        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_reported_whatever_fails",),
+        (LOST_ANSWERS + "a_commit_that_the_log_shows_is_reported_whatever_fails",),
     ),
     Mutant(
         "what does not fit is forgotten",

@@ -1,4 +1,4 @@
-"""What the open transactions of a client hold: its other calls hear of it at once, and for as long as it is so."""
+"""What the open transactions of a client claim: its other calls respect it at once, and for as long as it is so."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_rows_whose_files_were_written_half_way_are_not_written_twice(
 
 
 @pytest.mark.parametrize("what", ["work", "abort", "commit"])
-def test_after_a_flush_in_doubt_and_a_night_in_which_its_block_was_closed_it_is_too_late(
+def test_after_a_flush_of_unknown_outcome_and_a_night_in_which_its_block_was_closed_it_is_too_late(
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, what: str
 ) -> None:
     txn = ns.begin()
