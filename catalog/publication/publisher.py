@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final
 
 from catalog.delta_log.checkpoint import Hint, checkpoint_bytes, hint_bytes, is_checkpoint
-from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
+from catalog.delta_log.commit import NOTHING_SHOWN, Shown
 from catalog.delta_log.commit_provenance import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
 from catalog.delta_log.objects import COMMITS_AT_ONCE, DeltaLog
 from catalog.errors import ForeignDeltaLog
+from catalog.publication.table import Table, View
 from txnlog.errors import CorruptionError, Durable, TxnLogError
 
 _logger = logging.getLogger("txnlog.publisher")
@@ -36,60 +37,6 @@ _WALKED: Final = 8 * COMMITS_AT_ONCE
 
 _MOST_LOOKS: Final = 8
 """The most passes over repaired versions; a pass finds something to do only if others repair at the same time."""
-
-Action = Mapping[str, Mapping[str, Any]]
-
-
-class View(Protocol):
-    """What a table shows after some version of the namespace, by one look at the materialized state."""
-
-    newest: int
-
-    def next_version(self, after: int) -> int | None:
-        """The version to show after one; None where nothing changed."""
-
-    def least_version(self, after: int) -> int | None:
-        """The nearest version that may be shown after one: the same for every publisher."""
-
-    def may_show(self, version: int) -> bool:
-        """Whether a publisher may have chosen to show a version: one at which something changed."""
-
-    def time_of(self, version: int) -> int:
-        """The timestamp of an entry."""
-
-    def commit(self, shown: Shown) -> bytes:
-        """The bytes of a Delta version's commit. Writes data files that it names if they are missing or damaged."""
-
-    def file_count(self, version: int) -> int:
-        """How many files the table has at a version."""
-
-    def checkpoint(self, shown: Shown) -> Sequence[Action]:
-        """The actions of a checkpoint at a Delta version. Writes data files as :meth:`commit` does."""
-
-
-class Table(Protocol):
-    """A table to be published."""
-
-    @property
-    def name(self) -> str:
-        """The table's name, for messages."""
-
-    @property
-    def identity(self) -> Identity:
-        """The identity that the table's commits state."""
-
-    @property
-    def begins(self) -> bool:
-        """Whether the table is created if it does not exist."""
-
-    def view(self, after: int) -> View:
-        """A view of the materialized state as this process knows it."""
-
-    def refresh(self) -> None:
-        """Read the entries that were appended meanwhile."""
-
-    def tidy(self, shown: Shown) -> None:
-        """Delete data files that no version with readers names any more. Called after a checkpoint was made."""
 
 
 @dataclass(slots=True)
@@ -332,7 +279,7 @@ class TablePublisher:
                 followed = version < max(last, until)
                 shown = self._note(self._step(shown, found.get(version), befores, work, followed=followed))
                 if version in renewed:
-                    self._renew_checkpoint(shown)
+                    self._match_checkpoint(shown)
             if last < first + ahead - 1:
                 break
             ahead = min(2 * ahead, COMMITS_AT_ONCE)
@@ -434,10 +381,10 @@ class TablePublisher:
             if found != prepared:  # somebody else wrote it meanwhile
                 sound = self._begin_at(wanted.delta_version, found) if shown is None else self._next(shown, found)
                 if sound is not None:
-                    self._renew_checkpoint(sound)
+                    self._match_checkpoint(sound)
                     return sound
                 self.log.overwrite(wanted.delta_version, prepared)
-        self._renew_checkpoint(wanted)  # again: another publisher that repaired it too may have made one
+        self._match_checkpoint(wanted)  # again: another publisher that repaired it too may have made one
         _logger.warning(
             "version %d of the Delta table of %r was %s: it was written again from the log",
             wanted.delta_version,
@@ -551,11 +498,27 @@ class TablePublisher:
             self._due = max(self._due, self._checkpoint + -(-files // _FILES_PER_VERSION))
         return shown.delta_version >= self._due
 
-    def _renew_checkpoint(self, shown: Shown) -> None:
-        """Rewrite a version's checkpoint, if it has one, to show what the commit shows: readers use either."""
-        if self.log.has_checkpoint(shown.delta_version):
-            data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
-            self.log.overwrite_checkpoint(shown.delta_version, data)
+    def _renew_checkpoint(self, shown: Shown) -> bool:
+        """Rewrite a version's checkpoint, if it has one, to show what a commit of it shows. Whether it has one."""
+        if not self.log.has_checkpoint(shown.delta_version):
+            return False
+        data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
+        self.log.overwrite_checkpoint(shown.delta_version, data)
+        return True
+
+    def _match_checkpoint(self, shown: Shown) -> None:
+        """Have a version's checkpoint, if it has one, show what its commit shows: readers use either.
+
+        Others may have written another commit meanwhile, and its checkpoint before this one. So whoever writes a
+        checkpoint looks at the commit after that: the one who is last leaves both the same.
+        """
+        for _ in range(_MOST_LOOKS):
+            if not self._renew_checkpoint(shown):
+                return
+            there = self._begin_at(shown.delta_version)
+            if there is None or there == shown:
+                return
+            shown = there
 
     def _remake_checkpoint(self, shown: Shown, work: Work) -> None:
         self._make_checkpoint_anew(shown, work)
@@ -571,7 +534,7 @@ class TablePublisher:
         self._make_checkpoint(shown, anew=True)
         there = self._looked_at(shown, work)
         if there != shown:
-            self._renew_checkpoint(there)
+            self._match_checkpoint(there)
 
     def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
         view = self._table.view(-1)
@@ -588,4 +551,4 @@ class TablePublisher:
         self._knows_checkpoint(shown.delta_version)
 
 
-__all__ = ["CHECKPOINT_VERSIONS", "Action", "Table", "TablePublisher", "View", "Work"]
+__all__ = ["CHECKPOINT_VERSIONS", "TablePublisher", "Work"]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from catalog.delta_log.commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
 from catalog.delta_log.objects import DeltaLog
 from catalog.delta_log.parquet_footer import read_footer
-from catalog.publication.publisher import Action
+from catalog.publication.table import Action
 from catalog.publication.topic_table import LogTimes, table_origin
 from txnlog.engine.runtime import Runtime
 from txnlog.fold.state import SegmentRecord

@@ -9,7 +9,7 @@ from typing import Final
 
 from catalog.delta_log.commit import Identity, Shown, TableMetadata
 from catalog.publication import topic_versions
-from catalog.publication.publisher import Action
+from catalog.publication.table import Action
 from catalog.publication.topic_versions import TopicHistory, needs_metadata
 from txnlog.errors import CorruptionError, InvalidInputError
 from txnlog.fold.state import SegmentRecord, TopicRecord

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from tests.catalog.publishers import PREPARED, TOPIC, client, prepared, publicat
 from tests.client.support import raises
 from tests.effort import every, tries
 from tests.sim.fates import Fate, FateStore, fates_of
-from tests.sim.interleaving import Duel, ScriptedScheduler, in_schedules
+from tests.sim.interleaving import Duel, RandomScheduler, ScriptedScheduler, in_schedules
 from tests.sim.scopes import copied, rows
 from txnlog.errors import Durable, InvalidInputError, TxnLogError
 from txnlog.format import keys
@@ -299,10 +300,13 @@ def test_a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew
     check_table(other, TOPIC)
 
 
-def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("checkpoints", [1, 1_000], ids=["of each version", "of repairs alone"])
+def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(
+    checkpoints: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each may write over the other's: the versions follow each other in the end, and checkpoints show what they do."""
     before = prepared("history")
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1_000)  # of repairs alone
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", checkpoints)
 
     def play(scheduler: ScriptedScheduler) -> None:
         duel = Duel(copied(before))
@@ -323,6 +327,9 @@ def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(m
 
     both_had_read_it = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]  # before either wrote
     assert len(in_schedules(play, most=tries(60, 3), first=both_had_read_it)) >= 3
+    chance = random.Random()
+    for _ in range(tries(500, 5)):
+        play(RandomScheduler(chance, stays=chance.choice((0.3, 0.7, 0.9, 0.97))))
 
 
 def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_delta_lacks(

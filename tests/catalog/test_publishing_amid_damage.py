@@ -275,3 +275,8 @@ def test_who_repairs_a_table_leaves_it_right_and_nobody_harms_it_afterwards(part
     first, count = random.randrange(10**9), tries(2_000, 12)
     for seed in range(first, first + count):
         play(seed, segments=part == "segments")
+
+
+def test_whoever_writes_the_checkpoint_of_a_repaired_version_last_leaves_it_as_the_commit() -> None:
+    """A schedule that failed: one repairs from more entries than the other, who is done in between."""
+    play(752194237, segments=False)

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    AMID_DAMAGE,
     DAMAGED_PUBLICATION,
     DELTA_ACTIONS,
     PUBLICATION,
@@ -92,6 +93,14 @@ MUTANTS: Final = (
         "            if not wanted:",
         "rows that readers who begin at the checkpoint never see",
         (PUBLISHERS + "a_version_that_was_removed_but_not_its_checkpoint_comes_back_with_one_that_shows_the_same",),
+    ),
+    Mutant(
+        "who writes a checkpoint last does not look at the commit again",
+        "catalog/publication/publisher.py",
+        "            if there is None or there == shown:\n",
+        "            if there is None or there:\n",
+        "a checkpoint that shows other files than its version",
+        (AMID_DAMAGE + "whoever_writes_the_checkpoint_of_a_repaired_version_last_leaves_it_as_the_commit",),
     ),
     Mutant(
         "what a lost version showed is not looked up",
