@@ -91,12 +91,12 @@ class Pause(Effect[None]):
         self._end()
 
 
-Submit = Callable[[Callable[[], None]], None]
-"""Has a call made in another thread."""
+Submit = Callable[[Callable[[], Callable[[], None]]], None]
+"""Has something done that blocks, and calls what that returns."""
 
 
 class Request(Effect[R]):
-    """Calls something that blocks in a thread of a pool. It runs to its end, whoever waits for it."""
+    """Calls something that blocks, while the engine goes on. It runs to its end, whoever waits for it."""
 
     def __init__(self, submit: Submit, call: Callable[[], R]) -> None:
         self._submit = submit
@@ -104,7 +104,7 @@ class Request(Effect[R]):
 
     def begin(self, waiting: Waiting) -> None:
         """See Effect."""
-        self._submit(lambda: waiting.resume(self, result_of(self._call)))
+        self._submit(lambda: partial(waiting.resume, self, result_of(self._call)))
 
 
 class Requests(Effect[list[R]]):
@@ -121,11 +121,13 @@ class Requests(Effect[list[R]]):
         results: list[Result[R]] = [Result(None)] * len(self._calls)
         ended = itertools.count(1)  # one step for each: of several threads exactly one is the last
 
-        def run(place: int, call: Callable[[], R]) -> None:
+        def run(place: int, call: Callable[[], R]) -> Callable[[], None]:
             results[place] = result_of(call)
-            if next(ended) == len(self._calls):
-                error = next((item.error for item in results if item.error is not None), None)
-                waiting.resume(self, Result([item.get() for item in results] if error is None else None, error))
+            if next(ended) < len(self._calls):
+                return lambda: None
+            error = next((item.error for item in results if item.error is not None), None)
+            values = [item.get() for item in results] if error is None else None
+            return partial(waiting.resume, self, Result(values, error))
 
         for place, call in enumerate(self._calls):
             self._submit(partial(run, place, call))

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Result
-from txnlog.engine.worker import THREADS, Host, Inbox, Step, Worker
+from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker
 
 R = TypeVar("R")
 
@@ -177,6 +177,10 @@ class Engine:
         """Have a function called in the engine, without waiting for it. It makes no request. From any thread."""
         self._put(function)
 
+    def block(self, work: Blocking, elsewhere: Callable[[Step], None]) -> None:
+        """See Worker: for effects."""
+        self._worker.block(work, elsewhere)
+
     def look(self, function: Callable[[], R]) -> R:
         """Call a function in the engine: nothing changes meanwhile. It makes no request, and waits for nothing."""
         return function() if self.is_current else self.call(partial(_call, function))
@@ -186,7 +190,12 @@ class Engine:
 
         ``done`` is called in the engine when it came to its end.
         """
-        self._begin(Task(self, command, done, keeps_process=True))
+        task = Task(self, command, done, keeps_process=True)
+        if self.is_current:
+            self._under_way[task] = None
+            task.begin()
+        else:
+            self._begin(task)
 
     def keeps_process(self) -> bool:
         """Whether the end of the process should wait for a command. From any thread."""

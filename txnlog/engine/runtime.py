@@ -21,7 +21,7 @@ from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
 from txnlog.engine.effects import Pause, Request, Requests
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
-from txnlog.engine.worker import THREADS, Host, Inbox, Worker
+from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Worker, do
 from txnlog.errors import InvalidInputError
 
 T = TypeVar("T")
@@ -322,19 +322,25 @@ class Runtime:
 
     def request(self, call: Callable[[], T]) -> Request[T]:
         """Await what a call gives that blocks, such as one request of the store. It must not wait for other calls."""
-        return Request(self._run_in_pool, call)
+        return Request(self._block, call)
 
     def requests(self, calls: Sequence[Callable[[], T]]) -> Requests[T]:
         """Await what independent calls give: results in order, the first error after all have ended."""
-        return Requests(self._run_in_pool, calls)
+        return Requests(self._block, calls)
 
     def job(self, call: Callable[[], T]) -> Request[T]:
         """Await what a call gives that may itself call the client, in a thread of its own."""
-        return Request(self._run_in_thread, call)
+        return Request(self._run_job, call)
 
     def pause(self, milliseconds: float) -> Pause:
         """Await that so much time has passed."""
         return Pause(milliseconds)
+
+    def _run_job(self, work: Blocking) -> None:
+        self._run_in_thread(partial(do, work))
+
+    def _block(self, work: Blocking) -> None:
+        self.engine.block(work, self._run_in_pool)
 
     def _run_in_thread(self, work: Callable[[], None]) -> None:
         self._host.start(work, "txnlog-job")

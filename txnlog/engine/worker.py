@@ -20,7 +20,13 @@ _IDLE_MS: Final = 1_000.0
 _LONGEST_WAIT_S: Final = 0.5
 """A signal that comes just before a thread begins to wait is handled when the wait ends, so none lasts longer."""
 
+_MOST_ASIDE: Final = 8
+"""Threads of a worker that block at the same time; whatever more would block is for a pool, which has its own limit."""
+
 Step = Callable[[], None]
+
+Blocking = Callable[[], Step]
+"""Something that blocks. What it returns is called at once."""
 
 
 class Inbox(Protocol):
@@ -94,7 +100,12 @@ THREADS: Final = _Threads()
 
 
 class Worker:
-    """A thread that runs the steps of an inbox, one after the other. It begins with the first, and ends when idle."""
+    """Runs the steps of an inbox, one after the other. Its thread begins with the first, and ends when idle.
+
+    A step may ask for something that blocks. Where no other step waits, the thread does that itself: to pass it to
+    another thread, and the result back, would take two of these longer than most requests of a local disk. Steps that
+    come meanwhile are run by another thread, which a signal cannot reach either.
+    """
 
     def __init__(self, host: Host, name: str) -> None:
         self._host = host
@@ -103,6 +114,9 @@ class Worker:
         self._lock = threading.RLock()  # over which thread it is, so that no step is left without one
         self._running: object = None
         self._thread: object = None
+        self._blocking: list[tuple[Blocking, Callable[[Step], None]]] = []
+        self._aside = 0
+        self._spare: list[Inbox] = []
         self._timers: list[tuple[float, int, Step]] = []
         self._numbers = itertools.count()
 
@@ -111,10 +125,25 @@ class Worker:
         self._inbox.put(step)
         with self._lock:
             if self._running is None:
-                token = object()
-                self._host.start(partial(self._run, token), self._name)
-                # Behind it: a thread whose beginning was interrupted finds that it is not the one.
-                self._running = token
+                self._begin()
+
+    def _begin(self) -> object:
+        """Have a thread run steps: one that has nothing to do, or a new one. With the lock."""
+        token = object()
+        if self._spare:
+            self._spare.pop().put(token)
+        else:
+            self._host.start(partial(self._run, token), self._name)
+        # Behind it: a thread whose beginning was interrupted finds that it is not the one.
+        self._running = token
+        return token
+
+    def block(self, work: Blocking, elsewhere: Callable[[Step], None]) -> None:
+        """Have something done that blocks: by this thread, when the step at hand has ended and no other one waits.
+
+        To be called in the thread. Otherwise ``elsewhere`` is called, which has it done by another thread.
+        """
+        self._blocking.append((work, elsewhere))
 
     def put_after(self, milliseconds: float, step: Step) -> Step:
         """Have a step run after so much time, unless what is returned is called. Both in the thread itself."""
@@ -134,22 +163,65 @@ class Worker:
     def step_aside(self) -> None:
         """Leave the other steps to another thread: this one is about to wait for something. To be called in it."""
         with self._lock:
-            token = object()
-            self._host.start(partial(self._run, token), self._name)
-            self._running, self._thread = token, None
+            self._begin()
+            self._thread = None
 
     def _run(self, token: object) -> None:
-        with self._lock:  # behind the one who started it
-            if self._running is token:
-                self._thread = self._host.current()
-        while self._running is token:
-            step = self._next()
-            if step is None:
-                return
-            try:
-                step()
-            except Exception:
-                _logger.exception("A step of %s failed, which goes on with the next one. This is a bug.", self._name)
+        while self._takes_over(token):
+            while self._running is token:
+                step = self._next()
+                if step is None:
+                    return
+                self._call(step)
+                if self._blocking:
+                    self._block(token)
+            token = self._wait_as_spare()
+
+    def _takes_over(self, token: object) -> bool:
+        """Whether a thread that was begun with a token, none for one that is to end, is the one that runs steps."""
+        with self._lock:  # behind the one who began it
+            if token is None or self._running is not token:
+                return False
+            self._thread = self._host.current()
+            return True
+
+    def _call(self, step: Step) -> None:
+        try:
+            step()
+        except Exception:
+            _logger.exception("A step of %s failed, which goes on with the next one. This is a bug.", self._name)
+
+    def _block(self, token: object) -> None:
+        """Do what blocks, the last of several in this thread. Others run steps that come meanwhile, and go on then."""
+        *others, (work, elsewhere) = self._blocking
+        self._blocking = []
+        for other, of_other in others:
+            of_other(partial(do, other))
+        with self._lock:
+            is_free = self._inbox.is_empty() and not self._timers and self._aside < _MOST_ASIDE
+            if is_free:
+                self._running = self._thread = None
+                self._aside += 1
+        if not is_free:
+            elsewhere(partial(do, work))
+            return
+        then = work()
+        with self._lock:
+            self._aside -= 1
+            if self._running is None:  # first: what comes of it would have another thread begin
+                self._running, self._thread = token, self._host.current()
+        then()
+
+    def _wait_as_spare(self) -> object:
+        """Wait for steps that nobody else runs; None where there have been none for so long that the thread ends."""
+        inbox = self._host.inbox()
+        with self._lock:
+            self._spare.append(inbox)
+        token: object = inbox.take(_IDLE_MS)
+        with self._lock:  # behind the one who has just taken it from the spare ones
+            if inbox in self._spare:
+                self._spare.remove(inbox)
+        return inbox.take(0) if token is None else token
 
     def _next(self) -> Step | None:
         """The next step; None where there has been none for so long that the thread ends."""
@@ -167,4 +239,9 @@ class Worker:
                     return None
 
 
-__all__ = ["THREADS", "Host", "Inbox", "Step", "Worker"]
+def do(work: Blocking) -> None:
+    """Do it, and call what it returns."""
+    work()()
+
+
+__all__ = ["THREADS", "Blocking", "Host", "Inbox", "Step", "Worker", "do"]

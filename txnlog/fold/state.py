@@ -8,7 +8,7 @@ All records are frozen, so a draft, a snapshot and a checkpoint can share them.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, field
 
@@ -337,6 +337,8 @@ TABLES: Final = (
 )
 """Every table of a state; a draft has the same, and ``claims`` for the entry at hand."""
 
+_TABLES: Final = frozenset(TABLES)
+
 
 class State:
     """The materialized state of a log at ``head.version``. Only a draft changes it."""
@@ -409,38 +411,51 @@ class Claim(NamedTuple):
 
 
 class Draft:
-    """Changes on top of a state: see :mod:`txnlog.fold.draft_tables`."""
+    """Changes on top of a state: see :mod:`txnlog.fold.draft_tables`.
+
+    Its tables are made when they are used first: most drafts use some of them, and each command of an entry has one.
+    """
 
     __slots__ = (*TABLES, "_journal", "_state", "_tables", "claims")
 
+    heads: DraftTable[str, Head]
+    topics: DraftTable[int, TopicRecord]
+    topic_names: DraftTable[str, int]
+    ends: DraftTable[tuple[int, int], int]
+    starts: DraftTable[tuple[int, int], int]
+    subscriptions: DraftTable[int, SubscriptionRecord]
+    subscription_names: DraftTable[tuple[int, str], int]
+    cursors: DraftTable[tuple[int, int], Cursor]
+    blocks: DraftTable[int, Block]
+    used: DraftTable[int, int]
+    producers: DraftTable[str, ProducerRecord]
+    sequences: DraftTable[tuple[str, int, int], Sequences]
+    transactions: DraftTable[int, TransactionRecord]
+    outcomes: DraftTable[int, Outcome]
+    apps: DraftTable[str, AppRecord]
+    streams: DraftTable[str, StreamRecord]
+    segments: DraftTable[int, SegmentRecord]
+    removals: DraftTable[int, int]
+    batches: DraftTable[tuple[str, int, int, int], Batch]
+    namespaces: DraftTable[int, NamespaceRecord]
+    namespace_names: DraftTable[str, int]
+    verdicts: DraftTable[tuple[str, str], Verdict]
+    claims: DraftTable[tuple[int, int], Claim]
+
     def __init__(self, state: State) -> None:
-        journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._state = state
-        self._journal = journal
-        self.heads: DraftTable[str, Head] = DraftTable(state.heads, journal)
-        self.topics: DraftTable[int, TopicRecord] = DraftTable(state.topics, journal)
-        self.topic_names: DraftTable[str, int] = DraftTable(state.topic_names, journal)
-        self.ends: DraftTable[tuple[int, int], int] = DraftTable(state.ends, journal)
-        self.starts: DraftTable[tuple[int, int], int] = DraftTable(state.starts, journal)
-        self.subscriptions: DraftTable[int, SubscriptionRecord] = DraftTable(state.subscriptions, journal)
-        self.subscription_names: DraftTable[tuple[int, str], int] = DraftTable(state.subscription_names, journal)
-        self.cursors: DraftTable[tuple[int, int], Cursor] = DraftTable(state.cursors, journal)
-        self.blocks: DraftTable[int, Block] = DraftTable(state.blocks, journal)
-        self.used: DraftTable[int, int] = DraftTable(state.used, journal)
-        self.producers: DraftTable[str, ProducerRecord] = DraftTable(state.producers, journal)
-        self.sequences: DraftTable[tuple[str, int, int], Sequences] = DraftTable(state.sequences, journal)
-        self.transactions: DraftTable[int, TransactionRecord] = DraftTable(state.transactions, journal)
-        self.outcomes: DraftTable[int, Outcome] = DraftTable(state.outcomes, journal)
-        self.apps: DraftTable[str, AppRecord] = DraftTable(state.apps, journal)
-        self.streams: DraftTable[str, StreamRecord] = DraftTable(state.streams, journal)
-        self.segments: DraftTable[int, SegmentRecord] = DraftTable(state.segments, journal)
-        self.removals: DraftTable[int, int] = DraftTable(state.removals, journal)
-        self.batches: DraftTable[tuple[str, int, int, int], Batch] = DraftTable(state.batches, journal)
-        self.namespaces: DraftTable[int, NamespaceRecord] = DraftTable(state.namespaces, journal)
-        self.namespace_names: DraftTable[str, int] = DraftTable(state.namespace_names, journal)
-        self.verdicts: DraftTable[tuple[str, str], Verdict] = DraftTable(state.verdicts, journal)
-        self.claims: DraftTable[tuple[int, int], Claim] = DraftTable({}, journal)
-        self._tables: tuple[DraftTable[Any, Any], ...] = tuple(getattr(self, name) for name in TABLES)
+        self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._tables: dict[str, DraftTable[Any, Any]] = {}
+        self.claims = DraftTable({}, self._journal)
+
+    if not TYPE_CHECKING:  # which would not find misspelt names
+
+        def __getattr__(self, name: str) -> DraftTable[Any, Any]:
+            if name not in _TABLES:
+                raise AttributeError(name)
+            made = self._tables[name] = DraftTable(getattr(self._state, name), self._journal)
+            setattr(self, name, made)
+            return made
 
     def anew(self) -> Draft:
         """Another draft on the same state, without the changes of this one."""
@@ -479,8 +494,9 @@ class Draft:
 
     def merge(self) -> None:
         """Carry all changes into the state; the draft is empty afterwards."""
-        for table in self._tables:
-            if table.changed():
+        for name in TABLES:
+            table = self._tables.get(name)
+            if table is not None and table.changed():
                 table.merge()
         self._journal.clear()
         self.claims = DraftTable({}, self._journal)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -213,6 +214,7 @@ class Appender:
         """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
         if waiting in self._queue:
             self._queue.remove(waiting)
+        self._begin()
 
     def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
@@ -256,11 +258,15 @@ class Appender:
     # --- the queue --------------------------------------------------------------------------------------------------
 
     def _enqueue(self, waiting: _Waiting) -> None:
-        """From any thread. The engine need not hear of it while it appends: it looks into the queue by itself."""
+        """From any thread. The engine need not hear of it while it appends: it looks into the queue by itself.
+
+        Nor of what is not the first one: of that it has heard. Where the first one's caller was interrupted before, it
+        hears of the withdrawal.
+        """
         if self._closed is not None:
             raise self._closed
         self._queue.append(waiting)
-        if not self._is_appending:
+        if not self._is_appending and waiting in islice(self._queue, 1):
             self._runtime.engine.step(self._begin)
 
     def _begin(self) -> None:
@@ -399,7 +405,7 @@ class Appender:
         while left:
             left -= 1
             await self._check()  # each time: the clock may have moved during a lost race
-            made = self._make_entry(attempt)
+            made = Step.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
             if made is Step.DONE:
                 return
             if isinstance(made, MadeEntry):

@@ -170,6 +170,10 @@ class Attempt(Generic[M]):
         rowless = self._rowless
         return [member for member in self._now if member.command.pieces and member not in rowless]
 
+    def has_rows_of_no_wave(self) -> bool:
+        """Whether there are rows and no wave was made yet: to see that, no entry need be decided."""
+        return not self._waved and bool(self._with_rows())
+
     def set_wave(self, wave: SharedWave) -> None:
         """The shared segments were made of ``pieces()``."""
         self.wave, self._waved = wave, self._with_rows()

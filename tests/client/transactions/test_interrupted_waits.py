@@ -311,3 +311,33 @@ def test_a_handle_whose_state_is_incomplete_refuses_to_append(
         with raises(InvalidTransactionState, match="incomplete"):
             ns.produce("orders", rows(2))
     assert read(memory.open(mode="r")) == [1]
+
+
+def test_who_is_behind_a_call_that_was_interrupted_before_the_engine_heard_of_it_is_not_forgotten(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is not the first in the queue the engine is not told: of the first one it has heard, or will."""
+    ns = place.open(create=True)
+    ns.create_topic("orders", SCHEMA)
+    engine, behind = engine_of_process(), list[Any]()
+    step = engine.step
+
+    def interrupted(function: Callable[[], None]) -> None:
+        monkeypatch.setattr(engine, "step", step)
+        other = threading.Thread(target=lambda: behind.append(commit_in_background(ns)))
+        other.start()
+        other.join(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(0))
+    (future,) = behind
+    assert future.result(20).offsets == {("orders", 0): range(1)}
+    assert read(ns, "orders") == [1]
+
+
+def commit_in_background(ns: Any) -> Any:
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    return txn.commit_async()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import BACKGROUND, ENGINE
+from tests.mutants.names import BACKGROUND, ENGINE, INTERRUPTED_WAITS
 
 MUTANTS: Final = (
     Mutant(
@@ -43,8 +43,8 @@ MUTANTS: Final = (
     Mutant(
         "two threads run the steps",
         "txnlog/engine/worker.py",
-        "        while self._running is token:\n",
-        "        while True:\n",
+        "            if token is None or self._running is not token:\n",
+        "            if token is None:\n",
         "after a Ctrl-C in the wrong moment commands run at the same time, without a lock",
         (ENGINE + "an_interrupt_while_the_thread_is_started_makes_no_two_of_them",),
     ),
@@ -63,5 +63,40 @@ MUTANTS: Final = (
         "timeout=None if timeout_ms is None else",
         "a Ctrl-C that comes just before the wait is heard when the wait is over, perhaps never",
         (ENGINE + "no_wait_lasts_longer_than_a_signal_may_be_late",),
+    ),
+    Mutant(
+        "who blocks keeps the steps",
+        "txnlog/engine/worker.py",
+        "                self._running = self._thread = None\n                self._aside += 1\n",
+        "                self._aside += 1\n",
+        "a store that does not answer stops the handles of every other one",
+        (ENGINE + "steps_that_come_while_the_thread_blocks_are_run_by_another_one",),
+    ),
+    Mutant(
+        "any number of threads block",
+        "txnlog/engine/worker.py",
+        " and self._aside < _MOST_ASIDE",
+        "",
+        "as many threads as requests that do not end",
+        (ENGINE + "no_more_threads_block_than_there_may_be",),
+    ),
+    Mutant(
+        "the thread blocks before a step that waits",
+        "txnlog/engine/worker.py",
+        "            is_free = self._inbox.is_empty() and not self._timers and",
+        "            is_free = not self._timers and",
+        "a call waits for a request that is not its own",
+        (ENGINE + "what_blocks_waits_for_no_step_that_is_there_already",),
+    ),
+    Mutant(
+        "a withdrawn command leaves those behind it",
+        "txnlog/log/appender.py",
+        "            self._queue.remove(waiting)\n        self._begin()\n",
+        "            self._queue.remove(waiting)\n",
+        "a commit waits until somebody else appends, perhaps for ever",
+        (
+            INTERRUPTED_WAITS
+            + "who_is_behind_a_call_that_was_interrupted_before_the_engine_heard_of_it_is_not_forgotten",
+        ),
     ),
 )

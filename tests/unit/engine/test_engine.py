@@ -19,11 +19,11 @@ from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine import worker as module
 from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests
 from txnlog.engine.engine import Engine, Task, engine_of_process
-from txnlog.engine.worker import THREADS, Worker
+from txnlog.engine.worker import THREADS, Worker, do
 
 
-def in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, daemon=True).start()
+def in_thread(work: Callable[[], Callable[[], None]]) -> None:
+    threading.Thread(target=do, args=(work,), daemon=True).start()
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_step_that_comes_while_the_thread_ends_is_run(monkeypatch: pytest.Monk
         def take(self, timeout_ms: float | None) -> Any:
             found = self._inner.take(timeout_ms)
             if found is None and len(ran) == 1:
-                in_thread(partial(worker.put, lambda: ran.append(2)))
+                threading.Thread(target=worker.put, args=(lambda: ran.append(2),), daemon=True).start()
                 wait_for(lambda: not self.is_empty())
             return found
 
@@ -340,7 +340,7 @@ def test_an_interrupt_while_the_thread_is_started_makes_no_two_of_them() -> None
     worker.put(lambda: ran.append(threading.current_thread()))
     wait_for(lambda: len(ran) == 2)
     assert ran[0] is ran[1]
-    assert sum(thread.name == "interrupted" for thread in threading.enumerate()) == 1
+    wait_for(lambda: sum(thread.name == "interrupted" for thread in threading.enumerate()) == 1)
 
 
 def test_a_step_that_waits_leaves_the_others_to_another_thread() -> None:
@@ -359,6 +359,87 @@ def test_a_step_that_waits_leaves_the_others_to_another_thread() -> None:
     wait_for(lambda: seen == [1])
     release.set()
     wait_for(lambda: seen == [1, 2])
+
+
+def has(items: list[object], count: int) -> bool:
+    return len(items) == count
+
+
+def entering(entered: threading.Event, release: threading.Event) -> bool:
+    entered.set()
+    return release.wait(20)
+
+
+def by_the_worker(worker: Worker, work: Callable[[], object], came: Callable[[object], None]) -> None:
+    """Have the worker do something that blocks, unless it would rather have a thread of a pool do it."""
+
+    def doing() -> Callable[[], None]:
+        return partial(came, work())
+
+    worker.put(partial(worker.block, doing, lambda _work: came("elsewhere")))
+
+
+def test_what_blocks_is_done_by_the_thread_itself_where_nothing_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To pass it to another thread, and the result back, takes longer than most requests of a local disk."""
+    monkeypatch.setattr(module, "_IDLE_MS", 200.0)
+    worker = Worker(THREADS, "blocking")
+    threads: list[object] = []
+    for _ in range(3):
+        by_the_worker(worker, threading.current_thread, threads.append)
+        wait_for(lambda: worker._inbox.is_empty() and not worker._blocking)
+    wait_for(lambda: len(threads) == 3)
+    assert len(set(threads)) == 1
+    assert threads[0] is not threading.current_thread()
+
+
+def test_steps_that_come_while_the_thread_blocks_are_run_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_IDLE_MS", 2_000.0)
+    worker = Worker(THREADS, "meanwhile")
+    seen: list[object] = []
+    for number in range(20):
+        entered, release = threading.Event(), threading.Event()
+
+        def blocked(entered: threading.Event = entered, release: threading.Event = release) -> str:
+            entered.set()
+            assert release.wait(20)
+            return "released"
+
+        by_the_worker(worker, blocked, seen.append)
+        entered.wait(20)
+        worker.put(partial(seen.append, "meanwhile"))
+        wait_for(partial(has, seen, 2 * number + 1))
+        release.set()
+        wait_for(partial(has, seen, 2 * number + 2))
+    assert seen == ["meanwhile", "released"] * 20
+    named = [thread for thread in threading.enumerate() if thread.name == "meanwhile"]
+    assert len(named) <= 3, "whoever has nothing to do is the next one"
+
+
+def test_no_more_threads_block_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ASIDE", 2)
+    worker = Worker(THREADS, "many")
+    release, seen = threading.Event(), list[object]()
+    for number in range(4):
+        entered = threading.Event()
+        by_the_worker(worker, partial(entering, entered, release), seen.append)
+        assert number > 1 or entered.wait(20)
+        wait_for(partial(has, seen, max(0, number - 1)))
+    assert seen == ["elsewhere"] * 2
+    release.set()
+    wait_for(lambda: seen == ["elsewhere"] * 2 + [True] * 2)
+
+
+def test_what_blocks_waits_for_no_step_that_is_there_already() -> None:
+    worker = Worker(THREADS, "busy")
+    seen: list[object] = []
+
+    def two() -> None:
+        worker.put(partial(seen.append, "a step"))
+        worker.block(lambda: partial(seen.append, "by the thread itself"), lambda _work: seen.append("elsewhere"))
+
+    worker.put(two)
+    wait_for(lambda: len(seen) == 2)
+    assert seen == ["elsewhere", "a step"]
 
 
 def test_a_forked_child_has_an_engine_of_its_own() -> None:
