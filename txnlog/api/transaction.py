@@ -137,8 +137,13 @@ class Transaction(ProcessBound):
 
     @property
     def state(self) -> TransactionState:
-        """OPEN, PREPARED, COMMITTED or ABORTED, as far as this handle knows: it makes no request."""
-        if self._life.stage is Stage.PREPARED and self._owner is self._connection.identity:
+        """OPEN, PREPARED, COMMITTED or ABORTED, as far as this handle knows: it makes no request.
+
+        A transaction whose commit has no answer, or was interrupted, is OPEN until the handle has read how it ended.
+        """
+        if (
+            self._life.stage is Stage.PREPARED or self._life.stage in UNANSWERED
+        ) and self._owner is self._connection.identity:
             with contextlib.suppress(InvalidTransactionState):  # of a handle that was closed
                 outcome = self._connection.follower.state.outcomes.get(self._number)
                 if outcome is not None:
@@ -620,7 +625,12 @@ class Transaction(ProcessBound):
         self._drop_claims()
         self._work.clear()
         if result.dropped:
-            _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
+            _logger.warning(
+                "%s was committed. Its rows and acknowledgements for what was dropped meanwhile were left out: %s. The "
+                "rest took effect, acknowledgements of other topics included.",
+                self.id,
+                ", ".join(map(str, result.dropped)),
+            )
         return result
 
     def _note_not_committed(self, before: Life, error: TxnLogError) -> None:

@@ -10,6 +10,7 @@ import click
 from txnlog.cli.commands import REFUSED, WARNINGS, duration, json_option
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.target import Target
+from txnlog.cli.wording import rendered
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, duration_text
 from txnlog.results import Unreadable
@@ -149,9 +150,9 @@ def optimize(
 @_grace_option
 @_short_option
 @json_option
-@click.pass_obj
+@click.pass_context
 def maintain(
-    target: Target,
+    context: click.Context,
     target_size_bytes: int,
     max_bytes: int,
     retain_ms: Duration,
@@ -166,6 +167,7 @@ def maintain(
 
     Exit code 1: call it again. Exit code 2: ``failures`` says why some of it failed; the rest was done.
     """
+    target: Target = context.obj
     with target.open(write=True) as ns, StatusLine() as status:
         found = ns.maintain(
             target_size_bytes=target_size_bytes,
@@ -176,7 +178,10 @@ def maintain(
             before=lambda unreadable: _announce(unreadable, asks=False),
             progress=lambda step, topic, one, other: status.show(f"{topic}: {_DOING[step].format(one, other)}"),
         )
-    Printer(as_json).record(dataclasses.asdict(found))
+    root = context.find_root().command
+    assert isinstance(root, click.Group), "the command line has commands"
+    failures = {name: rendered(text, root, context.command) for name, text in found.failures.items()}
+    Printer(as_json).record({**dataclasses.asdict(found), "failures": failures})
     if found.failures:
         sys.exit(REFUSED)
     if not found.finished:

@@ -144,9 +144,21 @@ def topic_drop(target: Target, name: str, *, yes: bool) -> None:
     """Drop a topic and its subscriptions; older versions still show it."""
     with target.open(write=True) as ns:
         ns.topic(name)  # nobody is asked about one that is not there
+        before = ns.snapshot()
         if not yes:
-            click.confirm("Drop the topic and its subscriptions?", abort=True)
+            messages = sum(before.end_offsets(name).values())
+            readers = ns.subscriptions(name)
+            click.confirm(
+                f"Drop the topic {name!r} of {ns.name!r} ({messages:,} messages were written to it) and its "
+                f"subscriptions ({', '.join(readers) or 'none'})?",
+                abort=True,
+            )
         ns.drop_topic(name)
+        click.echo(
+            f"The topic {name!r} was dropped. Version {before.version} shows it until a vacuum makes that unreadable: "
+            f"txnlog ROOT/NAMESPACE read {name} --version {before.version}",
+            err=True,
+        )
 
 
 @click.command()

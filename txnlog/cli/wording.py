@@ -47,15 +47,17 @@ def worded(error: TxnLogError, root: click.Group, command: click.Command | None)
         root: the group of all commands.
         command: the one that ended with the error, whose options are named.
     """
+    error.message, error.advice = (rendered(text, root, command) for text in (error.message, error.advice))
+    return error
+
+
+def rendered(text: str, root: click.Group, command: click.Command | None) -> str:
+    """A text of the library in the words of the command line; the arguments are those of ``worded``."""
 
     def called(call: Call) -> str:
         return _called(call, root)
 
-    def here(text: str) -> str:
-        return text.rendered(lambda item: _option(item, command), called) if isinstance(text, Words) else text
-
-    error.message, error.advice = here(error.message), here(error.advice)
-    return error
+    return text.rendered(lambda item: _option(item, command), called) if isinstance(text, Words) else text
 
 
 def _option(argument: Argument, command: click.Command | None) -> str:
@@ -90,4 +92,4 @@ def _positional(command: click.Command) -> list[click.Argument]:
     return [item for item in command.params if isinstance(item, click.Argument)]
 
 
-__all__ = ["CALLS", "command_at", "worded"]
+__all__ = ["CALLS", "command_at", "rendered", "worded"]

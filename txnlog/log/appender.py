@@ -1,6 +1,7 @@
 """Compare-and-append: commands of one client become entries, several in one (PROTOCOL.md, "Appending").
 
-All of it happens in the engine, so nothing here needs a lock. Whoever has a command waits for its answer; as long as
+All but what callers do ("for callers") happens in the engine, so nothing here needs a lock: a caller only adds to a
+queue, which is one step, and looks at what the engine sets last. Whoever has a command waits for its answer; as long as
 there are commands, one entry after the other is appended with all that queued up meanwhile (group commit). One entry is
 under way per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
 
@@ -38,7 +39,7 @@ from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
-from txnlog.log.failed_append import blocked, outcome_unknown
+from txnlog.log.failed_append import blocked, note_interrupted, outcome_unknown
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool
@@ -186,6 +187,10 @@ class Appender:
                 replies, partial(self._enqueue, waiting), partial(self._withdraw, waiting)
             )
             return answer
+        except BaseException as error:
+            if waiting.reply is None or waiting.reply.error is not error:
+                note_interrupted(error, map(self._follower.state.txn_id, command.txn_ids))
+            raise
         finally:
             del waiting  # it has the reply: the traceback of an error refers to this frame
 

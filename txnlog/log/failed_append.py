@@ -6,27 +6,44 @@ from collections.abc import Iterable
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
+from txnlog.wording import Call, Words
 
 
 def outcome_unknown(txn_ids: Iterable[TxnId], error: BaseException) -> OutcomeUnknown:
     """For a call whose entry was sent. ``error`` is what the append ended with."""
-    message, first = "the store did not say whether the entry of this call exists", ""
+    message, first = "the store did not say whether the entry of this call exists", Words()
     if isinstance(error.__cause__, TxnLogError):
         message += f" ({error.__cause__.message})"
     if isinstance(error, CorruptionError | UnsupportedFeature):
         message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
-        first = f"{error.advice}; then "
+        first = Words(error.advice, "; then ")
     unknown = OutcomeUnknown(message, txn_ids=tuple(map(str, txn_ids)))
-    unknown.advice = f"{first}{unknown.advice}"
+    unknown.advice = Words(first, unknown.advice)
     unknown.__cause__ = error.__cause__ if isinstance(error, OutcomeUnknown) else error
     return unknown
+
+
+def note_interrupted(error: BaseException, txn_ids: Iterable[TxnId]) -> None:
+    """Say in an exception that interrupted a call, as Ctrl-C does, what may become of the call all the same.
+
+    Whoever handles it would otherwise take the work for undone, and do it again.
+    """
+    ids = ", ".join(map(str, txn_ids))
+    if not ids:
+        error.add_note("txnlog: this call was interrupted, and may take effect all the same")
+        return
+    show, settle = Call("transaction", "txn_id"), Call("abort", "txn_id")
+    error.add_note(
+        f"txnlog: this call of the transaction {ids} was interrupted, and may take effect all the same: {show} shows "
+        f"its outcome, and {settle} makes it definite"
+    )
 
 
 def blocked(cause: BaseException | None) -> RetriableError:
     """For calls that wait behind an entry of unknown outcome. What the store said last may have to be fixed first."""
     why, advice = "", RetriableError._default_advice
     if isinstance(cause, TxnLogError):
-        why, advice = f" ({cause.message})", f"{cause.advice}; then {advice}"
+        why, advice = f" ({cause.message})", Words(cause.advice, "; then ", advice)
     # Not as its cause: with its traceback the error would keep the calls of others in memory.
     return RetriableError(
         f"the outcome of an earlier entry of this handle is still unknown{why}; of this call nothing was sent",
@@ -34,4 +51,4 @@ def blocked(cause: BaseException | None) -> RetriableError:
     )
 
 
-__all__ = ["blocked", "outcome_unknown"]
+__all__ = ["blocked", "note_interrupted", "outcome_unknown"]

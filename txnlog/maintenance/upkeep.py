@@ -18,6 +18,7 @@ from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
 from txnlog.format.delta_mode import is_auto
 from txnlog.maintenance import optimizer, vacuum
 from txnlog.results import Maintained, Optimized
+from txnlog.wording import Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -95,8 +96,8 @@ def _reported(progress: Progress | None, step: str) -> optimizer.Progress | None
 
 def _report(failures: dict[str, str], name: str, error: TxnLogError) -> None:
     """Add why one of the steps failed, with the way out of it."""
-    text = f"{error.message} ({error.advice})"
-    failures[name] = f"{failures[name]}; {text}" if name in failures else text
+    text = Words(error.message, " (", error.advice, ")")
+    failures[name] = Words(failures[name], "; ", text) if name in failures else text
 
 
 def _published(connection: Connection) -> tuple[tuple[str, ...], Mapping[str, TxnLogError]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -341,3 +342,44 @@ def commit_in_background(ns: Any) -> Any:
     txn = ns.begin()
     txn.produce("orders", rows(1))
     return txn.commit_async()
+
+
+@pytest.mark.parametrize("call", ["commit", "block", "produce", "transact"])
+def test_what_interrupts_a_call_says_that_it_may_take_effect_and_how_to_ask(
+    interrupting: Any, memory: Place, call: str
+) -> None:
+    """Else whoever handles it takes the work for undone, and does it again."""
+    ns, store = interrupting
+    txns: list[Any] = []
+    caught: list[BaseException] = []
+
+    def work(txn: Any) -> None:
+        txns.append(txn)
+        txn.produce("orders", rows(1))
+
+    def block(end: Callable[[Any], object] = lambda _txn: None) -> None:
+        with ns.begin() as txn:
+            work(txn)
+            end(txn)
+
+    calls: dict[str, Callable[[], object]] = {
+        "commit": lambda: block(lambda txn: txn.commit()),
+        "block": block,
+        "produce": lambda: ns.produce("orders", rows(1)),
+        "transact": lambda: ns.transact(work),
+    }
+
+    def noting() -> None:
+        try:
+            calls[call]()
+        except KeyboardInterrupt as interrupt:
+            caught.append(interrupt)
+            raise
+
+    assert store.interrupted(noting, 1)
+    (note,) = caught[0].__notes__
+    assert "may take effect all the same" in note
+    (txn_id,) = re.findall(r"\b[0-9a-f]{32}\b", note)
+    assert ns.abort(txn_id).state == "COMMITTED"
+    assert read(memory.open(mode="r")) == [1]
+    assert [(str(txn.id), txn.state) for txn in txns] == ([] if call == "produce" else [(txn_id, "COMMITTED")])
