@@ -80,9 +80,11 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
     if last is not None and batch.query == last.query and batch.batch < last.batch:
         raise InvalidInputError(
             f"the checkpoint of the stream {batch.identity!r} continues at batch {batch.batch}, but the log has batch "
-            f"{last.batch} of it: the checkpoint is an older copy, and the rows of the batches between are not known",
-            advice="restore the newest checkpoint, or begin with a new checkpointLocation (and another txnAppId); if a "
-            "subscription was sought back for this one, seek it forward first, or its rows come twice",
+            f"{last.batch} of it: either another run of the query with this checkpoint is at work, or the checkpoint "
+            "is an older copy, and the rows of the batches between are not known",
+            advice="stop the other run, and start this one again; where there is none, restore the newest checkpoint, "
+            "or begin with a new checkpointLocation (and another txnAppId); if a subscription was sought back for this "
+            "one, seek it forward first, or its rows come twice",
         )
     return connection_of(ns).committed_batch(batch)
 

@@ -210,7 +210,9 @@ class DataFrameTransaction:
 
         Raises:
             TransactionHasFailedOperation: the job of a write failed; the transaction is aborted now.
-            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
+            TransactionTimedOut, TransactionAborted, ProducerFenced, CoordinatorFenced: it has ended without a commit.
+            TransactionConflict, ConsumerFenced, OutOfOrderSequence: the log refused its work; it is aborted now.
+            LimitExceeded, StoreError: nothing was logged.
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
             Exception: what ``spark_ext.write_delta`` raised; nothing was committed.
         """

@@ -167,7 +167,7 @@ def write_marked(
 ) -> Iterator[pa.RecordBatch]:
     """For ``mapInArrow``: write the rows of one task under the right names, and give what the log must say as text.
 
-    ``mark`` goes with the errors of ours, so that the driver knows them (see ``task_errors.typed``).
+    ``mark`` goes with the errors of ours, so that the driver knows them (see ``spark_errors.typed``).
     """
     renamed = (pa.RecordBatch.from_arrays(batch.columns, names=list(names)) for batch in batches)
     try:

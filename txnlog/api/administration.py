@@ -53,6 +53,8 @@ class Administration:
 
         Raises:
             InvalidTransactionState: it is PREPARED, and ``force`` is False.
+            InvalidInputError: the TxnID was never given out by this namespace.
+            TransactionNotFound: it ended so long ago that its outcome was forgotten.
             OutcomeUnknown: the store did not answer; make the same call again.
         """
         return transaction_admin.abort(self._connection, txn_id, by, why, force=truth("force", force))

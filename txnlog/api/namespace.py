@@ -157,7 +157,8 @@ class Namespace(Administration):
                 ``float`` and for integers of up to 32 bits, a decimal with no fewer digits on either side of the point;
                 of a nested column the whole type, whose structs may have more fields. A ``pa.field`` instead of a type
                 may also allow null. The key keeps its type. Without ``delta="off"`` only as Delta's readers do.
-            properties: free text settings: those named are set, None takes one away, others stay.
+            properties: labels of your own, texts under names that begin with ``user.``: those named are set, None takes
+                one away, others stay.
             delta: whether the topic is a Delta table as well: ``"auto"``, ``"manual"``, ``"off"``.
 
         Raises:

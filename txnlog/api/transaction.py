@@ -418,7 +418,9 @@ class Transaction(ProcessBound):
         token.
 
         Raises:
-            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it is not prepared.
+            TransactionTimedOut, TransactionAborted, ProducerFenced, CoordinatorFenced: it has ended.
+            TransactionConflict, ConsumerFenced, OutOfOrderSequence: the log refused its work; it can only be aborted.
+            LimitExceeded, StoreError: nothing was logged; the transaction stays as it was.
             InvalidTransactionState: there is nothing to wait for (a batch that was done before, a stream's batch), or
                 ``ns.transact`` runs it.
             TopicNotFound, SubscriptionNotFound: dropped while the transaction had work for it.
@@ -486,8 +488,10 @@ class Transaction(ProcessBound):
         So does that of a prepared transaction which others committed.
 
         Raises:
-            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
+            TransactionTimedOut, TransactionAborted, ProducerFenced, CoordinatorFenced: it has ended without a commit.
+            TransactionConflict, ConsumerFenced, OutOfOrderSequence: the log refused its work; it is aborted now.
             TransactionHasFailedOperation: an earlier operation failed; the transaction is aborted now.
+            LimitExceeded, StoreError: nothing was logged; the transaction stays as it was, and may commit() again.
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
         """
         with self._mine(), self._noting_earlier_end():

@@ -231,6 +231,10 @@ def test_closing_never_fails(ns: Any, other: Any) -> None:
     ns.close()
     one.close()
     ahead.close()
+    delivered = {offset for batch in received for offset in counts(batch)}
+    found = counts(take(other.consumer("orders", "ahead", type="shared")))
+    assert found
+    assert delivered.isdisjoint(found), "a closed handle releases nothing: leases end by themselves"
 
 
 # --- doubt ------------------------------------------------------------------------------------------------------------

@@ -461,6 +461,8 @@ def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
     txn.produce("orders", rows(1))
     txn.flush()
     ns.snapshot()
+    with raises(LimitExceeded, match="open transactions"):
+        ns.begin()
     txn.commit()
     ns.begin()
 
