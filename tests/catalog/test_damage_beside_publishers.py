@@ -275,3 +275,13 @@ def test_who_repairs_a_table_leaves_it_right_and_nobody_harms_it_afterwards(part
     first, count = random.randrange(10**9), tries(2_000, 12)
     for seed in range(first, first + count):
         play(seed, segments=part == "segments")
+
+
+@pytest.mark.parametrize(
+    ("seed", "segments"),
+    [
+        (752194237, False)
+    ],  # two repairs at once, each to show something else, left the commit of one and the checkpoint of the other
+)
+def test_schedules_that_once_left_a_table_wrong(seed: int, segments: bool) -> None:
+    play(seed, segments=segments)

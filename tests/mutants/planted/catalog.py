@@ -94,6 +94,25 @@ MUTANTS: Final = (
         (PUBLISHERS + "a_version_that_was_removed_but_not_its_checkpoint_comes_back_with_one_that_shows_the_same",),
     ),
     Mutant(
+        "a checkpoint is written without a look at what its version shows after that",
+        "catalog/publication/publisher.py",
+        "            if there == shown:\n                break\n",
+        "            break\n",
+        "a version whose rows depend on whether a reader begins at the checkpoint",
+        (
+            PUBLISHERS + "a_checkpoint_shows_what_its_version_does_though_two_repaired_them_at_once",
+            PUBLISHERS + "a_new_checkpoint_shows_what_its_version_does_though_another_repaired_that_meanwhile",
+        ),
+    ),
+    Mutant(
+        "a version that was written again keeps the checkpoint that others made of it meanwhile",
+        "catalog/publication/publisher.py",
+        "return self._renew_checkpoint(written, work)",
+        "return written",
+        "a version whose rows depend on whether a reader begins at the checkpoint",
+        (PUBLISHERS + "a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew_more_of_it",),
+    ),
+    Mutant(
         "what a lost version showed is not looked up",
         "catalog/publication/publisher.py",
         "if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:",
