@@ -5,6 +5,11 @@ from what the preceding version shows; a publisher that comes late reads the exi
 What is read is never trusted: it must be what the log yields for the versions that it names, or it is written again.
 Only a repair compares the bounds of files: different releases of txnlog state more or fewer of them, and would
 otherwise keep undoing each other's versions.
+
+A version with a checkpoint is two objects, and readers use either. Several publishers may repair it at once, each to
+show something else, and no request writes both. So whoever wrote the commit again writes the checkpoint after it, and
+whoever wrote a checkpoint reads the commit after it, until both show the same: the last request of all of them is then
+a look that found them the same.
 """
 
 from __future__ import annotations
@@ -36,7 +41,8 @@ _WALKED: Final = 8 * COMMITS_AT_ONCE
 """The most versions that are read from the beginning before a listing is used to find the newest."""
 
 _MOST_LOOKS: Final = 8
-"""The most passes over repaired versions; a pass finds something to do only if others repair at the same time."""
+"""The most passes over repaired versions, and the most times that a checkpoint is written until it shows what its
+version does; a pass finds something to do only if others repair at the same time."""
 
 
 @dataclass(slots=True)
@@ -98,8 +104,7 @@ class TablePublisher:
             shown = self._follow(NOTHING_SHOWN, work, until=max(there, default=-1), renewed=listed.checkpoints)
             shown = self._settled(self._advance(self._note(shown), work), work)
             if shown != NOTHING_SHOWN:
-                self._make_checkpoint_anew(shown, work)
-                self._table.tidy(shown)
+                self._table.tidy(self._make_checkpoint(shown, work))
         return shown, work
 
     def look(self) -> Shown:
@@ -279,7 +284,7 @@ class TablePublisher:
                 followed = version < max(last, until)
                 shown = self._note(self._step(shown, found.get(version), befores, work, followed=followed))
                 if version in renewed:
-                    self._match_checkpoint(shown)
+                    shown = self._note(self._renew_checkpoint(shown, work))
             if last < first + ahead - 1:
                 break
             ahead = min(2 * ahead, COMMITS_AT_ONCE)
@@ -371,9 +376,18 @@ class TablePublisher:
         return shown
 
     def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
-        """Write a commit in place of a missing or damaged one. ``shown`` is its predecessor (None: not known)."""
+        """Write a commit in place of a missing or damaged one, and its checkpoint if it has one.
+
+        ``shown`` is its predecessor (None: not known). Returns what the version shows then.
+        """
+        written = self._write_commit(shown, wanted, data, work)
+        return self._renew_checkpoint(written, work)  # others who repaired it too may have made one, or written theirs
+
+    def _write_commit(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
-        self._renew_checkpoint(wanted)  # first: a crash in between leaves a commit that is still to be repaired
+        if self.log.has_checkpoint(wanted.delta_version):
+            # First: a crash in between leaves a commit that is still to be repaired.
+            self.log.overwrite_checkpoint(wanted.delta_version, self._checkpoint_of(wanted)[0])
         if data is not None:
             self.log.overwrite(wanted.delta_version, prepared)
         else:
@@ -381,10 +395,8 @@ class TablePublisher:
             if found != prepared:  # somebody else wrote it meanwhile
                 sound = self._begin_at(wanted.delta_version, found) if shown is None else self._next(shown, found)
                 if sound is not None:
-                    self._match_checkpoint(sound)
                     return sound
                 self.log.overwrite(wanted.delta_version, prepared)
-        self._match_checkpoint(wanted)  # again: another publisher that repaired it too may have made one
         _logger.warning(
             "version %d of the Delta table of %r was %s: it was written again from the log",
             wanted.delta_version,
@@ -466,12 +478,8 @@ class TablePublisher:
                 self._remake_checkpoint(self._unsound, work)
                 due = self._is_due(shown)
         with self._logging_failures():
-            if work.repaired:
-                self._make_checkpoint_anew(shown, work)
-                self._table.tidy(shown)
-            elif due:
-                self._make_checkpoint(shown, anew=False)
-                self._table.tidy(shown)
+            if work.repaired or due:
+                self._table.tidy(self._make_checkpoint(shown, work, anew=bool(work.repaired)))
 
     @contextmanager
     def _logging_failures(self) -> Iterator[None]:
@@ -498,30 +506,14 @@ class TablePublisher:
             self._due = max(self._due, self._checkpoint + -(-files // _FILES_PER_VERSION))
         return shown.delta_version >= self._due
 
-    def _renew_checkpoint(self, shown: Shown) -> bool:
-        """Rewrite a version's checkpoint, if it has one, to show what a commit of it shows. Whether it has one."""
+    def _renew_checkpoint(self, shown: Shown, work: Work) -> Shown:
+        """Rewrite a version's checkpoint, if it has one, to show what the commit shows. Returns what that is then."""
         if not self.log.has_checkpoint(shown.delta_version):
-            return False
-        data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
-        self.log.overwrite_checkpoint(shown.delta_version, data)
-        return True
-
-    def _match_checkpoint(self, shown: Shown) -> None:
-        """Have a version's checkpoint, if it has one, show what its commit shows: readers use either.
-
-        Others may have written another commit meanwhile, and its checkpoint before this one. So whoever writes a
-        checkpoint looks at the commit after that: the one who is last leaves both the same.
-        """
-        for _ in range(_MOST_LOOKS):
-            if not self._renew_checkpoint(shown):
-                return
-            there = self._begin_at(shown.delta_version)
-            if there is None or there == shown:
-                return
-            shown = there
+            return shown
+        return self._put_checkpoint(shown, work, anew=True)[0]
 
     def _remake_checkpoint(self, shown: Shown, work: Work) -> None:
-        self._make_checkpoint_anew(shown, work)
+        self._make_checkpoint(shown, work)
         _logger.warning(
             "the checkpoint of version %d of the Delta table of %r was missing or damaged: it was written again from "
             "the log",
@@ -529,26 +521,46 @@ class TablePublisher:
             self._table.name,
         )
 
-    def _make_checkpoint_anew(self, shown: Shown, work: Work) -> None:
-        """Make a version's checkpoint again, showing what its commit shows even if others repaired that too."""
-        self._make_checkpoint(shown, anew=True)
-        there = self._looked_at(shown, work)
-        if there != shown:
-            self._match_checkpoint(there)
+    def _make_checkpoint(self, shown: Shown, work: Work, *, anew: bool = True) -> Shown:
+        """Make the checkpoint of a version and name it in ``_last_checkpoint``. Returns what the version shows then."""
+        shown, data, actions = self._put_checkpoint(shown, work, anew=anew)
+        files = self._view(-1, shown.version).file_count(shown.version)
+        self.log.put_hint(hint_bytes(shown.delta_version, data, actions, files))
+        self._knows_checkpoint(shown.delta_version)
+        return shown
 
-    def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
-        view = self._table.view(-1)
-        data, count = checkpoint_bytes(view.checkpoint(shown))
-        if anew:
-            self.log.overwrite_checkpoint(shown.delta_version, data)
-        else:
+    def _put_checkpoint(self, shown: Shown, work: Work, *, anew: bool) -> tuple[Shown, bytes, int]:
+        """Write a version's checkpoint until it shows what the commit shows when it is read after that.
+
+        Args:
+            shown: what the version is known to show.
+            work: collects the repair of a commit that is missing or damaged by then.
+            anew: whether an existing checkpoint is overwritten; else it stays if it is one.
+
+        Returns what both show, the checkpoint, and the number of its actions.
+        """
+        data, actions = self._write_checkpoint(shown, anew=anew)
+        for _ in range(_MOST_LOOKS):
+            found = self.log.get(shown.delta_version)
+            there = None if found is None else self._begin_at(shown.delta_version, found)
+            if there == shown:
+                break
+            shown = self._write_commit(None, shown, found, work) if there is None else there
+            data, actions = self._write_checkpoint(shown, anew=True)
+        return shown, data, actions
+
+    def _write_checkpoint(self, shown: Shown, *, anew: bool) -> tuple[bytes, int]:
+        data, actions = self._checkpoint_of(shown)
+        if not anew:
             found = self.log.create_checkpoint(shown.delta_version, data)
             if found == data or is_checkpoint(lambda start, end: found[start:end], len(found)):
-                data = found
-            else:  # nobody reads it
-                self.log.overwrite_checkpoint(shown.delta_version, data)
-        self.log.put_hint(hint_bytes(shown.delta_version, data, count, view.file_count(shown.version)))
-        self._knows_checkpoint(shown.delta_version)
+                return found, actions  # otherwise nobody can read it
+        self.log.overwrite_checkpoint(shown.delta_version, data)
+        return data, actions
+
+    def _checkpoint_of(self, shown: Shown) -> tuple[bytes, int]:
+        """The bytes of a version's checkpoint, and the number of its actions."""
+        return checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
 
 
 __all__ = ["CHECKPOINT_VERSIONS", "TablePublisher", "Work"]

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 from catalog.publication import publisher, topic_versions
+from catalog.publication.publications import Publications
 from tests.catalog.judging import check_table, commits_of
 from tests.catalog.publishers import PREPARED, TOPIC, client, prepared, publications, publish
 from tests.client.support import raises
 from tests.effort import every, tries
 from tests.sim.fates import Fate, FateStore, fates_of
-from tests.sim.interleaving import Duel, RandomScheduler, ScriptedScheduler, in_schedules
+from tests.sim.interleaving import Duel, RandomScheduler, ScriptedScheduler, SteppedScheduler, in_schedules
 from tests.sim.scopes import copied, rows
 from txnlog.errors import Durable, InvalidInputError, TxnLogError
 from txnlog.format import keys
@@ -330,6 +331,74 @@ def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(
     chance = random.Random()
     for _ in range(tries(500, 5)):
         play(RandomScheduler(chance, stays=chance.choice((0.3, 0.7, 0.9, 0.97))))
+
+
+def _damaged_version(duel: Duel) -> tuple[Publications, int, str, str]:
+    """A newest version of two entries, whose commit is garbage, and who knows what it showed.
+
+    Others show only the first of the entries in its place. Returns with that publisher the topic, and the keys of the
+    version's commit and checkpoint.
+    """
+    one, other = duel.client("a"), client(duel.store, "writer")
+    topic = one._connection.topic_record(TOPIC)
+    own = publications(one)
+    own.publish(topic.id)
+    for number in (60, 61):
+        other.produce(TOPIC, rows(number))
+    one._connection.follower.refresh()
+    newest = own.publish(topic.id).delta_version
+    commit = keys.delta_commit_key(topic.folder, newest)
+    other._connection.store.put(commit, b"garbage")
+    return own, topic.id, commit, keys.delta_checkpoint_key(topic.folder, newest)
+
+
+def test_a_checkpoint_shows_what_its_version_does_though_two_repaired_them_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who wrote the commit first wrote the checkpoint last."""
+    duel = Duel(copied(prepared("history")))
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1)
+    own, topic, commit, checkpoint = _damaged_version(duel)
+    duel.meet(partial(own.publish, topic), partial(publications(duel.client("b")).publish, topic))
+    duel.run(
+        SteppedScheduler(
+            (1, (Call.PUT, checkpoint)),  # has read the garbage, and does not know what was there
+            (0, (Call.PUT, commit)),
+            (0, (Call.PUT, checkpoint)),  # has written what it knew, and is about to confirm it
+            (1, None),
+            (0, None),
+        )
+    )
+    check_table(client(duel.store, "fresh"), TOPIC, complete=False)
+    assert [answer.repaired for answer in duel.answers] == [(4,), (4,)], "and not what the other continued with"
+
+
+def test_a_new_checkpoint_shows_what_its_version_does_though_another_repaired_that_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who repaired the version last found no checkpoint of it, and who made the checkpoint repaired nothing."""
+    duel = Duel(copied(prepared("history")))
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1_000)
+    own, topic, commit, checkpoint = _damaged_version(duel)
+    maker = duel.client("c")
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1)  # of those who come new
+    duel.calls = [
+        partial(own.versions, topic, 1),
+        partial(publications(duel.client("b")).publish, topic),
+        partial(publications(maker).publish, topic),
+    ]
+    duel.run(
+        SteppedScheduler(
+            (1, (Call.PUT, commit)),  # has read the garbage, and does not know what was there
+            (0, None),  # has written what it knew
+            (2, (Call.CREATE, checkpoint)),  # has read that
+            (1, None),
+            (2, None),
+        )
+    )
+    assert duel.answers[1].repaired == (4,)
+    assert duel.answers[2].repaired == ()
+    check_table(client(duel.store, "fresh"), TOPIC, complete=False)
 
 
 def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_delta_lacks(

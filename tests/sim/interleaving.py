@@ -106,6 +106,38 @@ class RandomScheduler(ScriptedScheduler):
         return ways.index(self._last)
 
 
+class SteppedScheduler(ScriptedScheduler):
+    """One schedule, written down: each step is an actor's place, who goes on until a request is what it asks for next.
+
+    The request, of a key that ends like that of the step, waits until the actor's next step. A step without one goes on
+    to the end of the actor.
+    """
+
+    def __init__(self, *steps: tuple[int, Request | None]) -> None:
+        super().__init__([], every=True)
+        self.steps = list(steps)
+
+    def _chosen(self, ways: list[Task]) -> int:
+        by_name = {task.actor.name: place for place, task in enumerate(ways)}
+        while self.steps:
+            actor, until = self.steps[0]
+            place = by_name.get(f"actor{actor}")
+            if place is not None and not _is_like(self._waiting[ways[place]], until):
+                return place
+            assert place is not None or until is None, f"actor {actor} ended before {until}"
+            self.steps.pop(0)
+        return 0
+
+    def run_script(self) -> None:
+        """To the end of all tasks. Raises AssertionError where a request of the steps was never asked for."""
+        super().run_script()
+        assert all(until is None for _, until in self.steps), f"it never came to {self.steps}"
+
+
+def _is_like(request: Request, wanted: Request | None) -> bool:
+    return wanted is not None and request[0] is wanted[0] and request[1].endswith(f"/{wanted[1]}")
+
+
 @dataclass
 class Duel:
     """One run of a pair.

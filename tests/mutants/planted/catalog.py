@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    AMID_DAMAGE,
     DAMAGED_PUBLICATION,
     DELTA_ACTIONS,
     PUBLICATION,
@@ -95,12 +94,23 @@ MUTANTS: Final = (
         (PUBLISHERS + "a_version_that_was_removed_but_not_its_checkpoint_comes_back_with_one_that_shows_the_same",),
     ),
     Mutant(
-        "who writes a checkpoint last does not look at the commit again",
+        "a checkpoint is written without a look at what its version shows after that",
         "catalog/publication/publisher.py",
-        "            if there is None or there == shown:\n",
-        "            if there is None or there:\n",
-        "a checkpoint that shows other files than its version",
-        (AMID_DAMAGE + "whoever_writes_the_checkpoint_of_a_repaired_version_last_leaves_it_as_the_commit",),
+        "            if there == shown:\n                break\n",
+        "            break\n",
+        "a version whose rows depend on whether a reader begins at the checkpoint",
+        (
+            PUBLISHERS + "a_checkpoint_shows_what_its_version_does_though_two_repaired_them_at_once",
+            PUBLISHERS + "a_new_checkpoint_shows_what_its_version_does_though_another_repaired_that_meanwhile",
+        ),
+    ),
+    Mutant(
+        "a version that was written again keeps the checkpoint that others made of it meanwhile",
+        "catalog/publication/publisher.py",
+        "return self._renew_checkpoint(written, work)",
+        "return written",
+        "a version whose rows depend on whether a reader begins at the checkpoint",
+        (PUBLISHERS + "a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew_more_of_it",),
     ),
     Mutant(
         "what a lost version showed is not looked up",
