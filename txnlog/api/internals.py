@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from txnlog.client import acknowledgement_conflicts
-
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
     from txnlog.api.transaction import Transaction
@@ -24,6 +22,8 @@ def connection_of(namespace: Namespace) -> Connection:
 
 def end_overdue(namespace: Namespace, subscriptions: Sequence[int]) -> None:
     """End transactions that claim messages of subscriptions and are overdue: somebody waits for them."""
+    from txnlog.client import acknowledgement_conflicts  # noqa: PLC0415 - Spark's executors lack what this imports
+
     acknowledgement_conflicts.end_overdue(namespace._connection, subscriptions)
 
 

@@ -413,7 +413,7 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped(
     with caplog.at_level("WARNING", "txnlog.transaction"):
         result = txn.commit()
     assert (result.offsets, result.dropped) == ({("orders", 0): range(1, 2)}, ("audit",))
-    assert "without what was dropped meanwhile: ('audit',)" in caplog.text
+    assert "for what was dropped meanwhile were left out: audit." in caplog.text
 
 
 @pytest.mark.clause("P-62", "P-89", "P-216")
