@@ -522,7 +522,8 @@ class Transaction(ProcessBound):
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of Futures are called one after the other, in a thread of their own: they may
-        call anything, and wait for other Futures.
+        call anything, and ask other Futures for their ``result()`` or ``exception()``. A callback that waits for
+        another Future in any other way, or for a lock of somebody who does, keeps it from being answered.
         """
         with self._mine():
             if self._under_way is not None:

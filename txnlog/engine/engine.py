@@ -25,6 +25,16 @@ Command = Callable[[], Coroutine[Effect[Any], Any, R]]
 """Makes the coroutine of a command: in the engine, so that there is none where an interrupt comes before."""
 
 
+class CalledInItsOwnWork(RuntimeError):
+    """A call by what the client itself had called. Not one of its errors: those say what became of a request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a finalizer, a logging handler or a clock called the client in the middle of the client's own work; make "
+            "this call in another thread (nothing was written)"
+        )
+
+
 class Task(Generic[R]):
     """A command under way.
 
@@ -114,8 +124,11 @@ class Task(Generic[R]):
             self._effect = effect
             if self._is_cancelled and effect.can_be_cancelled:
                 next_result = self._cancelled()
-            else:
+                continue
+            try:
                 next_result = effect.begin(self)
+            except Exception as error:  # noqa: BLE001 - as no thread that could be started: the command gets it
+                next_result = Result(None, error)
 
     def _end(self, result: Result[R]) -> None:
         self.ended = True
@@ -157,11 +170,12 @@ class Engine:
             withdraw: called in the engine where the wait is interrupted: nobody will hear of the reply.
 
         Raises:
-            RuntimeError: in the engine itself, which would wait for itself.
+            CalledInItsOwnWork: in the engine itself, which would wait for itself.
+            RetriableError: no thread could be started.
             Whatever the reply raises; what interrupts the wait.
         """
         if self.is_current:
-            raise RuntimeError("a command of the engine, or a clock that was passed in, called the client")
+            raise CalledInItsOwnWork
         try:
             ask()
             reply: Result[Any] = replies.take(None)
@@ -235,4 +249,4 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-__all__ = ["Command", "Engine", "Task", "callbacks_of_process", "engine_of_process"]
+__all__ = ["CalledInItsOwnWork", "Command", "Engine", "Task", "callbacks_of_process", "engine_of_process"]

@@ -22,7 +22,7 @@ from txnlog.common.validation import shown
 from txnlog.engine.effects import Pause, Request, Requests
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
 from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Worker, do
-from txnlog.errors import InvalidInputError
+from txnlog.errors import InvalidInputError, InvalidTransactionState, RetriableError
 
 T = TypeVar("T")
 _logger = logging.getLogger("txnlog.runtime")
@@ -117,6 +117,7 @@ class Promise(Future[T]):
     def __init__(self) -> None:
         super().__init__()
         self._number = next(_numbers)
+        self._process = os.getpid()
         _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
 
     def result(self, timeout: float | None = None) -> T:
@@ -165,6 +166,10 @@ class Promise(Future[T]):
         _forget(self._number)
 
     def _ask(self) -> None:
+        if self._process != os.getpid() and not self.done():
+            raise InvalidTransactionState(
+                "the Future belongs to the process that this one was forked from", advice="ask for its result there"
+            )
         self._asked = True
         _failures.pop(self._number, None)
 
@@ -316,6 +321,10 @@ class Runtime:
         """The thread that calls what users want to have called."""
         return callbacks_of_process() if self._own is None else self._own[1]
 
+    def current(self) -> object:
+        """What runs now: a thread."""
+        return self._host.current()
+
     def inbox(self) -> Inbox:
         """Something on which a thread can wait for others."""
         return self._host.inbox()
@@ -346,12 +355,19 @@ class Runtime:
         self._host.start(work, "txnlog-job")
 
     def _run_in_pool(self, work: Callable[[], None]) -> None:
-        if self._submit([work]) is not None:
+        calls = itertools.count()
+
+        def once() -> None:
+            if next(calls) == 0:
+                work()
+
+        if self._submit([once]) is not None:
             return
+        # The pool may have queued it, and make it later, though it could start no thread.
         try:
-            self._run_in_thread(work)
-        except RuntimeError:  # the interpreter ends
-            work()
+            self._run_in_thread(once)
+        except RetriableError:  # the interpreter ends, or the process may have no more threads
+            once()
 
     def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
         """Wait until the event is set, or for so long; whether it is set."""

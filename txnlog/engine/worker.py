@@ -12,6 +12,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
+from txnlog.errors import Durable, RetriableError
+
 _logger = logging.getLogger("txnlog.engine")
 
 _IDLE_MS: Final = 1_000.0
@@ -49,7 +51,10 @@ class Host(Protocol):
         """A new inbox."""
 
     def start(self, work: Step, name: str) -> None:
-        """Run something in a thread of its own, which does not keep the process."""
+        """Run something in a thread of its own, which does not keep the process.
+
+        Raises RetriableError where none can be started.
+        """
 
     def current(self) -> object:
         """What runs now: a thread."""
@@ -85,7 +90,14 @@ class _Threads:
 
     def start(self, work: Step, name: str) -> None:
         """See Host."""
-        threading.Thread(target=work, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=work, name=name, daemon=True).start()
+        except RuntimeError as error:
+            raise RetriableError(
+                "this process cannot start another thread",
+                advice="see the limit of its threads (of a container, or ulimit -u), and make the same call again",
+                durable=Durable.NOTHING,
+            ) from error
 
     def current(self) -> object:
         """See Host."""

@@ -15,18 +15,20 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from txnlog.common.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.engine.effects import Reply, Result, result_of
+from txnlog.engine.engine import CalledInItsOwnWork
 from txnlog.engine.runtime import Promise, Runtime
 from txnlog.errors import (
     Durable,
     OutcomeUnknown,
+    RetriableError,
     StoreError,
     TxnLogError,
     UnsupportedFeature,
@@ -65,6 +67,8 @@ _GROUP_COMMANDS = 1_024
 
 _CALLBACKS_MS: Final = 60_000.0
 """For how long a handle that is closed waits for callbacks of its Futures."""
+
+_NO_THREAD_PAUSE_MS: Final = 100.0
 
 _ENCODED_HERE_BYTES: Final = 16 << 10
 """Rows of a size whose encoding takes less than half a millisecond, which other commands can wait."""
@@ -166,6 +170,8 @@ class Appender:
         self._unlogged_aborts = unlogged_aborts
         self._queue: deque[_Waiting] = deque()
         self._riding: deque[_Waiting] = deque()
+        self._heard_of: _Waiting | None = None
+        self._requesting: set[object] = set()
         self._is_appending = False
         self._idle: Reply[None] = Reply()
         self._completions: list[Callable[[], None]] = []
@@ -180,6 +186,8 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
+        if self._runtime.current() in self._requesting:
+            raise CalledInItsOwnWork  # the entry waits for this request, and the command would wait for the entry
         replies = self._runtime.inbox()
         waiting = _Waiting(command, replies.put)
         try:
@@ -188,7 +196,7 @@ class Appender:
             )
             return answer
         except BaseException as error:
-            if waiting.reply is None or waiting.reply.error is not error:
+            if not isinstance(error, TxnLogError | CalledInItsOwnWork):
                 note_interrupted(error, map(self._follower.state.txn_id, command.txn_ids))
             raise
         finally:
@@ -210,16 +218,14 @@ class Appender:
         try:
             self._enqueue(waiting)
         except BaseException:
-            self._runtime.engine.step(partial(self._withdraw, waiting))
             future.forget()
+            self._runtime.engine.step(partial(self._withdraw, waiting))
             raise
         return future
 
     def _withdraw(self, waiting: _Waiting) -> None:
         """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
-        if waiting in self._queue:
-            self._queue.remove(waiting)
-        self._begin()
+        self._taken_out(waiting)
 
     def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
@@ -265,14 +271,32 @@ class Appender:
     def _enqueue(self, waiting: _Waiting) -> None:
         """From any thread. The engine need not hear of it while it appends: it looks into the queue by itself.
 
-        Nor of what is not the first one: of that it has heard. Where the first one's caller was interrupted before, it
-        hears of the withdrawal.
+        Nor where it has heard of the first one in the queue, and has not begun.
         """
         if self._closed is not None:
             raise self._closed
         self._queue.append(waiting)
-        if not self._is_appending and waiting in islice(self._queue, 1):
-            self._runtime.engine.step(self._begin)
+        if self._is_appending:
+            return
+        try:
+            first = self._queue[0]
+        except IndexError:  # it began meanwhile
+            return
+        if first is not self._heard_of:
+            try:
+                self._runtime.engine.step(self._begin)
+            except RetriableError:  # no thread could be started, unless another caller started one just now
+                if self._taken_out(waiting):
+                    raise
+            self._heard_of = first  # behind it: it may be interrupted
+
+    def _taken_out(self, waiting: _Waiting) -> bool:
+        """Take a command out of the queue, and whether it was there yet. From any thread."""
+        try:
+            self._queue.remove(waiting)
+        except ValueError:
+            return False
+        return True
 
     def _begin(self) -> None:
         if self._queue and not self._is_appending:
@@ -295,8 +319,22 @@ class Appender:
     def _call_back(self) -> None:
         """Have the Futures of the background answered: all of an entry in a row, so that their thread wakes up once."""
         completions, self._completions = self._completions, []
+        has_no_thread = False
         for completion in completions:
-            self._runtime.callbacks.put(completion)
+            try:
+                self._runtime.callbacks.put(completion)
+            except RetriableError:  # it is queued all the same, and waits for a thread
+                has_no_thread = True
+        if has_no_thread:
+            self._runtime.engine.post(self._wake_callbacks)
+
+    async def _wake_callbacks(self) -> None:
+        """Have Futures answered whose thread could not be started, as soon as it can."""
+        while True:
+            await self._runtime.pause(_NO_THREAD_PAUSE_MS)
+            with suppress(RetriableError):
+                self._runtime.callbacks.put(lambda: None)
+                return
 
     async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
@@ -320,7 +358,7 @@ class Appender:
         """Look whether this may be appended to: before anything is sent."""
         check = self._before_append()
         if check is not None:
-            await self._runtime.job(partial(not_sent, check))
+            await self._runtime.job(self._marked(partial(not_sent, check)))
 
     async def _gather(self) -> None:
         """Let commands gather: as the handle's option says, or as full an entry as the last one of the background."""
@@ -340,6 +378,19 @@ class Appender:
             self._after_append()
         except Exception:
             _logger.exception("The maintenance after an append failed. The append itself is done.")
+
+    def _marked(self, call: Callable[[], T]) -> Callable[[], T]:
+        """Note who makes a request for an entry: a finalizer or a logging handler in it must not wait for that."""
+
+        def marked() -> T:
+            requesting = self._runtime.current()
+            self._requesting.add(requesting)
+            try:
+                return call()
+            finally:
+                self._requesting.discard(requesting)
+
+        return marked
 
     def _take_batch(self) -> Attempt[_Waiting] | None:
         """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
@@ -451,7 +502,7 @@ class Appender:
         pieces = attempt.pieces()
         build = partial(self._shared.build, self._follower.state.draft(), pieces, self.numbers)
         small = sum(piece.size_bytes for _, piece in pieces) <= _ENCODED_HERE_BYTES
-        wave = build() if small else await self._runtime.request(build)
+        wave = build() if small else await self._runtime.request(self._marked(build))
         if wave is not None:
             attempt.set_wave(wave)
             return
@@ -496,8 +547,8 @@ class Appender:
         """
         calls = [partial(self._store.put, key, data) for key, data in attempt.wave.objects]
         if len(calls) > 1:
-            await self._runtime.request(partial(not_sent, self._before_put))
-            await self._runtime.requests([partial(not_sent, call) for call in calls])
+            await self._runtime.request(self._marked(partial(not_sent, self._before_put)))
+            await self._runtime.requests([self._marked(partial(not_sent, call)) for call in calls])
             return lambda: None
 
         def before() -> None:
@@ -549,7 +600,7 @@ class Appender:
             return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
 
         try:
-            found = await self._runtime.request(put)
+            found = await self._runtime.request(self._marked(put))
         except TxnLogError as error:
             if error.durable is Durable.NOTHING:
                 self._unresolved = None

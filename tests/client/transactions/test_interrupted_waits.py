@@ -317,7 +317,7 @@ def test_a_handle_whose_state_is_incomplete_refuses_to_append(
 def test_who_is_behind_a_call_that_was_interrupted_before_the_engine_heard_of_it_is_not_forgotten(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what is not the first in the queue the engine is not told: of the first one it has heard, or will."""
+    """The engine need not hear of what is behind another command, but only where it has heard of that."""
     ns = place.open(create=True)
     ns.create_topic("orders", SCHEMA)
     engine, behind = engine_of_process(), list[Any]()
@@ -334,8 +334,8 @@ def test_who_is_behind_a_call_that_was_interrupted_before_the_engine_heard_of_it
     with pytest.raises(KeyboardInterrupt):
         ns.produce("orders", rows(0))
     (future,) = behind
-    assert future.result(20).offsets == {("orders", 0): range(1)}
-    assert read(ns, "orders") == [1]
+    assert future.result(20).offsets.keys() == {("orders", 0)}
+    assert read(ns, "orders") in ([1], [0, 1]), "what is interrupted may take effect"
 
 
 def commit_in_background(ns: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import BACKGROUND, ENGINE, INTERRUPTED_WAITS
+from tests.mutants.names import BACKGROUND, ENGINE, INTERRUPTED_WAITS, SCARCE_THREADS
 
 MUTANTS: Final = (
     Mutant(
@@ -89,14 +89,38 @@ MUTANTS: Final = (
         (ENGINE + "what_blocks_waits_for_no_step_that_is_there_already",),
     ),
     Mutant(
-        "a withdrawn command leaves those behind it",
+        "who is behind another one does not wake the engine",
         "txnlog/log/appender.py",
-        "            self._queue.remove(waiting)\n        self._begin()\n",
-        "            self._queue.remove(waiting)\n",
+        "        if first is not self._heard_of:\n",
+        "        if first is waiting:\n",
         "a commit waits until somebody else appends, perhaps for ever",
         (
             INTERRUPTED_WAITS
             + "who_is_behind_a_call_that_was_interrupted_before_the_engine_heard_of_it_is_not_forgotten",
         ),
+    ),
+    Mutant(
+        "what a pool queued without a thread is made twice",
+        "txnlog/engine/runtime.py",
+        "            if next(calls) == 0:\n                work()\n",
+        "            work()\n",
+        "an entry that was reported as not written is there later; a commit is acknowledged before its files are there",
+        (SCARCE_THREADS + "a_request_for_which_a_pool_found_no_thread_is_made_once",),
+    ),
+    Mutant(
+        "an effect that cannot begin ends nothing",
+        "txnlog/engine/engine.py",
+        "            except Exception as error:  # noqa: BLE001 - as no thread",
+        "            except ZeroDivisionError as error:  # noqa: BLE001 - as no thread",
+        "every later call of the handle waits for ever",
+        (SCARCE_THREADS + "a_handle_whose_check_found_no_thread_once_goes_on",),
+    ),
+    Mutant(
+        "a finalizer may call the client in its own request",
+        "txnlog/log/appender.py",
+        "        if self._runtime.current() in self._requesting:\n",
+        "        if not self._runtime:\n",
+        "the garbage collector hangs the handle for ever",
+        (SCARCE_THREADS + "generators_that_are_left_behind_with_a_transaction_hold_up_nobody",),
     ),
 )

@@ -200,8 +200,8 @@ MUTANTS: Final = (
     Mutant(
         "an interrupted call is sent later",
         "txnlog/log/appender.py",
-        "            self._queue.remove(waiting)\n",
-        "            pass\n",
+        "        self._taken_out(waiting)\n",
+        "        pass\n",
         "who pressed Ctrl-C and calls again has the rows twice",
         (INTERRUPTED_WAITS + "a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn",),
     ),

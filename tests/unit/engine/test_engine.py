@@ -18,7 +18,7 @@ from tests.forks import in_child
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine import worker as module
 from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests
-from txnlog.engine.engine import Engine, Task, engine_of_process
+from txnlog.engine.engine import CalledInItsOwnWork, Engine, Task, engine_of_process
 from txnlog.engine.worker import THREADS, Worker, do
 
 
@@ -67,7 +67,7 @@ def test_a_look_from_a_command_is_a_plain_call_and_a_call_is_refused(engine: Eng
         engine.call(partial(value_of, 1))
 
     assert engine.call(looking) == 3
-    with pytest.raises(RuntimeError, match="called the client"):
+    with pytest.raises(CalledInItsOwnWork, match="called the client"):
         engine.call(calling)
 
 

@@ -1,0 +1,211 @@
+"""Where no thread can be started, as at a container's limit, and calls in the middle of the client's own work.
+
+No call waits for ever, none is made twice, and what an error calls not written is not there later.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, memory_place, read, rows, wait_for
+from txnlog.engine.runtime import Runtime
+from txnlog.errors import RetriableError
+
+__all__ = ["memory_place"]
+
+
+class Limit:
+    """The machine starts no more threads while ``on``: what Python says then is RuntimeError."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, only: str = "txnlog") -> None:
+        self.on = False
+        self.refused: list[str] = []
+        start = threading.Thread.start
+
+        def limited(thread: threading.Thread) -> None:
+            if self.on and thread.name.startswith(only):
+                self.refused.append(thread.name)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        patch.setattr(threading.Thread, "start", limited)
+
+
+def test_a_future_is_answered_where_its_thread_could_not_be_started_once(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    limit = Limit(monkeypatch, "txnlog-callbacks")
+    wait_for(lambda: not any(t.name == "txnlog-callbacks" for t in threading.enumerate()))
+    limit.on = True
+    futures = []
+    for number in range(2):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+    wait_for(lambda: bool(limit.refused))
+    wait_for(lambda: len(read(memory.open(mode="r"))) == 2)
+    limit.on = False
+    ns.produce("orders", rows(7))
+    txn = ns.begin()
+    txn.produce("orders", rows(8))
+    txn.commit_async().result(10)
+    for future in futures:
+        future.result(10)
+
+
+def test_a_handle_whose_check_found_no_thread_once_goes_on(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first append of a handle, and one after an idle minute, looks at the root in a thread of its own."""
+    memory.open().create_topic("orders", SCHEMA)
+    ns = memory.open()
+    limit = Limit(monkeypatch, "txnlog-job")
+    limit.on = True
+    results: list[object] = []
+
+    def produce() -> None:
+        try:
+            results.append(ns.produce("orders", rows(1)))
+        except BaseException as error:  # noqa: BLE001 - any end would do
+            results.append(error)
+
+    threading.Thread(target=produce, daemon=True).start()
+    wait_for(lambda: bool(limit.refused) or bool(results))
+    limit.on = False
+    threading.Thread(target=lambda: results.append(ns.produce("orders", rows(2))), daemon=True).start()
+    deadline = time.monotonic() + 8
+    while len(results) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    hung = len(results) < 2
+    if hung:
+        memory.opened.remove(ns)  # its close() would wait for ever, too
+    assert not hung, "threads can be started again, and calls wait for ever"
+    assert len(read(ns)) == sum(not isinstance(item, BaseException) for item in results)
+
+
+def test_a_call_that_found_no_engine_thread_does_nothing_later(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    wait_for(lambda: not any(t.name == "txnlog-engine" for t in threading.enumerate()))
+    limit = Limit(monkeypatch, "txnlog-engine")
+    limit.on = True
+    with pytest.raises(RetriableError, match="nothing was written"):
+        ns.produce("orders", rows(1))
+    limit.on = False
+    assert limit.refused
+    ns.produce("orders", rows(2))
+    assert read(ns) == [0, 2]
+
+
+def test_a_request_for_which_a_pool_found_no_thread_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool has queued it by then: who makes it itself must not have it made again, when the call has ended."""
+    runtime, made = Runtime(), list[int]()
+    limit = Limit(monkeypatch)
+    limit.on = True
+    runtime._run_in_pool(lambda: made.append(1))
+    limit.on = False
+    runtime._run_in_pool(lambda: made.append(2))
+    wait_for(lambda: 2 in made)
+    assert limit.refused
+    assert made == [1, 2]
+    runtime.close()
+
+
+# --- processes of their own -------------------------------------------------------------------------------------------
+
+
+def _script(text: str, *arguments: str, seconds: float = 40) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert "through" in done.stdout, done.stdout[-300:] + done.stderr[-3000:]
+    return done.stdout
+
+
+_BEGIN = """
+import faulthandler, gc, os, random, signal, sys, threading, time
+import pyarrow as pa
+import txnlog
+faulthandler.dump_traceback_later(15, exit=True)
+ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
+ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+"""
+
+
+def test_generators_that_are_left_behind_with_a_transaction_hold_up_nobody(tmp_path: Any) -> None:
+    """Nothing is forced: Python's own collector, a local root, a with-block in a generator that nobody went through."""
+    _script(
+        _BEGIN
+        + """
+def work(n):
+    with ns.begin() as txn:
+        txn.produce("orders", [{"id": n}])
+        txn.flush()
+        yield txn
+
+class Job:
+    def __init__(self, n):
+        self.me = self  # a cycle, as exceptions and callbacks make them
+        self.step = work(n)
+        next(self.step)
+
+for n in range(100):
+    Job(n)
+    ns.produce("orders", [{"id": n}])
+    print(n, flush=True)
+print("through")
+os._exit(0)
+""",
+        str(tmp_path),
+    )
+
+
+def test_a_forked_child_does_not_wait_for_a_future_of_its_parent(tmp_path: Any) -> None:
+    _script(
+        _BEGIN
+        + """
+txn = ns.begin()
+txn.produce("orders", [{"id": 1}])
+appender = ns._connection.appender
+put = appender._put_entry
+held = threading.Event()
+future = None
+def slow(create):
+    def call(*arguments, **options):
+        held.wait(5)
+        return create(*arguments, **options)
+    return call
+ns._connection.store.create  # the put of the entry is slow: the fork comes meanwhile
+from txnlog.log import appender as module
+occupy = module.occupy
+module.occupy = slow(occupy)
+future = txn.commit_async()
+child = os.fork()
+if child == 0:
+    try:
+        future.result()
+    except BaseException as error:
+        os.write(1, repr(error).encode())
+    os._exit(0)
+held.set()
+future.result(10)
+for _ in range(80):
+    if os.waitpid(child, os.WNOHANG) != (0, 0):
+        break
+    time.sleep(0.1)
+else:
+    os.kill(child, signal.SIGKILL)
+    print("the child hangs")
+    os._exit(1)
+print("through")
+os._exit(0)
+""",
+        str(tmp_path),
+    )
