@@ -387,7 +387,7 @@ class TablePublisher:
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
         if self.log.has_checkpoint(wanted.delta_version):
             # First: a crash in between leaves a commit that is still to be repaired.
-            self.log.overwrite_checkpoint(wanted.delta_version, self._checkpoint_of(wanted)[0])
+            self._write_checkpoint(wanted, anew=True)
         if data is not None:
             self.log.overwrite(wanted.delta_version, prepared)
         else:
@@ -550,17 +550,14 @@ class TablePublisher:
         return shown, data, actions
 
     def _write_checkpoint(self, shown: Shown, *, anew: bool) -> tuple[bytes, int]:
-        data, actions = self._checkpoint_of(shown)
+        """Write a version's checkpoint; returns the one that is there then, and the number of its actions."""
+        data, actions = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
         if not anew:
             found = self.log.create_checkpoint(shown.delta_version, data)
             if found == data or is_checkpoint(lambda start, end: found[start:end], len(found)):
                 return found, actions  # otherwise nobody can read it
         self.log.overwrite_checkpoint(shown.delta_version, data)
         return data, actions
-
-    def _checkpoint_of(self, shown: Shown) -> tuple[bytes, int]:
-        """The bytes of a version's checkpoint, and the number of its actions."""
-        return checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
 
 
 __all__ = ["CHECKPOINT_VERSIONS", "TablePublisher", "Work"]

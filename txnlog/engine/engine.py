@@ -204,12 +204,7 @@ class Engine:
 
         ``done`` is called in the engine when it came to its end.
         """
-        task = Task(self, command, done, keeps_process=True)
-        if self.is_current:
-            self._under_way[task] = None
-            task.begin()
-        else:
-            self._begin(task)
+        self._begin(Task(self, command, done, keeps_process=True))
 
     def keeps_process(self) -> bool:
         """Whether the end of the process should wait for a command. From any thread."""
@@ -217,7 +212,10 @@ class Engine:
 
     def _begin(self, task: Task[Any]) -> None:
         self._under_way[task] = None
-        self._put(task.begin)
+        if self.is_current:
+            task.begin()
+        else:
+            self._put(task.begin)
 
 
 async def _call(function: Callable[[], R]) -> R:

@@ -139,7 +139,7 @@ class Worker:
             if self._running is None:
                 self._begin()
 
-    def _begin(self) -> object:
+    def _begin(self) -> None:
         """Have a thread run steps: one that has nothing to do, or a new one. With the lock."""
         token = object()
         if self._spare:
@@ -148,7 +148,6 @@ class Worker:
             self._host.start(partial(self._run, token), self._name)
         # Behind it: a thread whose beginning was interrupted finds that it is not the one.
         self._running = token
-        return token
 
     def block(self, work: Blocking, elsewhere: Callable[[Step], None]) -> None:
         """Have something done that blocks: by this thread, when the step at hand has ended and no other one waits.
@@ -222,7 +221,7 @@ class Worker:
             self._aside -= 1
             if self._running is None:  # first: what comes of it would have another thread begin
                 self._running, self._thread = token, self._host.current()
-        then()
+        self._call(then)
 
     def _wait_as_spare(self) -> object:
         """Wait for steps that nobody else runs; None where there have been none for so long that the thread ends."""

@@ -94,9 +94,13 @@ class Ride(Protocol):
 
 
 class _Waiting(Member):
-    """A command, and the ``reply`` to it, which never changes."""
+    """A command, and the ``reply`` to it, which never changes.
 
-    __slots__ = ("_heard", "in_background", "reply")
+    Attributes:
+        is_announced: whether the engine was asked to look at the queue while this was its first command.
+    """
+
+    __slots__ = ("_heard", "in_background", "is_announced", "reply")
 
     def __init__(
         self,
@@ -108,6 +112,7 @@ class _Waiting(Member):
         super().__init__(command)
         self._heard = heard
         self.in_background = in_background
+        self.is_announced = False
         self.reply: Result[Any] | None = None
 
     def answer(self, value: Any, error: BaseException | None = None) -> None:
@@ -170,7 +175,6 @@ class Appender:
         self._unlogged_aborts = unlogged_aborts
         self._queue: deque[_Waiting] = deque()
         self._riding: deque[_Waiting] = deque()
-        self._heard_of: _Waiting | None = None
         self._requesting: set[object] = set()
         self._is_appending = False
         self._idle: Reply[None] = Reply()
@@ -196,7 +200,8 @@ class Appender:
             )
             return answer
         except BaseException as error:
-            if not isinstance(error, TxnLogError | CalledInItsOwnWork):
+            is_reply = waiting.reply is not None and waiting.reply.error is error
+            if not is_reply and not isinstance(error, TxnLogError | CalledInItsOwnWork):
                 note_interrupted(error, map(self._follower.state.txn_id, command.txn_ids))
             raise
         finally:
@@ -271,7 +276,7 @@ class Appender:
     def _enqueue(self, waiting: _Waiting) -> None:
         """From any thread. The engine need not hear of it while it appends: it looks into the queue by itself.
 
-        Nor where it has heard of the first one in the queue, and has not begun.
+        Nor where it was asked to look at the first one in the queue, and has not begun.
         """
         if self._closed is not None:
             raise self._closed
@@ -282,13 +287,13 @@ class Appender:
             first = self._queue[0]
         except IndexError:  # it began meanwhile
             return
-        if first is not self._heard_of:
+        if not first.is_announced:
             try:
                 self._runtime.engine.step(self._begin)
             except RetriableError:  # no thread could be started, unless another caller started one just now
                 if self._taken_out(waiting):
                     raise
-            self._heard_of = first  # behind it: it may be interrupted
+            first.is_announced = True  # behind it: it may be interrupted
 
     def _taken_out(self, waiting: _Waiting) -> bool:
         """Take a command out of the queue, and whether it was there yet. From any thread."""

@@ -383,3 +383,14 @@ def test_what_interrupts_a_call_says_that_it_may_take_effect_and_how_to_ask(
     assert ns.abort(txn_id).state == "COMMITTED"
     assert read(memory.open(mode="r")) == [1]
     assert [(str(txn.id), txn.state) for txn in txns] == ([] if call == "produce" else [(txn_id, "COMMITTED")])
+
+
+def test_what_the_engine_replies_is_no_interrupt(memory: Place) -> None:
+    """A mistake in a command is its answer: the call was not cut short, and nothing of it takes effect later."""
+
+    def mistaken(_draft: Any, _at: Any) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        memory.open()._connection.appender.call(effect(mistaken))
+    assert not hasattr(raised.value, "__notes__")

@@ -9,15 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, memory_place, read, rows, wait_for
+from tests.client.support import SCHEMA, Place, raises, read, rows, wait_for
+from tests.forks import in_child
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import RetriableError
-
-__all__ = ["memory_place"]
+from txnlog.errors import InvalidTransactionState, RetriableError
 
 
 class Limit:
@@ -118,32 +117,17 @@ def test_a_request_for_which_a_pool_found_no_thread_is_made_once(monkeypatch: py
     runtime.close()
 
 
-# --- processes of their own -------------------------------------------------------------------------------------------
+# --- calls in the middle of the client's own work -------------------------------------------------------------------
 
 
-def _script(text: str, *arguments: str, seconds: float = 40) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=seconds, check=False
-    )
-    assert "through" in done.stdout, done.stdout[-300:] + done.stderr[-3000:]
-    return done.stdout
-
-
-_BEGIN = """
-import faulthandler, gc, os, random, signal, sys, threading, time
+_GENERATORS = """
+import faulthandler, os, sys
 import pyarrow as pa
 import txnlog
 faulthandler.dump_traceback_later(15, exit=True)
 ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
 ns.create_topic("orders", pa.schema([("id", pa.int64())]))
-"""
 
-
-def test_generators_that_are_left_behind_with_a_transaction_hold_up_nobody(tmp_path: Any) -> None:
-    """Nothing is forced: Python's own collector, a local root, a with-block in a generator that nobody went through."""
-    _script(
-        _BEGIN
-        + """
 def work(n):
     with ns.begin() as txn:
         txn.produce("orders", [{"id": n}])
@@ -162,50 +146,26 @@ for n in range(100):
     print(n, flush=True)
 print("through")
 os._exit(0)
-""",
-        str(tmp_path),
-    )
+"""
 
 
-def test_a_forked_child_does_not_wait_for_a_future_of_its_parent(tmp_path: Any) -> None:
-    _script(
-        _BEGIN
-        + """
-txn = ns.begin()
-txn.produce("orders", [{"id": 1}])
-appender = ns._connection.appender
-put = appender._put_entry
-held = threading.Event()
-future = None
-def slow(create):
-    def call(*arguments, **options):
-        held.wait(5)
-        return create(*arguments, **options)
-    return call
-ns._connection.store.create  # the put of the entry is slow: the fork comes meanwhile
-from txnlog.log import appender as module
-occupy = module.occupy
-module.occupy = slow(occupy)
-future = txn.commit_async()
-child = os.fork()
-if child == 0:
-    try:
-        future.result()
-    except BaseException as error:
-        os.write(1, repr(error).encode())
-    os._exit(0)
-held.set()
-future.result(10)
-for _ in range(80):
-    if os.waitpid(child, os.WNOHANG) != (0, 0):
-        break
-    time.sleep(0.1)
-else:
-    os.kill(child, signal.SIGKILL)
-    print("the child hangs")
-    os._exit(1)
-print("through")
-os._exit(0)
-""",
-        str(tmp_path),
+def test_generators_that_are_left_behind_with_a_transaction_hold_up_nobody(tmp_path: Path) -> None:
+    """Nothing is forced: Python's own collector, a local root, a with-block in a generator that nobody went through."""
+    done = subprocess.run(
+        [sys.executable, "-c", _GENERATORS, tmp_path], capture_output=True, text=True, timeout=40, check=False
     )
+    assert "through" in done.stdout, done.stdout[-300:] + done.stderr[-3000:]
+
+
+def test_a_forked_child_does_not_wait_for_a_future_of_its_parent(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    answered = threading.Event()
+    store.script.append(lambda: answered.wait(20))
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    future = txn.commit_async()
+    with raises(InvalidTransactionState, match="forked from"):
+        in_child(future.result)
+    answered.set()
+    assert future.result(20).offsets == {("orders", 0): range(1)}

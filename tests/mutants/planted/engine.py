@@ -91,7 +91,7 @@ MUTANTS: Final = (
     Mutant(
         "who is behind another one does not wake the engine",
         "txnlog/log/appender.py",
-        "        if first is not self._heard_of:\n",
+        "        if not first.is_announced:\n",
         "        if first is waiting:\n",
         "a commit waits until somebody else appends, perhaps for ever",
         (
