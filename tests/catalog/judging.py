@@ -210,7 +210,10 @@ def check_segments_table(ns: Namespace, *, complete: bool = True, may_repeat: bo
     sizes = {path: len(data) for path, data in contents.items()}
     replay = replay_segments(wanted, published, sizes, complete=complete, may_repeat=may_repeat)
     assert not replay.findings, "\n".join(replay.findings)
-    rows = {path: pq.read_table(io.BytesIO(data)) for path, data in contents.items()}
+    named = {path for files in replay.files for path in files}
+    assert named <= contents.keys(), f"versions name files that are not there: {sorted(named - contents.keys())}"
+    # No others are read: a publisher writes its files first, and leaves them if another one's commit is there before.
+    rows = {path: pq.read_table(io.BytesIO(contents[path])) for path in named}
     for version, (shows, files) in enumerate(zip(replay.shown, replay.files, strict=True)):
         parts = [table.select(SEGMENT_COLUMNS) for table in (_SEGMENTS.empty_table(), *(rows[path] for path in files))]
         found = pa.concat_tables(parts)

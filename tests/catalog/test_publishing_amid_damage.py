@@ -280,8 +280,11 @@ def test_who_repairs_a_table_leaves_it_right_and_nobody_harms_it_afterwards(part
 @pytest.mark.parametrize(
     ("seed", "segments"),
     [
-        (752194237, False)
-    ],  # two repairs at once, each to show something else, left the commit of one and the checkpoint of the other
+        # Two repairs at once, each to show something else, left the commit of one and the checkpoint of the other.
+        (752194237, False),
+        # The commit of a version was emptied and its file cut; made again the version ends elsewhere, and names others.
+        (2157, True),
+    ],
 )
-def test_schedules_that_once_left_a_table_wrong(seed: int, segments: bool) -> None:
+def test_schedules_that_once_were_found_wrong(seed: int, segments: bool) -> None:
     play(seed, segments=segments)

@@ -224,3 +224,23 @@ def test_a_checkpoint_that_is_made_again_takes_no_newer_file_away(
         assert newest.exists()
     check_segments_table(ns)
     assert deltalake.DeltaTable(str(folder(place))).to_pyarrow_table().num_rows > 0
+
+
+def test_only_files_that_a_version_names_are_judged(place: Place) -> None:
+    """A publisher that lost the race for a version leaves the file of the version that it did not write."""
+    with txn_catalog.open(place.root) as cat:
+        ns = grown(place, cat, 7)
+    left_behind = folder(place) / f"{'0' * 32}.parquet"
+    for data in (live(place)[0].read_bytes(), b"garbage"):
+        left_behind.write_bytes(data)
+        check_segments_table(ns)
+    replaced = next(item for item in folder(place).glob("*.parquet") if item not in {left_behind, *live(place)})
+    data = replaced.read_bytes()
+    replaced.unlink()
+    with pytest.raises(AssertionError, match=f"files that are not there: .*{replaced.name}"):
+        check_segments_table(ns)
+    replaced.write_bytes(bytes(len(data)))
+    with pytest.raises(pa.ArrowInvalid):
+        check_segments_table(ns)
+    replaced.write_bytes(data)
+    check_segments_table(ns)
