@@ -35,7 +35,10 @@ def open_namespace(
         root: a local path or any fsspec URL (``s3://bucket/lake``, ``abfss://``, ``gs://``, ``memory://``). A relative
             path means the working directory of now, also for the handle in another process.
         namespace: its name; left out, the last part of ``root`` is the name.
-        create: make root and namespace where they do not exist.
+        create: make root and namespace where they do not exist. A namespace whose folder was removed or moved is
+            refused (``NamespaceNotFound``), except in the first ten seconds after it was created: another client may
+            still be creating it, which looks the same. So close a namespace's handles and call ``drop_namespace``
+            before you remove its folder; else the new one may give the same TxnIDs.
         mode: ``"rw"``, or ``"r"``, which needs only GET and LIST and refuses every write.
         storage_options: fsspec's options for the store; they appear in no repr, error, log or plan.
         clock: a clock to trust instead of the machine's (tests). It is never compared with the store's (no
