@@ -25,6 +25,8 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     InvalidTransactionState,
+    NamespaceNotFound,
+    StoreError,
     TxnLogError,
     refused_write,
 )
@@ -108,11 +110,16 @@ class Catalog:
     def namespaces(self) -> tuple[str, ...]:
         """Names of the namespaces, sorted; none where nothing was ever created in the root, or its path is misspelt.
 
-        The two look the same: an object store has no folders.
+        The two look the same: an object store has no folders. So does a root whose folder ``_catalog`` was removed: a
+        warning is logged (``txnlog.root``) if namespaces are found in it.
 
-        Raises InvalidInputError where the path is that of a namespace.
+        Raises InvalidInputError where the path is that of a namespace, and CorruptionError where the first entry of the
+        root log was lost.
         """
-        return tuple(record.name for record in self._records())
+        records = self._records()
+        if not records:
+            self._root.warn_of_unlisted()
+        return tuple(record.name for record in records)
 
     def namespace(self, name: str) -> NamespaceInfo:
         """Look a namespace up. Raises NamespaceNotFound with the nearest name, and what ``namespaces`` raises."""
@@ -121,17 +128,32 @@ class Catalog:
         for record in records:
             if record.name == name:
                 return NamespaceInfo(record.name, record.coordinator)
-        raise self._root.lacks(wanted, [record.name for record in records])
+        raise self._missing(wanted, records)
+
+    def _missing(
+        self, name: NamespaceName, records: Sequence[NamespaceRecord], durable: Durable | None = None
+    ) -> NamespaceNotFound:
+        """The error for a namespace that is not listed, with the reason where its folder has a log."""
+        error = self._root.lacks(name, [record.name for record in records], durable=durable)
+        with suppress(TxnLogError):  # what cannot be looked at is not known, and the namespace is not listed anyway
+            found = self._log_in_folder(name)
+            why = None if found is None else self._root.misplaced(name, found)
+            if why is not None:
+                return NamespaceNotFound(f"{error.message}: {why.message}", advice=why.advice, durable=durable)
+        return error
 
     def _records(self, *, refuse_namespace: bool = True) -> list[NamespaceRecord]:
         """The records of the namespaces; none where there is no root.
 
-        Raises InvalidInputError where the path is that of a namespace, unless ``refuse_namespace`` is False.
+        Raises InvalidInputError where the path is that of a namespace, unless ``refuse_namespace`` is False, and
+        CorruptionError where the first entry of the root log is known to be lost.
         """
         if self._root.exists():
             return self._root.namespaces()
         if refuse_namespace:
             self._root.refuse_namespace()
+            with suppress(StoreError):  # who may not list the store does not learn of it
+                self._root.refuse_remains()
         return []
 
     # --- changing ---------------------------------------------------------------------------------------------------
@@ -158,6 +180,8 @@ class Catalog:
         known = next((record for record in self._records() if folded(record.name) == folded(wanted)), None)
         found = self._log_in_folder(wanted)
         if known is None and found is not None:
+            if (misplaced := self._root.misplaced(wanted, found)) is not None:
+                raise misplaced
             raise InvalidInputError(
                 f"the folder {wanted}/ holds the log of a namespace that this root does not have: it was dropped, or "
                 "copied there",
@@ -254,8 +278,11 @@ class Catalog:
             OutcomeUnknown: look at ``namespaces()``. Another one may have the name by then.
         """
         wanted = parse_namespace_name(name)
-        if not self._root.exists():
-            raise self._root.lacks(wanted, durable=Durable.NOTHING)
+        records = self._records(refuse_namespace=False)
+        if not any(record.name == wanted for record in records):
+            with suppress(StoreError):
+                self._root.refuse_remains()
+            raise self._missing(wanted, records, Durable.NOTHING)
         self._let_go(wanted)
         self._root.follower.refresh()
         self._root.unregister(wanted)

@@ -1,14 +1,22 @@
-"""What a user is told where the folder of a namespace, or the root's folder of its log, was removed or renamed."""
+"""What a user reads where the folder of a namespace, or the root's folder of its log, was removed or renamed."""
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import catalog as txn_catalog
 import txnlog
-from tests.client.support import SCHEMA, Place, raises, rows
-from txnlog.errors import Durable, NamespaceNotFound
+from catalog import Catalog
+from tests.client.support import SCHEMA, Place, raises, read, rows
+from txnlog.errors import AccessDenied, CorruptionError, Durable, InvalidInputError, NamespaceNotFound
+from txnlog.store import ForwardingStore, Store
 from txnlog.testing import ManualClock
 
 START_MS = 1_700_000_000_000
@@ -36,3 +44,184 @@ def test_a_folder_that_is_removed_is_made_again_only_while_its_creation_may_be_u
     clock.advance(1)
     with raises(NamespaceNotFound, match="its log .* is missing", durable=Durable.NOTHING):
         place.open(clock=clock)
+
+
+# --- the folder _catalog ----------------------------------------------------------------------------------------------
+
+NO_ROOT = (
+    "the root .* has no folder _catalog, .*: it was removed, or not copied with the others; nothing in sales/ is lost"
+)
+HOW_ADOPTED = r"catalog.open\(root\).adopt_namespace\('sales'\) in Python, or txnlog .*sales' adopt on the command line"
+
+
+@pytest.fixture
+def rootless(place: Place) -> Place:
+    """A root with two namespaces whose folder _catalog is gone."""
+    with_orders(place).close()
+    with_orders(place, "audit").close()
+    shutil.rmtree(Path(place.root) / "_catalog")
+    return place
+
+
+def test_a_namespace_whose_root_lost_its_list_says_so_and_is_read_and_adopted(rootless: Place) -> None:
+    for create in (False, True):
+        with raises(InvalidInputError, match=f"{NO_ROOT}.*bring _catalog back.*{HOW_ADOPTED}", durable=Durable.NOTHING):
+            rootless.open(create=create)
+    with rootless.open(mode="r", create=False) as ns:
+        assert read(ns) == [0]
+    with txn_catalog.open(rootless.root) as cat:
+        assert cat.adopt_namespace("sales").name == "sales"
+    with rootless.open(create=False) as ns:
+        ns.produce("orders", rows(1))
+        assert read(ns) == [0, 1]
+
+
+CALLS: dict[str, Callable[[Catalog], object]] = {
+    "look": lambda cat: cat.namespace("sales"),
+    "drop": lambda cat: cat.drop_namespace("sales"),
+    "publish": lambda cat: cat.publish("sales"),
+    "create": lambda cat: cat.create_namespace("sales"),
+    "create if it is not there": lambda cat: cat.create_namespace("sales", if_not_exists=True),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_catalog_that_is_asked_for_a_namespace_says_that_its_list_is_gone(rootless: Place, call: str) -> None:
+    with txn_catalog.open(rootless.root) as cat:
+        kind = NamespaceNotFound if call in {"look", "drop"} else InvalidInputError
+        with raises(kind, match=f"{NO_ROOT}.*{HOW_ADOPTED}"):
+            CALLS[call](cat)
+        assert not (Path(rootless.root) / "_catalog").exists()
+
+
+def test_a_listing_of_a_root_that_lost_its_list_warns(rootless: Place, caplog: pytest.LogCaptureFixture) -> None:
+    with txn_catalog.open(rootless.root) as cat:
+        with caplog.at_level(logging.WARNING, "txnlog.root"):
+            assert cat.namespaces() == ()
+        assert re.search("has no folder _catalog.*'audit'.*adopt_namespace", caplog.text)
+        caplog.clear()
+        cat.adopt_namespace("sales")
+        assert cat.namespaces() == ("sales",)
+        assert not caplog.records
+
+
+@pytest.mark.parametrize("what", ["nothing", "files of others", "no right to list"])
+def test_a_listing_of_what_is_no_root_warns_of_nothing(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if what == "files of others":
+        for number in range(3):
+            (tmp_path / f"folder{number}" / "_log").mkdir(parents=True)
+            (tmp_path / f"folder{number}" / "_log" / "run.txt").write_text("x")
+        (tmp_path / "readme.txt").write_text("x")
+
+    class Forbidden(ForwardingStore):
+        def list(self, prefix: str) -> Any:
+            raise AccessDenied(f"LIST {prefix} is not allowed")
+
+    store: Store = txn_catalog.open(tmp_path)._root._whole
+    with txn_catalog.open(tmp_path, store=Forbidden(store) if what == "no right to list" else store) as cat:
+        assert cat.namespaces() == ()
+    assert not caplog.records
+
+
+def test_a_root_log_without_its_first_entry_is_reported_by_whoever_looks_for_namespaces(place: Place) -> None:
+    with_orders(place).close()
+    next((Path(place.root) / "_catalog" / "_log").rglob("*00000.json")).unlink()
+    match = "the first entry of the root log is missing"
+    with txn_catalog.open(place.root) as cat:
+        calls: list[Callable[[], object]] = [
+            cat.namespaces,
+            lambda: cat.namespace("sales"),
+            lambda: cat.namespace("absent"),
+            lambda: cat.drop_namespace("sales"),
+            lambda: cat.create_namespace("sales"),
+            lambda: place.open("absent", create=False),
+        ]
+        for call in calls:
+            with raises(CorruptionError, match=match):
+                call()
+
+
+# --- the folder of a namespace ----------------------------------------------------------------------------------------
+
+RENAMED = "the folder sold/ holds the log of the namespace 'sales', .* sales/ has none: it was renamed; nothing is lost"
+
+
+@pytest.fixture
+def renamed(place: Place) -> Place:
+    with_orders(place).close()
+    with_orders(place, "audit").close()
+    (Path(place.root) / "sales").rename(Path(place.root) / "sold")
+    return place
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_renamed_folder_is_distinguished_from_a_copy_and_both_ways_on_are_named(renamed: Place, mode: str) -> None:
+    way = (
+        r"rename it to sales/ again; or, to keep the new name, .*adopt_namespace\('sold'\).*adopt on the command line, "
+        r"and then catalog.open\(root\).drop_namespace\('sales'\)"
+    )
+    with raises(InvalidInputError, match=f"{RENAMED}.*{way}", durable=Durable.NOTHING):
+        renamed.open("sold", mode=mode, create=False)
+    with txn_catalog.open(renamed.root) as cat:
+        with raises(NamespaceNotFound, match=RENAMED):
+            cat.namespace("sold")
+        with raises(NamespaceNotFound, match=RENAMED):
+            cat.drop_namespace("sold")
+        with raises(InvalidInputError, match=RENAMED):
+            cat.create_namespace("sold")
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_opening_the_old_name_says_that_the_folder_may_have_been_renamed(renamed: Place, mode: str) -> None:
+    match = (
+        "the root lists the namespace 'sales', but its log .* is missing: its folder was removed, renamed or moved, or "
+        ".*where it was renamed or moved, nothing is lost: give it its name and place again"
+    )
+    with raises(NamespaceNotFound, match=match, durable=Durable.NOTHING):
+        renamed.open(mode=mode, create=False)
+
+
+def test_a_renamed_folder_works_again_under_either_name(renamed: Place) -> None:
+    folder = Path(renamed.root) / "sold"
+    folder.rename(folder.with_name("sales"))
+    with renamed.open(create=False) as ns:
+        assert read(ns) == [0]
+    folder.with_name("sales").rename(folder)
+    with txn_catalog.open(renamed.root) as cat:
+        cat.adopt_namespace("sold")
+        cat.drop_namespace("sales")
+        assert cat.namespaces() == ("audit", "sold")
+    with renamed.open("sold", create=False) as ns:
+        ns.produce("orders", rows(1))
+        assert read(ns) == [0, 1]
+
+
+def test_a_copy_is_still_called_one_also_where_the_original_cannot_be_looked_at(place: Place) -> None:
+    with_orders(place).close()
+    root = Path(place.root)
+    shutil.copytree(root / "sales", root / "sold")
+    with raises(InvalidInputError, match="sold/ is a copy of the namespace 'sales'"):
+        place.open("sold", create=False)
+    shutil.rmtree(root / "sales")
+
+    class OwnFolderOnly(ForwardingStore):
+        def get(self, key: str) -> bytes:
+            if key.startswith("sales/"):
+                raise AccessDenied(f"GET {key} is not allowed")
+            return super().get(key)
+
+    with raises(InvalidInputError, match="sold/ is a copy of the namespace 'sales'"):
+        place.open("sold", create=False, wrap=OwnFolderOnly)
+
+
+def test_an_open_handle_whose_folder_was_renamed_says_so_when_it_reads_and_writes(place: Place) -> None:
+    with with_orders(place) as ns, place.open(mode="r", create=False) as reader:
+        (Path(place.root) / "sales").rename(Path(place.root) / "sold")
+        why = "its folder was removed, renamed or replaced"
+        with raises(NamespaceNotFound, match=why, durable=Durable.NOTHING):
+            ns.produce("orders", rows(1))
+        for handle in (ns, reader):
+            with raises(CorruptionError, match=f"the segment .* is missing, and so is entry 2 of the log .{why}"):
+                read(handle)

@@ -36,7 +36,7 @@ from txnlog.format.actions import AbortReason, Adopt, AnyAction, Header, Verdict
 from txnlog.format.codec import digest_of
 from txnlog.log.appender import Appender
 from txnlog.log.commands import ONE_PROTOCOL, effect
-from txnlog.log.follower import Follower
+from txnlog.log.follower import FOLDER_GONE, Follower
 from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, remains, tried
@@ -303,7 +303,7 @@ class Session:
             raise NamespaceNotFound(
                 f"the namespace {self.name!r} is no longer the one that this handle has open: entry {head.version} of "
                 f"its log is {'gone' if data is None else 'another one'}",
-                advice="its folder was removed, and perhaps the namespace was made again: open it again",
+                advice=FOLDER_GONE,
                 durable=Durable.NOTHING,
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -28,6 +28,12 @@ from txnlog.log.checkpoint_reader import UnusableCheckpoint
 from txnlog.log.log_reader import NO_ENTRIES, SLOTS_AT_ONCE, Log, up_to_free
 
 T = TypeVar("T")
+
+FOLDER_GONE: Final = (
+    "its folder was removed, renamed or replaced: if it was renamed or moved, bring it back, and nothing that was "
+    "committed is lost; otherwise open the namespace again, which says what is there now"
+)
+"""What to do where a handle finds that its log is not there any more."""
 
 
 class Follower:
@@ -230,6 +236,11 @@ class Follower:
             record = next((item for item in self.segments(topic)[0] if item.number == segment.number), None)
             if record is not None and may_be_gone(record, oldest):
                 return RetriableError("aborted rows were vacuumed while they were read")
+        newest = self.state.head.version
+        if self.log.get(newest) is None:
+            return CorruptionError(
+                f"the segment {segment.key} is missing, and so is entry {newest} of the log", advice=FOLDER_GONE
+            )
         return damage_in_scan(CorruptionError(f"the segment {segment.key} is missing"), plan.topic, segment)
 
     # --- cold rows --------------------------------------------------------------------------------------------------
@@ -369,4 +380,4 @@ def joined(spans: Iterable[TopicRange]) -> tuple[TopicRange, ...]:
     return tuple(result)
 
 
-__all__ = ["Follower", "joined"]
+__all__ = ["FOLDER_GONE", "Follower", "joined"]

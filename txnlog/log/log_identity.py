@@ -14,6 +14,7 @@ from typing import Final
 from txnlog.common.validation import shortened
 from txnlog.errors import Durable, InvalidInputError, NamespaceNotFound, TxnLogError
 from txnlog.fold.state import Head, NamespaceRecord
+from txnlog.format.keys import CATALOG_FOLDER
 
 HOW_ADOPTED: Final = "catalog.open(root).adopt_namespace({name!r}) in Python, or txnlog {url} adopt on the command line"
 """The step that makes a copy a namespace of its own."""
@@ -102,6 +103,28 @@ def refusal(
     return None
 
 
+def rootless(name: str, url: str) -> InvalidInputError:
+    """The error for writing to the log in the folder of a name where the root has no list of namespaces at all."""
+    return InvalidInputError(
+        f"the root of the folder {name}/ has no folder {CATALOG_FOLDER}, which lists its namespaces: it was removed, "
+        f"or not copied with the others; nothing in {name}/ is lost",
+        advice=f"bring {CATALOG_FOLDER} back if it was moved, or if there is a copy of it; otherwise list the folder "
+        f'again, as a namespace of the root: {how_adopted(name, url)}; mode="r" reads it meanwhile',
+        durable=Durable.NOTHING,
+    )
+
+
+def renamed(old: str, new: str, url: str) -> InvalidInputError:
+    """The error for opening the log of a namespace in another folder, where its own has none."""
+    return InvalidInputError(
+        f"the folder {new}/ holds the log of the namespace {old!r}, and the folder {old}/ has none: it was renamed; "
+        "nothing is lost",
+        advice=f"rename it to {old}/ again; or, to keep the new name, close every writer that has {old!r} open, then "
+        f"{how_adopted(new, url)}, and then catalog.open(root).drop_namespace({old!r})",
+        durable=Durable.NOTHING,
+    )
+
+
 def dropped(name: str, url: str) -> NamespaceNotFound:
     """The error for writing to what is left of a namespace that was dropped."""
     return NamespaceNotFound(
@@ -143,4 +166,15 @@ def how_adopted(name: str, url: str) -> str:
     return HOW_ADOPTED.format(name=name, url=shortened(url))
 
 
-__all__ = ["LogIdentity", "Standing", "dropped", "how_adopted", "listed", "other_listed", "refusal", "standing"]
+__all__ = [
+    "LogIdentity",
+    "Standing",
+    "dropped",
+    "how_adopted",
+    "listed",
+    "other_listed",
+    "refusal",
+    "renamed",
+    "rootless",
+    "standing",
+]

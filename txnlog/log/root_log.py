@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from txnlog.common.ids import Coordinators
 from txnlog.common.limits import FORMAT_VERSION
-from txnlog.common.names import NamespaceName, folded, nearest
+from txnlog.common.names import NamespaceName, folded, nearest, parse_namespace_name
 from txnlog.common.validation import shortened
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     CorruptionError,
     Durable,
     InvalidInputError,
+    NameNotAllowed,
     NamespaceNotFound,
     StoreError,
     TxnLogError,
@@ -33,7 +35,7 @@ from txnlog.log.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import SharedWave
 from txnlog.log.id_allocator import NumberPool
-from txnlog.log.log_identity import LogIdentity, Standing, listed, refusal, standing
+from txnlog.log.log_identity import LogIdentity, Standing, listed, refusal, renamed, rootless, standing
 from txnlog.log.log_reader import Log
 from txnlog.log.slots import occupy
 from txnlog.store.base import Store
@@ -48,6 +50,12 @@ _HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
 
 _CREATION_MS: Final = 10_000
 """For how long a registration without a log may be a creation under way, by the time of the root log."""
+
+_FIRST_KEYS: Final = 1_000
+"""Keys below a folder without a root log among which namespaces are looked for: a page of most stores."""
+
+_FIRST_FOLDERS: Final = 8
+"""Folders of them that are asked for a log."""
 
 
 class _NoRows:
@@ -178,7 +186,7 @@ class Root:
         exists = self._follower is not None
         if not exists:
             self.refuse_namespace()
-            self._refuse_remains()
+            self.refuse_remains()
         verdict = tried(self._store)
         if not exists:
             start: list[AnyAction] = [
@@ -190,7 +198,7 @@ class Root:
         if not self.has_verdict():
             self.appender.call(effect(lambda _draft, _at: [verdict]))
 
-    def _refuse_remains(self) -> None:
+    def refuse_remains(self) -> None:
         """Raise CorruptionError where the root log has entries and no first one: a new one would take its place.
 
         Whoever creates the root log at the same time has its first entry there before any other.
@@ -202,6 +210,27 @@ class Root:
                 advice=f"restore {keys.CATALOG_FOLDER}/{keys.entry_key(0)} from a copy; namespaces can be read "
                 'meanwhile with mode="r"',
             )
+
+    def unlisted(self) -> str | None:
+        """A folder that holds the log of a namespace where there is no root log, None where none is among the first.
+
+        Whoever may not list the store does not learn of it.
+        """
+        with contextlib.suppress(StoreError):
+            if self.exists():
+                return None
+            keys_below = (info.key for info in itertools.islice(self._whole.list(""), _FIRST_KEYS))
+            folders = dict.fromkeys(key.partition("/")[0] for key in keys_below if "/" in key)
+            for folder in itertools.islice(filter(_may_be_namespace, folders), _FIRST_FOLDERS):
+                if Log(PrefixStore(self._whole, folder), self._runtime).exists():
+                    return folder
+        return None
+
+    def warn_of_unlisted(self) -> None:
+        """Log a warning where there are namespaces and no root log, which looks like an empty root."""
+        folder = self.unlisted()
+        if folder is not None:
+            _logger.warning("%s", without_list(folder))
 
     def namespaces(self) -> list[NamespaceRecord]:
         """The namespaces that are registered and not dropped, by name."""
@@ -290,20 +319,40 @@ class Root:
         """
         self._check(self._known_records(), name, found, writing=writing)
 
-    def _known_records(self) -> Sequence[NamespaceRecord]:
-        """All registrations that are known, none where there is no root log.
+    def misplaced(self, name: NamespaceName, found: LogIdentity) -> InvalidInputError | None:
+        """The error for a log whose root has no root log, or whose namespace's folder was renamed to this name."""
+        return self._misplaced(self._known_records(), name, found)
+
+    def _misplaced(
+        self, records: Sequence[NamespaceRecord] | None, name: NamespaceName, found: LogIdentity
+    ) -> InvalidInputError | None:
+        if records is None:
+            return rootless(name, self._whole.url(name))
+        stands, record = standing(records, name, found)
+        if stands is Standing.COPY and record is not None:
+            with contextlib.suppress(StoreError):  # who may not look at the other folder hears of a copy
+                if not Log(PrefixStore(self._whole, record.name), self._runtime).exists():
+                    return renamed(record.name, name, self._whole.url(name))
+        return None
+
+    def _known_records(self) -> Sequence[NamespaceRecord] | None:
+        """All registrations that are known, None where there is no root log.
 
         Raises CorruptionError where its first entry is lost: what it lists is not known then, which is not nothing.
         """
         if self._follower is None and not self.exists():
-            self._refuse_remains()
-            return ()
+            self.refuse_remains()
+            return None
         return tuple(self.follower.state.namespaces.values())
 
     def _check(
-        self, records: Iterable[NamespaceRecord], name: NamespaceName, found: LogIdentity, *, writing: bool
+        self, records: Sequence[NamespaceRecord] | None, name: NamespaceName, found: LogIdentity, *, writing: bool
     ) -> None:
-        error = refusal(records, name, found, self._whole.url(name), writing=writing)
+        error: TxnLogError | None = None
+        if writing or records is not None:
+            error = self._misplaced(records, name, found)
+        if error is None and records is not None:
+            error = refusal(records, name, found, self._whole.url(name), writing=writing)
         if error is not None:
             raise error
 
@@ -331,6 +380,23 @@ class Root:
 
         with unknown_outcome("look whether it was done: namespaces(); one of this name may be another, made since"):
             self.appender.call(effect(decide, ONE_REGISTRATION))
+
+
+def _may_be_namespace(folder: str) -> bool:
+    try:
+        parse_namespace_name(folder)
+    except NameNotAllowed:
+        return False
+    return True
+
+
+def without_list(folder: str) -> str:
+    """What is wrong with a root that has no root log, and a namespace in a folder."""
+    return (
+        f"the root has no folder {keys.CATALOG_FOLDER}, which lists its namespaces, and {folder!r} is the folder of "
+        f"one: bring {keys.CATALOG_FOLDER} back, or list each namespace again: "
+        f"catalog.open(root).adopt_namespace({folder!r})"
+    )
 
 
 def _registered(draft: Draft, at: Header) -> NamespaceRecord:
@@ -384,9 +450,11 @@ def remains(store: Store, name: str, runtime: Runtime) -> CorruptionError | None
 def lost(store: Store, name: str) -> NamespaceNotFound:
     """The error for a namespace that the root lists, and whose folder has no log."""
     return NamespaceNotFound(
-        f"the root lists the namespace {name!r}, but its log at {shortened(store.url(name))} is missing",
-        advice="bring its folder back, or restore it from a copy; for an empty namespace in its place, or where its "
-        f"creation was interrupted: catalog.open(root).create_namespace({name!r})",
+        f"the root lists the namespace {name!r}, but its log at {shortened(store.url(name))} is missing: its folder "
+        "was removed, renamed or moved, or its creation was interrupted",
+        advice="where it was renamed or moved, nothing is lost: give it its name and place again; otherwise bring its "
+        "folder back, restoring it from a copy; for an empty namespace in its place, or where its creation was "
+        f"interrupted: catalog.open(root).create_namespace({name!r})",
         durable=Durable.NOTHING,
     )
 
@@ -400,6 +468,10 @@ def _instead(store: Store, name: str, runtime: Runtime) -> str | None:
     if not root.exists():
         if Log(store, runtime).exists():
             return "the folder above it is a namespace itself: leave out the last part of the path to open that"
+        with contextlib.suppress(StoreError):
+            root.refuse_remains()
+        if (unlisted := root.unlisted()) is not None:
+            return without_list(unlisted)
         return f"nothing of txnlog is there: check the path; {_HOW_MADE} makes root and namespace"
     names_here = [item.name for item in root.namespaces()]
     if name in names_here:
