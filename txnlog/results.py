@@ -271,9 +271,14 @@ class Vacuumed(_Shown):
         replaced_files: files whose rows lie in others.
         dropped_files: files of dropped topics: what was visible there, and their published Delta tables.
         deleted_bytes: of all of them.
-        kept_files: segments that stay.
+        kept_files: segments that stay, with those that wait.
         dry_run: whether nothing was written or deleted.
         unreadable: what cannot be read any more since this vacuum; None where all can be that could.
+        waiting_files: files that are kept only because ``grace_ms`` had not passed: of writers that were active in the
+            log since then, or because ``grace_ms`` is longer than ``retain_ms``.
+        waiting_bytes: of all of them.
+        waiting_until_ms: when all of them can be deleted, in epoch milliseconds, if their writers stay silent and the
+            next vacuum has the same ``grace_ms``; None where no file waits.
         deleted_files: all files that were deleted.
     """
 
@@ -288,6 +293,9 @@ class Vacuumed(_Shown):
     kept_files: int
     dry_run: bool
     unreadable: Unreadable | None = None
+    waiting_files: int = 0
+    waiting_bytes: int = 0
+    waiting_until_ms: int | None = None
 
     @property
     def deleted_files(self) -> int:

@@ -12,8 +12,8 @@ from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.target import Target
 from txnlog.cli.wording import rendered
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
-from txnlog.common.validation import Duration, duration_text
-from txnlog.results import Unreadable
+from txnlog.common.validation import Duration, duration_text, time_of
+from txnlog.results import Unreadable, Vacuumed
 
 
 @click.command()
@@ -94,7 +94,24 @@ def vacuum(
     record = dataclasses.asdict(found)
     if not as_json:
         del record["unreadable"]  # people read it above
+        for name in ("waiting_files", "waiting_bytes", "waiting_until_ms"):
+            del record[name]  # and this below
     Printer(as_json).record(record)
+    if not as_json:
+        _say_waiting(found)
+
+
+def _say_waiting(found: Vacuumed) -> None:
+    """Say what was kept only because of the grace, and when it can go."""
+    if found.waiting_until_ms is None:
+        return
+    one = found.waiting_files == 1
+    until = time_of(found.waiting_until_ms).isoformat(timespec="seconds")
+    click.echo(
+        f"{found.waiting_files:,} {'file' if one else 'files'} with {found.waiting_bytes:,} bytes "
+        f"{'is' if one else 'are'} kept only because the grace (--grace-ms) has not passed: a vacuum can delete "
+        f"{'it' if one else 'them'} from {until} on, if {'its writer stays' if one else 'their writers stay'} silent"
+    )
 
 
 def _is_terminal() -> bool:
@@ -182,6 +199,8 @@ def maintain(
     assert isinstance(root, click.Group), "the command line has commands"
     failures = {name: rendered(text, root, context.command) for name, text in found.failures.items()}
     Printer(as_json).record({**dataclasses.asdict(found), "failures": failures})
+    if not as_json:
+        _say_waiting(found.vacuumed)
     if found.failures:
         sys.exit(REFUSED)
     if not found.finished:

@@ -40,6 +40,36 @@ def silent_blocks(draft: Draft, now_ms: int, grace_ms: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingNumbers:
+    """The numbers that only the grace keeps open: no transaction of their writers is open in the log.
+
+    Attributes:
+        blocks: first number, number behind the last one, and the time of the log at which the block may be closed.
+    """
+
+    blocks: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def of(cls, state: State, grace_ms: int) -> WaitingNumbers:
+        """Those of a state."""
+        busy = sorted(state.transactions)
+        return cls(
+            tuple(
+                (block.first, block.first + block.count, block.touched_ms + grace_ms + TOUCH_MS)
+                for block in sorted(state.blocks.values(), key=lambda item: item.first)
+                if bisect_right(busy, block.first - 1) == bisect_right(busy, block.first + block.count - 1)
+            )
+        )
+
+    def until_ms(self, number: int) -> int | None:
+        """When a number can be closed, if its writer stays silent; None where something else keeps it open."""
+        index = bisect_right(self.blocks, number, key=lambda item: item[0]) - 1
+        if index < 0 or number >= self.blocks[index][1]:
+            return None
+        return self.blocks[index][2]
+
+
+@dataclass(frozen=True, slots=True)
 class ClosedNumbers:
     """The numbers that nobody can bring into the log any more, as of one version of it.
 
@@ -139,6 +169,7 @@ def may_be_gone(record: SegmentRecord, oldest_readable: int) -> bool:
 __all__ = [
     "ClosedNumbers",
     "Garbage",
+    "WaitingNumbers",
     "is_over",
     "may_be_gone",
     "no_longer_shown",

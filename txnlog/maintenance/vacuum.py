@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -18,7 +18,7 @@ from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MI
 from txnlog.common.validation import Duration, duration_ms, long_enough_ms
 from txnlog.errors import after_writing, unknown_outcome
 from txnlog.fold import garbage
-from txnlog.fold.garbage import ClosedNumbers, Garbage
+from txnlog.fold.garbage import ClosedNumbers, Garbage, WaitingNumbers
 from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
 from txnlog.format import keys
 from txnlog.format.actions import Close, Header
@@ -58,6 +58,15 @@ class _Plan:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Graced:
+    """What else could go if there were no grace, as in a plan; what ended waits for ``delay_ms``."""
+
+    numbers: WaitingNumbers
+    bound: int
+    delay_ms: int
+
+
 def vacuum(
     connection: Connection,
     retain_ms: Duration,
@@ -75,24 +84,37 @@ def vacuum(
     follower = connection.follower
     follower.refresh()
     now_ms = connection.log_now_ms()
-    horizon = follower.log.version_at(now_ms - max(retained_ms, silent_ms), follower.version)
-    horizon = -1 if horizon is None else horizon
-    target = max(
-        (garbage.oldest_needed(topic, *follower.segments(topic.id), horizon) for topic in _topics(connection)),
-        default=0,
-    )
+    delay_ms = max(retained_ms, silent_ms)
+    horizon, target = _horizon(connection, now_ms - delay_ms)
+    without_grace = horizon, target
+    if silent_ms > retained_ms:
+        without_grace = _horizon(connection, now_ms - retained_ms)
     unreadable = _becoming_unreadable(connection, target)
     if dry_run:
         plan = _foreseen(connection, target, now_ms, silent_ms, horizon)
-        return _Sweep(connection, plan, unreadable, dry_run=True, progress=progress).run()
+        graced = _graced(connection, plan, silent_ms, delay_ms, without_grace)
+        return _Sweep(connection, plan, graced, unreadable, dry_run=True, progress=progress).run()
     if unreadable is not None:
         _logger.info("%s", unreadable)
         if before is not None:
             before(unreadable)
     plan = _announced(connection, target, silent_ms, horizon)
+    graced = _graced(connection, plan, silent_ms, delay_ms, without_grace)
     with after_writing(Words("call ", Call("vacuum"), " again")):
         _forget_hints(connection)
-        return _Sweep(connection, plan, unreadable, dry_run=False, progress=progress).run()
+        return _Sweep(connection, plan, graced, unreadable, dry_run=False, progress=progress).run()
+
+
+def _horizon(connection: Connection, time_ms: int) -> tuple[int, int]:
+    """The newest version of a time (-1: none), and the oldest readable one where what ended up to then may go."""
+    follower = connection.follower
+    horizon = follower.log.version_at(time_ms, follower.version)
+    horizon = -1 if horizon is None else horizon
+    target = max(
+        (garbage.oldest_needed(topic, *follower.segments(topic.id), horizon) for topic in _topics(connection)),
+        default=0,
+    )
+    return horizon, target
 
 
 def check_times(retain_ms: Duration, grace_ms: Duration, *, allow_short_retention: bool) -> tuple[int, int]:
@@ -163,6 +185,15 @@ def _topics(connection: Connection) -> list[TopicRecord]:
         return list(connection.follower.state.topics.values())
 
 
+def _graced(
+    connection: Connection, plan: _Plan, grace_ms: int, delay_ms: int, without_grace: tuple[int, int]
+) -> _Graced:
+    """``without_grace`` are the horizon, and the oldest readable version, of a vacuum without a grace."""
+    with connection.follower.lock:
+        numbers = WaitingNumbers.of(connection.follower.state, grace_ms)
+    return _Graced(numbers, min(without_grace[0], max(without_grace[1], plan.oldest_readable)), delay_ms)
+
+
 def _foreseen(connection: Connection, target: int, now_ms: int, grace_ms: int, horizon: int) -> _Plan:
     with connection.follower.lock:
         state = connection.follower.state
@@ -197,6 +228,7 @@ class _Sweep:
         self,
         connection: Connection,
         plan: _Plan,
+        graced: _Graced,
         unreadable: Unreadable | None,
         *,
         dry_run: bool,
@@ -210,6 +242,10 @@ class _Sweep:
         self._found: Counter[Garbage] = Counter()
         self._deleted_bytes = 0
         self._kept = 0
+        self._graced = graced
+        self._waiting_files = self._waiting_bytes = 0
+        self._waiting_until_ms: int | None = None
+        self._waiting_version: int | None = None
 
     def run(self) -> Vacuumed:
         for topic in _topics(self._connection):
@@ -232,7 +268,38 @@ class _Sweep:
             kept_files=self._kept,
             dry_run=self._dry_run,
             unreadable=self._unreadable,
+            waiting_files=self._waiting_files,
+            waiting_bytes=self._waiting_bytes,
+            waiting_until_ms=self._all_waited_ms(),
         )
+
+    def _all_waited_ms(self) -> int | None:
+        """When all of what waits can go: what ended last in the log, or the writer that was active last, decides."""
+        until_ms, version = self._waiting_until_ms, self._waiting_version
+        if version is None:
+            return until_ms
+        ended_ms = self._connection.follower.log.entry(version).header.timestamp_ms + self._graced.delay_ms
+        return ended_ms if until_ms is None else max(until_ms, ended_ms)
+
+    def _note_if_waiting(
+        self,
+        topic: TopicRecord,
+        record: SegmentRecord | None,
+        removals: Mapping[int, int],
+        key: keys.SegmentKey,
+        size_bytes: int,
+    ) -> None:
+        """Count a file that stays, where it could go if there were no grace."""
+        until_ms, bound = self._graced.numbers.until_ms(key.segment), self._graced.bound
+        if garbage.reason_of(topic, record, key.file, removals, bound, closed=until_ms is not None) is None:
+            return
+        self._waiting_files += 1
+        self._waiting_bytes += size_bytes
+        ended = None if record is None else garbage.unneeded_from(record, removals, topic.dropped_version)
+        if record is not None and record.file == key.file and ended is not None:
+            self._waiting_version = max(ended, self._waiting_version or 0)
+        elif until_ms is not None:
+            self._waiting_until_ms = max(until_ms, self._waiting_until_ms or 0)
 
     def _delete(self, topic: TopicRecord, files: Iterator[tuple[ObjectInfo, Garbage]]) -> None:
         while wave := list(islice(files, _WAVE_FILES)):
@@ -264,6 +331,7 @@ class _Sweep:
             )
             if reason is None:
                 self._kept += 1
+                self._note_if_waiting(topic, by_number.get(number), removals, key, info.size_bytes)
             else:
                 yield info, reason
 
