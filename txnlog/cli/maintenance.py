@@ -86,11 +86,11 @@ def vacuum(
             grace_ms=grace_ms,
             allow_short_retention=allow_short_retention,
             dry_run=dry_run,
-            before=lambda unreadable: _announce(unreadable, asks=asks),
+            before=lambda unreadable: _announce(unreadable, status, asks=asks),
             progress=lambda topic, seen, deleted: status.show(f"{topic}: {seen:,} files, {deleted:,} deleted"),
         )
     if dry_run and found.unreadable is not None:
-        _announce(found.unreadable, asks=False)
+        _announce(found.unreadable, status, asks=False)
     record = dataclasses.asdict(found)
     if not as_json:
         del record["unreadable"]  # people read it above
@@ -118,8 +118,9 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _announce(unreadable: Unreadable, *, asks: bool) -> None:
+def _announce(unreadable: Unreadable, status: StatusLine, *, asks: bool) -> None:
     """Say what becomes unreadable, on the error output: the other is the answer. Raises click.Abort where refused."""
+    status.clear()
     click.echo(str(unreadable), err=True)
     if asks:
         click.confirm("Delete what only these versions need?", abort=True, err=True)
@@ -192,7 +193,7 @@ def maintain(
             retain_ms=retain_ms,
             grace_ms=grace_ms,
             allow_short_retention=allow_short_retention,
-            before=lambda unreadable: _announce(unreadable, asks=False),
+            before=lambda unreadable: _announce(unreadable, status, asks=False),
             progress=lambda step, topic, one, other: status.show(f"{topic}: {_DOING[step].format(one, other)}"),
         )
     root = context.find_root().command

@@ -6,7 +6,10 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import logging
+import os
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -16,6 +19,11 @@ from txnlog.common.validation import time_of
 
 _MOMENTS: Final = frozenset({"timestamp_ms", "deadline_ms"})
 """What is epoch milliseconds, unlike an age or a lease, which last so long."""
+
+_DEFAULT_COLUMNS: Final = 80
+"""The width of a terminal that does not say it."""
+
+_logger = logging.getLogger("txnlog")
 
 
 def _plain(value: Any) -> Any:
@@ -82,24 +90,62 @@ class Printer:
 
 
 class StatusLine:
-    """One line on the terminal that says how far long work has come; nothing where no terminal is."""
+    """One line on the terminal that says how far long work has come; without a terminal, nothing.
+
+    Whoever prints to the terminal meanwhile calls ``clear`` first. Records of the logger ``txnlog`` need no call: they
+    may come from any thread.
+    """
 
     def __init__(self) -> None:
         self._shows = sys.stderr.isatty()
         self._width = 0
+        self._lock = threading.Lock()
+        self._handler = _AroundStatus(self)
 
     def __enter__(self) -> StatusLine:
+        if self._shows:
+            _logger.addHandler(self._handler)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._width:
-            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+        _logger.removeHandler(self._handler)
+        self.clear()
 
     def show(self, text: str) -> None:
-        """Show this in place of what stood there."""
+        """Show this in place of what stood there, as far as it fits: a line that wraps could not be removed."""
         if self._shows:
-            click.echo("\r" + text.ljust(self._width), nl=False, err=True)
-            self._width = max(self._width, len(text))
+            shown = text[: _columns() - 1]
+            with self._lock:
+                click.echo("\r" + shown.ljust(self._width), nl=False, err=True)
+                self._width = max(self._width, len(shown))
+
+    def clear(self) -> None:
+        """Remove the line: what is printed next begins at its place."""
+        with self._lock:
+            if self._width:
+                click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+                self._width = 0
+
+
+class _AroundStatus(logging.Handler):
+    """Clears the status line for log records, and prints them as logging does when no handler is configured."""
+
+    def __init__(self, status: StatusLine) -> None:
+        super().__init__(logging.WARNING)
+        self._status = status
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._status.clear()
+        if not logging.getLogger().handlers and logging.lastResort is not None:
+            logging.lastResort.handle(record)
+
+
+def _columns() -> int:
+    """The width of the terminal to which the status line is written."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _DEFAULT_COLUMNS
+    except (OSError, ValueError):
+        return _DEFAULT_COLUMNS
 
 
 __all__ = ["Printer", "StatusLine"]
