@@ -267,11 +267,16 @@ class Catalog:
         """Drop a namespace: it is no longer one of the root, and refuses whoever opens it to write.
 
         Its folder is not touched: remove it with the tools of the store, at the address that is returned. Until then
-        the data can be read with ``mode="r"`` and the name cannot be created again; who has it open goes on.
+        the data can be read with ``mode="r"`` and the name cannot be created again.
 
-        Close all of its writers before you remove the folder and create the name again: one that still has the old
-        namespace open, and is at work, does not see that the folder is another one, and its next entry damages the new
-        log. Only a writer that was idle for a minute looks, and is refused.
+        Handles that are open are not closed: one that has written goes on, and its commits succeed. They are in the
+        folder: ``adopt_namespace`` brings them back with everything else, and they are lost when the folder is removed.
+        A handle that has not written yet is refused at its first write.
+
+        So close all of the namespace's writers before you remove its folder. On an object store, a writer at work does
+        not see that the folder was removed or is another one: its commits still succeed, nobody can read them, and they
+        damage a new namespace of this name. Only a writer that was idle for a minute looks, and is refused; on a local
+        disk every writer is.
 
         Raises:
             NamespaceNotFound: with the nearest name.

@@ -24,6 +24,9 @@ def adopt(target: Target, *, force: bool, as_json: bool) -> None:
     """Make a copy of a namespace one of its own in its root: writing to it is refused before.
 
     TxnIDs from before keep their meaning; new ones have a coordinator id that the log never had.
+
+    A namespace that was dropped comes back in the same way while its folder is there, with what handles that were open
+    have committed to it since.
     """
     name, coordinator = target.adopt(force=force)
     Printer(as_json).record({"namespace": name, "coordinator": coordinator})
