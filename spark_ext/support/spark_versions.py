@@ -56,13 +56,14 @@ def check_streaming_sink() -> None:
 
 
 def warn_of_functions_that_hang(spark: SparkSession) -> None:
-    """Log a warning where a handler's plain ``udf`` over columns of Parquet files would never return.
+    """Log a warning where a handler's plain ``udf`` over columns of Parquet files may never return.
 
-    That is so in Spark 4.2.0 only, whatever reads the files (SPARK-58241): the task waits for ever without an error.
+    That is so in Spark 4.2.0 only (SPARK-58241), where the columns of a scan reach the function as they are, as in a
+    filter of a batch: the task waits for ever without an error.
     """
     # No default is passed: Spark would return it instead of its own where the setting is not set.
     if pyspark.__version__ == "4.2.0" and spark.conf.get(_COLUMNAR_INPUT) == "true":
-        text = "Spark 4.2.0 waits for ever where a plain Python udf is computed over Parquet files: set %s to false"
+        text = "Spark 4.2.0 may wait for ever where a plain Python udf is computed over Parquet files: set %s to false"
         _logger.warning(text, _COLUMNAR_INPUT)
 
 
