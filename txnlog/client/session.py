@@ -40,7 +40,7 @@ from txnlog.log.follower import Follower
 from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, remains, tried
-from txnlog.log.segment_writer import SharedSegmentBuilder
+from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
