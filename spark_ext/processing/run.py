@@ -14,17 +14,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
 from spark_ext.processing.batch_frames import format_frame, native_frame
-from spark_ext.processing.batch_plan import (
-    Batch,
-    Claim,
-    End,
-    count_left,
-    offsets_text,
-    plan_again,
-    plan_batch,
-    what_is_left,
-)
+from spark_ext.processing.batch_plan import Batch, End, count_left, offsets_text, plan_again, plan_batch
+from spark_ext.processing.claim import Claim
 from spark_ext.processing.delta_batches import RepeatBatchError, WhatIsLeft, of_run
+from spark_ext.processing.earlier_batches import what_is_left
 from spark_ext.processing.progress import progress_line
 from spark_ext.processing.stop import interruptible
 from spark_ext.read.scan import Scan, open_scan

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import txnlog
-from spark_ext.processing.batch_plan import claim
+from spark_ext.processing.claim import claim
 from spark_ext.processing.stop import interruptible
 from spark_ext.support import namespace_cache
 from tests.client.support import SCHEMA, FaultyStore, Place, memory_place, raises
