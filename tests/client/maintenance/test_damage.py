@@ -29,7 +29,7 @@ from txnlog.format import keys
 from txnlog.format.actions import Header
 from txnlog.format.codec import decode_entry, digest_of, encode_entry
 from txnlog.format.keys import entry_key
-from txnlog.store import Call, ForwardingStore, HookStore, Store
+from txnlog.store import ForwardingStore, HookStore, Store, StoreCall
 from txnlog.store.base import ObjectNotFound
 
 # --- entries --------------------------------------------------------------------------------------------------------
@@ -481,8 +481,8 @@ def test_nothing_is_reported_of_an_entry_whose_sync_failed(memory: Place) -> Non
     writer = _namespace(memory, 1)
     synced: list[str] = []
 
-    def before(call: Call, key: str) -> None:
-        if call is Call.SYNC and keys.kind_of(key) == "entry":
+    def before(call: StoreCall, key: str) -> None:
+        if call is StoreCall.SYNC and keys.kind_of(key) == "entry":
             synced.append(key)
             if len(synced) == 2:
                 raise StoreError("the disk does not answer")
@@ -502,10 +502,10 @@ def test_an_entry_is_made_durable_though_the_next_slot_could_not_be_read(memory:
     synced: list[str] = []
     failing: list[str] = []
 
-    def before(call: Call, key: str) -> None:
-        if call is Call.SYNC and keys.kind_of(key) == "entry":
+    def before(call: StoreCall, key: str) -> None:
+        if call is StoreCall.SYNC and keys.kind_of(key) == "entry":
             synced.append(key)
-        if call is Call.GET and key in failing:
+        if call is StoreCall.GET and key in failing:
             failing.remove(key)
             raise StoreError("read timed out")
 
