@@ -137,7 +137,7 @@ MUTANTS: Final = (
     Mutant(
         "sources of another namespace of the name",
         "spark_ext/streaming/batch_commit.py",
-        "if not found.is_of(ns.name, connection_of(ns).coordinators, log_of(connection_of(ns))):",
+        "if not found.is_of(ns.name, connection_of(ns).coordinators, connection_of(ns).log_label):",
         "if found.namespace != ns.name:",
         "a sink takes off of its own topic what was read of another one",
         (QUERY_CHECKPOINT + "sources_of_other_places_and_subscriptions_are_not_ours",),
