@@ -14,6 +14,7 @@ from pyspark.errors import IllegalArgumentException
 import spark_ext
 from spark_ext.delta.delta_table import DeltaTable
 from tests.delta.lives import Shop, shop
+from txnlog.common.backoff import Backoff
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, OutcomeUnknown, TransactionConflict
 
 __all__ = ["shop"]  # a fixture
@@ -24,7 +25,7 @@ _MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers that fail are called again at once."""
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(1.0, 1.0))
 
 
 def careful(shop: Shop) -> None:

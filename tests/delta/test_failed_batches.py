@@ -12,6 +12,7 @@ import spark_ext
 from spark_ext.delta.delta_table import DeltaTable
 from spark_ext.delta.idempotence import app_of
 from tests.delta.lives import SCHEMA, Death, Shop, shop
+from txnlog.common.backoff import Backoff
 from txnlog.errors import CorruptionError, Durable, InvalidInputError
 
 __all__ = ["shop"]  # a fixture
@@ -22,7 +23,7 @@ Handler = Callable[[Any, Any], None]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers that fail are called again at once."""
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(1.0, 1.0))
 
 
 def careful(shop: Shop) -> None:

@@ -13,6 +13,7 @@ import spark_ext
 from spark_ext.delta.delta_table import DeltaTable
 from spark_ext.delta.idempotence import app_of
 from tests.delta.lives import SCHEMA, Death, QueryDeath, Shop, dying_at_every_step, shop
+from txnlog.common.backoff import Backoff
 from txnlog.errors import ConsumerFenced, InvalidInputError, SchemaMismatch, TransactionConflict
 
 if TYPE_CHECKING:
@@ -386,7 +387,7 @@ def _refusing(*columns: str) -> list[str]:
 def test_an_order_whose_row_for_the_table_cannot_be_computed_brings_its_batch_to_the_dead_letters(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(1.0, 1.0))
     with shop.open() as ns:
         ns.create_subscription("orders", "careful", dead_letter_topic="orders-dead")
 
@@ -404,7 +405,7 @@ def test_an_order_whose_row_for_the_table_cannot_be_computed_brings_its_batch_to
 def test_a_row_that_could_not_be_computed_the_first_time_is_tried_as_often_as_asked(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(1.0, 1.0))
 
     def handler(batch: Any, txn: Any) -> None:
         shop.calls.append([])
