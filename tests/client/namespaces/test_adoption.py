@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from tests.client.support import (
     rows,
     unique_name,
 )
+from tests.faults import failing
 from tests.memory_log import tables_of
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.ids import TxnId
@@ -47,7 +48,7 @@ from txnlog.format.actions import Adopt, Register
 from txnlog.log import root_log as txnlog_root
 from txnlog.log.commands import effect
 from txnlog.log.root_log import Root
-from txnlog.store import CountingStore, Created, ForwardingStore, Store
+from txnlog.store import CountingStore, Created, ForwardingStore, HookStore, Store, StoreCall
 from txnlog.testing import ManualClock
 
 HOW = r"adopt_namespace\({!r}\) in Python, or txnlog .* adopt on the command line"
@@ -152,14 +153,8 @@ def test_a_copy_in_another_root_is_read_at_once_and_refused_for_writing(
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_a_namespace_whose_root_cannot_be_read_is_opened(memory: Place, mode: str) -> None:
     with_orders(memory).close()
-
-    class OwnFolderOnly(ForwardingStore):
-        def get(self, key: str) -> bytes:
-            if kind_of(key) == "root":
-                raise StoreError("access denied")
-            return super().get(key)
-
-    with memory.open("sales", mode=mode, create=False, wrap=OwnFolderOnly) as ns:
+    denied = failing(lambda: StoreError("access denied"), StoreCall.GET, where=lambda key: kind_of(key) == "root")
+    with memory.open("sales", mode=mode, create=False, wrap=denied) as ns:
         assert read(ns) == [0]
         if mode == "rw":
             with raises(StoreError, match="access denied"):
@@ -169,15 +164,11 @@ def test_a_namespace_whose_root_cannot_be_read_is_opened(memory: Place, mode: st
 def test_a_copy_that_was_opened_unseen_is_refused_its_first_write(memory: Place) -> None:
     with_orders(memory).close()
     copy(memory, "sales", memory, "copy")
-    denied: list[str] = ["denied"]
-
-    class FirstDenied(ForwardingStore):
-        def get(self, key: str) -> bytes:
-            if kind_of(key) == "root" and denied:
-                raise StoreError(denied.pop())
-            return super().get(key)
-
-    with memory.open("copy", create=False, wrap=FirstDenied) as ns:
+    denied = ["denied"]
+    first = failing(
+        lambda: StoreError(denied.pop()), StoreCall.GET, where=lambda key: kind_of(key) == "root" and bool(denied)
+    )
+    with memory.open("copy", create=False, wrap=first) as ns:
         assert not denied
         with raises(InvalidInputError, match="is a copy of the namespace 'sales'"):
             ns.produce("orders", rows(1))
@@ -436,20 +427,12 @@ def test_a_dropped_namespace_comes_back_by_adoption(memory: Place) -> None:
         assert [item.coordinator for item in txn_ids(ns)] == [0, 1]
 
 
-class Cut(ForwardingStore):
-    """Ends the process where an entry of a namespace's log is to be written."""
-
-    def create(self, key: str, data: bytes) -> Created:
-        if kind_of(key) == "entry":
-            raise KeyboardInterrupt
-        return super().create(key, data)
-
-
 def test_an_adoption_that_was_interrupted_is_done_again(memory: Place, other: Place) -> None:
     with_orders(memory)
     copy(memory, "sales", other)
+    cut = failing(KeyboardInterrupt, StoreCall.CREATE, where=lambda key: kind_of(key) == "entry")
     with pytest.raises(KeyboardInterrupt):
-        adopt_namespace(other.root, "sales", store=Cut(other.store()))
+        adopt_namespace(other.root, "sales", store=cut(other.store()))
     refused(other, "sales", r"if its adoption was interrupted, repeat it: .*" + HOW.format("sales"))
     assert adopt(other, "sales").coordinator == 2, "what the interrupted one was given is not given again"
     assert with_orders(other, create=False)._connection.coordinators.newest == 2
@@ -495,18 +478,14 @@ def test_of_two_who_adopt_at_once_one_is_refused_and_the_log_has_what_the_root_l
     with_orders(memory)
     copy(memory, "sales", other)
 
-    class Overtaken(ForwardingStore):
-        rivals: list[Callable[[], object]]
+    rivals = [lambda: adopt(other, "sales")]
 
-        def create(self, key: str, data: bytes) -> Created:
-            if kind_of(key) == "entry" and self.rivals:
-                self.rivals.pop()()
-            return super().create(key, data)
+    def before(call: StoreCall, key: str) -> None:
+        if call is StoreCall.CREATE and kind_of(key) == "entry" and rivals:
+            rivals.pop()()
 
-    store = Overtaken(other.store())
-    store.rivals = [lambda: adopt(other, "sales")]
     with raises(InvalidTransactionState, match="somebody else adopted", durable=Durable.MAYBE):
-        adopt_namespace(other.root, "sales", store=store)
+        adopt_namespace(other.root, "sales", store=HookStore(other.store(), before=before))
     assert with_orders(other, create=False)._connection.coordinator == 2
 
 

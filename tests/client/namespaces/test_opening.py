@@ -12,6 +12,7 @@ import pytest
 import catalog
 import txnlog
 from tests.client.support import SCHEMA, Place, Unchanged, objects, raises, read, rows, run_threads
+from tests.faults import failing
 from txnlog.engine.runtime import SystemClock
 from txnlog.errors import (
     ClockSkew,
@@ -25,7 +26,7 @@ from txnlog.errors import (
     UnsafeStore,
 )
 from txnlog.log import root_log as root
-from txnlog.store import Created, ForwardingStore, MemoryStore
+from txnlog.store import Created, ForwardingStore, MemoryStore, StoreCall
 from txnlog.store.base import ObjectNotFound
 from txnlog.testing import ManualClock
 
@@ -89,15 +90,9 @@ def test_two_who_make_one_namespace_get_the_same(memory: Place) -> None:
 
 def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Place) -> None:
     memory.open("first")
-
-    class Cut(ForwardingStore):
-        def create(self, key: str, data: bytes) -> Created:
-            if "second/_log" in key:
-                raise KeyboardInterrupt
-            return super().create(key, data)
-
+    cut = failing(KeyboardInterrupt, StoreCall.CREATE, where=lambda key: "second/_log" in key)
     with pytest.raises(KeyboardInterrupt):
-        memory.open("second", wrap=Cut)
+        memory.open("second", wrap=cut)
     again = memory.open("second")
     assert again._connection.coordinator == 1
     assert again.snapshot().version == 0
@@ -105,15 +100,13 @@ def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Plac
 
 def test_a_namespace_that_was_registered_and_not_made_is_not_reported_as_nothing(memory: Place) -> None:
     memory.open("first")
-
-    class Full(ForwardingStore):
-        def create(self, key: str, data: bytes) -> Created:
-            if "second/_log" in key:
-                raise StoreError("no space left", durable=Durable.NOTHING)
-            return super().create(key, data)
-
+    full = failing(
+        lambda: StoreError("no space left", durable=Durable.NOTHING),
+        StoreCall.CREATE,
+        where=lambda key: "second/_log" in key,
+    )
     with raises(StoreError, durable=Durable.MAYBE) as caught:
-        memory.open("second", wrap=Full)
+        memory.open("second", wrap=full)
     assert caught.value.advice == f"{StoreError._default_advice}; then open it again"
     assert catalog.open(memory.root).namespaces() == ("first", "second")
     assert memory.open("second")._connection.coordinator == 1
