@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -198,14 +199,9 @@ def test_opening_reads_each_entry_once(memory: Place, mode: str, namespaces: int
     for number in range(entries):
         ns.produce("orders", rows(number))
     ns.close()
-    stores: list[CountingStore] = []
-
-    def counted(store: Store) -> Store:
-        stores.append(CountingStore(store, classify=lambda key: key))
-        return stores[0]
-
-    with memory.open("sales", mode=mode, create=False, wrap=counted):
-        counts = {key: count for (call, key), count in stores[0].counts().items() if call == "get"}
+    ns, store = memory.wrapped(partial(CountingStore, classify=lambda key: key), mode=mode, create=False)
+    with ns:
+        counts = {key: count for (call, key), count in store.counts().items() if call == "get"}
     for key in memory.store().list(""):
         assert counts.get(key.key, 0) <= 1, key.key
     assert sum(counts.values()) == expected
