@@ -1,8 +1,9 @@
-"""Stores that fail where a test wants it."""
+"""Stores that fail, or at which others come first, where a test wants it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from txnlog.store import HookStore, Store, StoreCall
 
@@ -17,3 +18,17 @@ def failing(
             raise error()
 
     return lambda store: HookStore(store, before=before)
+
+
+@dataclass
+class Once:
+    """A hook of ``HookStore``, before or after: others work at the first request that is meant, and never again."""
+
+    is_meant: Callable[[StoreCall, str], bool]
+    work: Callable[[], object]
+    came: bool = False
+
+    def __call__(self, call: StoreCall, key: str, _result: object = None) -> None:
+        if not self.came and self.is_meant(call, key):
+            self.came = True
+            self.work()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +16,7 @@ from tests.catalog.judging import check_table, commits_of
 from tests.catalog.publishers import PREPARED, TOPIC, client, prepared, publications, publish
 from tests.client.support import raises
 from tests.effort import every, tries
+from tests.faults import Once
 from tests.sim.fates import Fate, FateStore, fates_of
 from tests.sim.interleaving import Duel, RandomScheduler, ScriptedScheduler, SteppedScheduler, in_schedules
 from tests.sim.scopes import copied, rows
@@ -32,20 +31,6 @@ def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
     monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
     caplog.set_level(logging.CRITICAL, logger="txnlog")
     prepared.cache_clear()
-
-
-@dataclass
-class Once:
-    """Others work before the first request that is meant, and never again."""
-
-    is_meant: Callable[[StoreCall, str], bool]
-    work: Callable[[], object]
-    came: bool = False
-
-    def __call__(self, call: StoreCall, key: str) -> None:
-        if not self.came and self.is_meant(call, key):
-            self.came = True
-            self.work()
 
 
 def calls_of(name: str) -> list[tuple[str, str]]:

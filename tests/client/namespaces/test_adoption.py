@@ -27,7 +27,7 @@ from tests.client.support import (
     rows,
     unique_name,
 )
-from tests.faults import failing
+from tests.faults import Once, failing
 from tests.memory_log import tables_of
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.ids import TxnId
@@ -474,14 +474,9 @@ def test_of_two_who_adopt_at_once_one_is_refused_and_the_log_has_what_the_root_l
     with_orders(memory)
     copy(memory, "sales", other)
 
-    rivals = [lambda: adopt(other, "sales")]
-
-    def before(call: StoreCall, key: str) -> None:
-        if call is StoreCall.CREATE and kind_of(key) == "entry" and rivals:
-            rivals.pop()()
-
+    rival = Once(lambda call, key: call is StoreCall.CREATE and kind_of(key) == "entry", lambda: adopt(other, "sales"))
     with raises(InvalidTransactionState, match="somebody else adopted", durable=Durable.MAYBE):
-        adopt_namespace(other.root, "sales", store=HookStore(other.store(), before=before))
+        adopt_namespace(other.root, "sales", store=HookStore(other.store(), before=rival))
     assert with_orders(other, create=False)._connection.coordinator == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import catalog
 import txnlog
 from tests.client.support import SCHEMA, Place, Unchanged, objects, raises, read, rows, run_threads
-from tests.faults import failing
+from tests.faults import Once, failing
 from txnlog.engine.runtime import SystemClock
 from txnlog.errors import (
     ClockSkew,
@@ -26,7 +27,7 @@ from txnlog.errors import (
     UnsafeStore,
 )
 from txnlog.log import root_log as root
-from txnlog.store import Created, ForwardingStore, MemoryStore, StoreCall
+from txnlog.store import Created, ForwardingStore, HookStore, MemoryStore, StoreCall
 from txnlog.store.base import ObjectNotFound
 from txnlog.testing import ManualClock
 
@@ -406,20 +407,11 @@ def test_a_writer_looks_at_its_log_again_after_an_idle_minute_and_not_at_work(
 
 
 def test_a_namespace_that_is_made_while_somebody_looks_for_it_is_found(memory: Place) -> None:
-    class Slow(ForwardingStore):
-        made = False
-
-        def get(self, key: str) -> bytes:
-            if not key.startswith("sales/") or self.made:
-                return super().get(key)
-            self.made = True
-            try:
-                return super().get(key)
-            finally:
-                memory.open("sales")
-
+    made = Once(lambda call, key: call is StoreCall.GET and key.startswith("sales/"), lambda: memory.open("sales"))
     memory.open("other")
-    assert memory.open("sales", create=False, wrap=Slow).snapshot().version == 0
+    slow = partial(HookStore, after=made)
+    assert memory.open("sales", create=False, wrap=slow).snapshot().version == 0
+    assert made.came
 
 
 def test_a_dropped_name_whose_files_are_being_removed_is_made_by_nobody(place: Place) -> None:
