@@ -13,7 +13,7 @@ from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_log.objects import DeltaLog
 from catalog.errors import ForeignDeltaLog
 from catalog.publication import ended_table
-from catalog.publication.publisher import TablePublisher, Work
+from catalog.publication.publisher import Changes, TablePublisher
 from catalog.publication.segments_table import SegmentsTable
 from catalog.publication.topic_table import TopicTable, check_published
 from txnlog.engine.runtime import Runtime
@@ -54,7 +54,7 @@ class Published:
     url: str
 
 
-_Publish: TypeAlias = Callable[[TablePublisher], tuple[Shown, Work]]
+_Publish: TypeAlias = Callable[[TablePublisher], tuple[Shown, Changes]]
 """An operation on a table: publishing or repair."""
 
 _Outcomes: TypeAlias = tuple[list[Published], dict[str, TxnLogError], bool]
@@ -121,7 +121,7 @@ class Publications:
             wanted = any(not item.dropped and _is_auto(item) for item in self._follower.state.topics.values())
         return self._of_each(TablePublisher.publish, _is_auto, segments=wanted)[1]
 
-    def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Work]:
+    def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Changes]:
         record = self._check(topic)
         return _done(record.name, self._table(record), publish)
 
@@ -129,7 +129,7 @@ class Publications:
         self, publish: _Publish, wanted: Callable[[TopicRecord], bool] | None = None, *, segments: bool = True
     ) -> _Outcomes:
         """Publish or repair the tables of the wanted topics, and last that of the segments."""
-        done: list[tuple[Published, Work]] = []
+        done: list[tuple[Published, Changes]] = []
         failed: dict[str, TxnLogError] = {}
         for number in self._topics(wanted or _is_published):
             try:
@@ -149,7 +149,7 @@ class Publications:
             except TxnLogError as error:
                 failed[SEGMENTS_TABLE] = error
         there = [item for item, _ in done if item.delta_version >= 0]
-        return there, failed, any(work.wrote for _, work in done)
+        return there, failed, any(changes.wrote for _, changes in done)
 
     def _check(self, topic: int) -> TopicRecord:
         record = self._follower.state.topics[topic]
@@ -242,18 +242,18 @@ def _is_auto(record: TopicRecord) -> bool:
     return is_auto(record.properties)
 
 
-def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Work]:
-    shown, work = publish(table)
+def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Changes]:
+    shown, changes = publish(table)
     published = Published(
         name,
         shown.delta_version,
         shown.version,
         shown.timestamp_ms,
-        work.created,
-        tuple(work.repaired),
+        changes.created,
+        tuple(changes.repaired),
         table.log.url(),
     )
-    return published, work
+    return published, changes
 
 
 def _published_version(table: TablePublisher, version: int) -> PublishedVersion:

@@ -46,7 +46,7 @@ version does; a pass finds something to do only if others repair at the same tim
 
 
 @dataclass(slots=True)
-class Work:
+class Changes:
     """The changes that one publication made to a table."""
 
     created: int = 0
@@ -72,7 +72,7 @@ class TablePublisher:
         self._knows_checkpoint(-1)
         self._seen: tuple[int, View] | None = None
 
-    def publish(self) -> tuple[Shown, Work]:
+    def publish(self) -> tuple[Shown, Changes]:
         """Publish what the materialized state has beyond the table. Returns what the newest version shows then.
 
         The newest version that this process knows is read again first: others may have removed it, or have written
@@ -83,35 +83,35 @@ class TablePublisher:
             OutcomeUnknown: the store did not say whether a write took effect; call it again.
             CorruptionError: the table shows what the log does not have.
         """
-        work = Work()
-        with self._at_work(work):
-            shown = self._settled(self._advance(self._newest(work), work), work)
-            self._keep_checkpoint(shown, work)
-        return shown, work
+        changes = Changes()
+        with self._at_work(changes):
+            shown = self._settled(self._advance(self._newest(changes), changes), changes)
+            self._keep_checkpoint(shown, changes)
+        return shown, changes
 
-    def repair(self) -> tuple[Shown, Work]:
+    def repair(self) -> tuple[Shown, Changes]:
         """Check every version, write again those that are missing or damaged, and make a checkpoint.
 
         A version with other bounds of files than the log yields, as from another release of txnlog, counts as damaged.
         """
-        work = Work()
-        with self._at_work(work, compares_bounds=True):
+        changes = Changes()
+        with self._at_work(changes, compares_bounds=True):
             listed = self.log.listed()
             if not listed.commits and listed.others:
                 raise self._foreign_remains()
             newest = self._view(-1, -1).newest
             there = {*listed.commits, *(version for version in listed.checkpoints if version <= newest)}
-            shown = self._follow(NOTHING_SHOWN, work, until=max(there, default=-1), renewed=listed.checkpoints)
-            shown = self._settled(self._advance(self._note(shown), work), work)
+            shown = self._follow(NOTHING_SHOWN, changes, until=max(there, default=-1), renewed=listed.checkpoints)
+            shown = self._settled(self._advance(self._note(shown), changes), changes)
             if shown != NOTHING_SHOWN:
-                self._table.tidy(self._make_checkpoint(shown, work))
-        return shown, work
+                self._table.tidy(self._make_checkpoint(shown, changes))
+        return shown, changes
 
     def look(self) -> Shown:
         """What the newest version shows. Publishes nothing, but repairs versions that are damaged."""
-        work = Work()
-        with self._at_work(work):
-            return self._newest(work)
+        changes = Changes()
+        with self._at_work(changes):
+            return self._newest(changes)
 
     def stamp(self, version: int) -> Stamp:
         """The stamp of a commit of this table. Raises CorruptionError where it is missing or damaged."""
@@ -127,7 +127,7 @@ class TablePublisher:
         )
 
     @contextmanager
-    def _at_work(self, work: Work, *, compares_bounds: bool = False) -> Iterator[None]:
+    def _at_work(self, changes: Changes, *, compares_bounds: bool = False) -> Iterator[None]:
         """Context of a call, one at a time: drops its view at the end; sets ``durable`` of an error after a write."""
         with self._lock:
             before = self.log.writes
@@ -139,7 +139,7 @@ class TablePublisher:
                     error.durable = Durable.MAYBE
                 raise
             finally:
-                work.wrote = self.log.writes > before
+                changes.wrote = self.log.writes > before
                 self._seen = None
 
     def _note(self, shown: Shown) -> Shown:
@@ -148,13 +148,13 @@ class TablePublisher:
 
     # --- what is there ----------------------------------------------------------------------------------------------
 
-    def _newest(self, work: Work) -> Shown:
+    def _newest(self, changes: Changes) -> Shown:
         """What the newest version shows, once it and those since the last known one are repaired where needed."""
         if self._shown is None or self._shown == NOTHING_SHOWN:
-            return self._note(self._find(work))
-        return self._note(self._follow(self._looked_at(self._shown, work), work, ahead=2))
+            return self._note(self._find(changes))
+        return self._note(self._follow(self._looked_at(self._shown, changes), changes, ahead=2))
 
-    def _looked_at(self, shown: Shown, work: Work) -> Shown:
+    def _looked_at(self, shown: Shown, changes: Changes) -> Shown:
         """What a version that this process knew shows now, after a repair where it is missing or damaged.
 
         If it was removed, another publisher may have written another one in its place, with more after it: that counts.
@@ -163,26 +163,26 @@ class TablePublisher:
             return shown
         found = self.log.get(shown.delta_version)
         sound = None if found is None else self._begin_at(shown.delta_version, found)
-        return self._write(None, shown, found, work) if sound is None else sound
+        return self._write(None, shown, found, changes) if sound is None else sound
 
-    def _find(self, work: Work) -> Shown:
+    def _find(self, changes: Changes) -> Shown:
         """What the newest version shows, found from the newest checkpoint, from the beginning, or by a listing."""
         hint = self.log.hint()
         if hint is not None and (shown := self._begin_at(hint.version)) is not None:
             self._take(hint)
-            return self._follow(shown, work)
+            return self._follow(shown, changes)
         if self.log.get(0) is not None:
             hinted = hint is not None and self._was_there(hint.version, self._view(-1, -1))
             until = hint.version if hint is not None and hinted else -1
-            shown = self._follow(NOTHING_SHOWN, work, until=until, most=_WALKED if hint is None else None)
+            shown = self._follow(NOTHING_SHOWN, changes, until=until, most=_WALKED if hint is None else None)
             if shown.delta_version < _WALKED - 1:
                 return shown
             newest = max(self.log.listed().commits, default=-1)
             jumped = self._begin_at(newest) if newest > shown.delta_version else None
-            return self._follow(shown if jumped is None else jumped, work)
+            return self._follow(shown if jumped is None else jumped, changes)
         listed = self.log.listed()
         if listed.commits:  # the first ones are gone
-            return self._follow(NOTHING_SHOWN, work, until=max(listed.commits))
+            return self._follow(NOTHING_SHOWN, changes, until=max(listed.commits))
         if listed.others:
             raise self._foreign_remains()
         return NOTHING_SHOWN
@@ -251,7 +251,7 @@ class TablePublisher:
     def _follow(
         self,
         shown: Shown,
-        work: Work,
+        changes: Changes,
         *,
         until: int = -1,
         most: int | None = None,
@@ -262,7 +262,7 @@ class TablePublisher:
 
         Args:
             shown: the version to continue from.
-            work: collects the repairs.
+            changes: collects the repairs.
             until: the newest version, if that is known.
             most: reads about this many versions at most.
             ahead: how many are requested at first; a gap of fewer is seen by the versions after it.
@@ -282,9 +282,9 @@ class TablePublisher:
                 last = min(until, first + ahead - 1)
             for version in range(first, last + 1):
                 followed = version < max(last, until)
-                shown = self._note(self._step(shown, found.get(version), befores, work, followed=followed))
+                shown = self._note(self._step(shown, found.get(version), befores, changes, followed=followed))
                 if version in renewed:
-                    shown = self._note(self._renew_checkpoint(shown, work))
+                    shown = self._note(self._renew_checkpoint(shown, changes))
             if last < first + ahead - 1:
                 break
             ahead = min(2 * ahead, COMMITS_AT_ONCE)
@@ -307,7 +307,7 @@ class TablePublisher:
         return found
 
     def _step(
-        self, shown: Shown, data: bytes | None, befores: Mapping[int, int], work: Work, *, followed: bool
+        self, shown: Shown, data: bytes | None, befores: Mapping[int, int], changes: Changes, *, followed: bool
     ) -> Shown:
         """What the next version shows, after a repair where its commit is not what the log yields."""
         if data is not None and (found := self._next(shown, data)) is not None:
@@ -317,7 +317,7 @@ class TablePublisher:
         self._table.refresh()
         view = self._table.view(shown.version)
         to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
-        return self._write(shown, self._after(shown, to, view), data, work)
+        return self._write(shown, self._after(shown, to, view), data, changes)
 
     def _next(self, shown: Shown, data: bytes) -> Shown | None:
         """What the next version shows, by its bytes; None where they are damaged."""
@@ -357,33 +357,34 @@ class TablePublisher:
         least = view.least_version(shown.version)
         return shown.version if least is None else least
 
-    def _settled(self, shown: Shown, work: Work) -> Shown:
+    def _settled(self, shown: Shown, changes: Changes) -> Shown:
         """Check repaired versions until none needs repair: others may have written them from fewer or more entries.
 
         The publisher that writes last also checks last, so that the versions are consistent in the end.
         """
         for _ in range(_MOST_LOOKS):
-            if not work.repaired:
+            if not changes.repaired:
                 break
-            first, count = min(work.repaired), len(work.repaired)
+            first, count = min(changes.repaired), len(changes.repaired)
             before = NOTHING_SHOWN if first == 0 else self._begin_at(first - 1)
             if before is None:
                 break
-            shown = self._follow(before, work, ahead=2)
-            shown = self._advance(self._note(shown), work)
-            if len(work.repaired) == count:
+            shown = self._follow(before, changes, ahead=2)
+            shown = self._advance(self._note(shown), changes)
+            if len(changes.repaired) == count:
                 break
         return shown
 
-    def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
+    def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, changes: Changes) -> Shown:
         """Write a commit in place of a missing or damaged one, and its checkpoint if it has one.
 
         ``shown`` is its predecessor (None: not known). Returns what the version shows then.
         """
-        written = self._write_commit(shown, wanted, data, work)
-        return self._renew_checkpoint(written, work)  # others who repaired it too may have made one, or written theirs
+        written = self._write_commit(shown, wanted, data, changes)
+        # Others who repaired it too may have made one, or written theirs.
+        return self._renew_checkpoint(written, changes)
 
-    def _write_commit(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
+    def _write_commit(self, shown: Shown | None, wanted: Shown, data: bytes | None, changes: Changes) -> Shown:
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
         if self.log.has_checkpoint(wanted.delta_version):
             # First: a crash in between leaves a commit that is still to be repaired.
@@ -403,7 +404,7 @@ class TablePublisher:
             self._table.name,
             "missing" if data is None else "damaged",
         )
-        work.repaired.append(wanted.delta_version)
+        changes.repaired.append(wanted.delta_version)
         return wanted
 
     def _foreign(self, version: int, stamp: Stamp) -> ForeignDeltaLog:
@@ -425,7 +426,7 @@ class TablePublisher:
 
     # --- what is new ------------------------------------------------------------------------------------------------
 
-    def _advance(self, shown: Shown, work: Work) -> Shown:
+    def _advance(self, shown: Shown, changes: Changes) -> Shown:
         """Publish what the materialized state has beyond a version, one Delta version after the other."""
         if shown == NOTHING_SHOWN and not self._table.begins:
             return shown
@@ -436,17 +437,17 @@ class TablePublisher:
                 return shown
             wanted = self._after(shown, to, view)
             if self._was_there(wanted.delta_version, view):  # then it must show what its checkpoint shows
-                shown = self._follow(shown, work, until=wanted.delta_version, ahead=2)
+                shown = self._follow(shown, changes, until=wanted.delta_version, ahead=2)
                 continue
             prepared = view.commit(wanted)
             found = self.log.create(wanted.delta_version, prepared)
             if found == prepared:
-                work.created += 1
+                changes.created += 1
                 shown = self._note(wanted)
             else:  # another publisher was first; what does not follow is damaged, or this process's knowledge is old
                 sound = self._next(shown, found)
-                shown = self._note(self._looked_at(shown, work) if sound is None else sound)
-                shown = self._follow(shown, work, ahead=2)
+                shown = self._note(self._looked_at(shown, changes) if sound is None else sound)
+                shown = self._follow(shown, changes, ahead=2)
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -463,7 +464,7 @@ class TablePublisher:
         else:
             self._unsound = self._begin_at(hint.version)
 
-    def _keep_checkpoint(self, shown: Shown, work: Work) -> None:
+    def _keep_checkpoint(self, shown: Shown, changes: Changes) -> None:
         """Make a checkpoint if one is due. A failure is only logged, since the versions are published.
 
         One is also made after repairs, so that the versions before need not be read any more. If ``_last_checkpoint``
@@ -475,11 +476,11 @@ class TablePublisher:
         with self._logging_failures():
             due = self._is_due(shown)
             if self._unsound is not None:
-                self._remake_checkpoint(self._unsound, work)
+                self._remake_checkpoint(self._unsound, changes)
                 due = self._is_due(shown)
         with self._logging_failures():
-            if work.repaired or due:
-                self._table.tidy(self._make_checkpoint(shown, work, anew=bool(work.repaired)))
+            if changes.repaired or due:
+                self._table.tidy(self._make_checkpoint(shown, changes, anew=bool(changes.repaired)))
 
     @contextmanager
     def _logging_failures(self) -> Iterator[None]:
@@ -506,14 +507,14 @@ class TablePublisher:
             self._due = max(self._due, self._checkpoint + -(-files // _FILES_PER_VERSION))
         return shown.delta_version >= self._due
 
-    def _renew_checkpoint(self, shown: Shown, work: Work) -> Shown:
+    def _renew_checkpoint(self, shown: Shown, changes: Changes) -> Shown:
         """Rewrite a version's checkpoint, if it has one, to show what the commit shows. Returns what that is then."""
         if not self.log.has_checkpoint(shown.delta_version):
             return shown
-        return self._put_checkpoint(shown, work, anew=True)[0]
+        return self._put_checkpoint(shown, changes, anew=True)[0]
 
-    def _remake_checkpoint(self, shown: Shown, work: Work) -> None:
-        self._make_checkpoint(shown, work)
+    def _remake_checkpoint(self, shown: Shown, changes: Changes) -> None:
+        self._make_checkpoint(shown, changes)
         _logger.warning(
             "the checkpoint of version %d of the Delta table of %r was missing or damaged: it was written again from "
             "the log",
@@ -521,20 +522,20 @@ class TablePublisher:
             self._table.name,
         )
 
-    def _make_checkpoint(self, shown: Shown, work: Work, *, anew: bool = True) -> Shown:
+    def _make_checkpoint(self, shown: Shown, changes: Changes, *, anew: bool = True) -> Shown:
         """Make the checkpoint of a version and name it in ``_last_checkpoint``. Returns what the version shows then."""
-        shown, data, actions = self._put_checkpoint(shown, work, anew=anew)
+        shown, data, actions = self._put_checkpoint(shown, changes, anew=anew)
         files = self._view(-1, shown.version).file_count(shown.version)
         self.log.put_hint(hint_bytes(shown.delta_version, data, actions, files))
         self._knows_checkpoint(shown.delta_version)
         return shown
 
-    def _put_checkpoint(self, shown: Shown, work: Work, *, anew: bool) -> tuple[Shown, bytes, int]:
+    def _put_checkpoint(self, shown: Shown, changes: Changes, *, anew: bool) -> tuple[Shown, bytes, int]:
         """Write a version's checkpoint until it shows what the commit shows when it is read after that.
 
         Args:
             shown: what the version is known to show.
-            work: collects the repair of a commit that is missing or damaged by then.
+            changes: collects the repair of a commit that is missing or damaged by then.
             anew: whether an existing checkpoint is overwritten; else it stays if it is one.
 
         Returns what both show, the checkpoint, and the number of its actions.
@@ -545,7 +546,7 @@ class TablePublisher:
             there = None if found is None else self._begin_at(shown.delta_version, found)
             if there == shown:
                 break
-            shown = self._write_commit(None, shown, found, work) if there is None else there
+            shown = self._write_commit(None, shown, found, changes) if there is None else there
             data, actions = self._write_checkpoint(shown, anew=True)
         return shown, data, actions
 
@@ -560,4 +561,4 @@ class TablePublisher:
         return data, actions
 
 
-__all__ = ["CHECKPOINT_VERSIONS", "TablePublisher", "Work"]
+__all__ = ["CHECKPOINT_VERSIONS", "Changes", "TablePublisher"]

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from spark_ext.support.namespace_cache import log_of
 from txnlog.common.ids import TxnId
 from txnlog.common.validation import shortened
 from txnlog.errors import TransactionConflict
@@ -102,7 +101,7 @@ class AppendsFirst:
 
 def app_of(connection: Connection, name: str) -> str:
     """The application in a Delta table."""
-    return f"txnlog/{log_of(connection)}/{name}"
+    return f"txnlog/{connection.log_label}/{name}"
 
 
 def noted(table: Table, app: str, version: int) -> tuple[int, Mapping[str, Any]] | None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import msgspec
 
 from spark_ext.delta.idempotence import AppendsFirst, CommittingTransaction, Table, app_of
-from spark_ext.processing.batch_plan import Batch, Claim, End, PartitionNotThereError, offsets_text
+from spark_ext.processing.batch_plan import Batch, End, offsets_text
+from spark_ext.processing.claim import Claim
+from spark_ext.processing.earlier_batches import PartitionNotThereError
 from txnlog.common import ranges
 from txnlog.common.ids import TxnId
 from txnlog.common.validation import shortened

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from spark_ext.processing.batch_plan import claim, release
+from spark_ext.processing.claim import claim, release
 from spark_ext.processing.run import Order, Processed, Run
 from spark_ext.processing.stop import Stop
 from spark_ext.read.native_scan import check_reads

@@ -14,17 +14,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
 from spark_ext.processing.batch_frames import format_frame, native_frame
-from spark_ext.processing.batch_plan import (
-    Batch,
-    Claim,
-    End,
-    count_left,
-    offsets_text,
-    plan_again,
-    plan_batch,
-    what_is_left,
-)
+from spark_ext.processing.batch_plan import Batch, End, count_left, offsets_text, plan_again, plan_batch
+from spark_ext.processing.claim import Claim
 from spark_ext.processing.delta_batches import RepeatBatchError, WhatIsLeft, of_run
+from spark_ext.processing.earlier_batches import what_is_left
 from spark_ext.processing.progress import progress_line
 from spark_ext.processing.stop import interruptible
 from spark_ext.read.scan import Scan, open_scan
@@ -33,6 +26,7 @@ from spark_ext.write import write_jobs
 from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler
 from txnlog.api.internals import acknowledge_ranges, check_open, connection_of, discard, end_overdue, leave_outcome_open
 from txnlog.client import dead_letters
+from txnlog.common.backoff import Backoff
 from txnlog.common.validation import shortened
 from txnlog.errors import (
     AbortableError,
@@ -75,11 +69,9 @@ _COMMIT_ATTEMPTS: Final = 5
 _MOST_REASON: Final = 500
 """The most characters of an error in a dead letter: each dead letter of the batch contains it."""
 
-_PAUSE_MS: Final = 100.0
-_LONGEST_PAUSE_MS: Final = 5_000.0
+_BACKOFF: Final = Backoff(100.0, 5_000.0)
 
-_HANDLER_PAUSE_MS: Final = 1_000.0
-_LONGEST_HANDLER_PAUSE_MS: Final = 30_000.0
+_HANDLER_BACKOFF: Final = Backoff(1_000.0, 30_000.0)
 """Pauses before a failed handler is called again: a service that it uses may be down for some seconds."""
 
 
@@ -255,7 +247,7 @@ class Run:
         elsewhere = _cannot_read(error) or _is_the_programs(error)
         if failures < self._order.attempts and not elsewhere:
             _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
-            asked = self._pause(failures, _HANDLER_PAUSE_MS, _LONGEST_HANDLER_PAUSE_MS)
+            asked = self._pause(_HANDLER_BACKOFF.after(failures))
             return None if asked else replace(item, failures=failures)
         if elsewhere or not self._order.to_dead_letters or not self._is_read(item):
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
@@ -280,7 +272,7 @@ class Run:
         if lost >= _LOST_ATTEMPTS:
             raise error
         _logger.info("%r: the batch is tried again after %s (%s)", self._order.name, error, item.batch)
-        if self._pause(lost, _PAUSE_MS, _LONGEST_PAUSE_MS):
+        if self._pause(_BACKOFF.after(lost)):
             return None
         scan = self._look()
         again = plan_again(scan, self._claims, item.batch.offsets, item.batch.end) or plan_batch(
@@ -310,9 +302,8 @@ class Run:
         _logger.warning("%r: %s; it comes again (%s)", self._order.name, wanted, batch)
         return _Try(scan, batch, repeats=True)
 
-    def _pause(self, attempt: int, first_ms: float, longest_ms: float) -> bool:
+    def _pause(self, pause_ms: float) -> bool:
         """Wait before the next attempt. Returns whether the run is to stop instead."""
-        pause_ms = min(first_ms * 2 ** min(attempt - 1, 20), longest_ms)
         return self._stop.wait(self._runtime, self._runtime.spread(pause_ms))
 
     def _attempt(self, item: _Try) -> Committed:
@@ -354,7 +345,7 @@ class Run:
             for attempt in range(1, _COMMIT_ATTEMPTS):
                 with contextlib.suppress(OutcomeUnknown):
                     return inner.commit()
-                self._runtime.sleep_ms(min(_PAUSE_MS * 2**attempt, _LONGEST_PAUSE_MS))
+                self._runtime.sleep_ms(_BACKOFF.after(attempt + 1))
             return inner.commit()
         except BaseException as error:
             leave_outcome_open(inner)  # the next run finds the outcome in the log, and need not wait for this one

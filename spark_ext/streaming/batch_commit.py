@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_ext.streaming.offsets import StreamOffset, cursor_moved
 from spark_ext.streaming.query_checkpoint import BatchOffsets, Checkpoint
-from spark_ext.support.namespace_cache import log_of, shows
+from spark_ext.support.namespace_cache import shows
 from spark_ext.support.python_process import ProcessLock
 from spark_ext.write.write_jobs import check_there
 from txnlog.api.internals import connection_of, leave_outcome_open
@@ -278,7 +278,7 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     found = StreamOffset.from_text(text)
     if found is None:
         return None
-    if not found.is_of(ns.name, connection_of(ns).coordinators, log_of(connection_of(ns))):
+    if not found.is_of(ns.name, connection_of(ns).coordinators, connection_of(ns).log_label):
         return None
     # Copies of one log share name and first entry, but not the messages after the copy was made.
     if found.entry is not None and not shows(connection_of(ns), found.entry):

@@ -40,7 +40,7 @@ class StreamOffset:
             source; None where no batch was planned yet.
         epochs: by topic the subscription's epoch when the batch was planned. If it is another one later, somebody has
             opened or moved the subscription since.
-        log: identifies the log (``namespace_cache.log_of``), among namespaces of several roots, and from one that was
+        log: identifies the log (``Connection.log_label``), among namespaces of several roots, and from one that was
             deleted and created again; None in offsets of older releases.
         entry: version and digest of the newest entry, which distinguish a log from one that was restored to an older
             state and got other entries; None in offsets of older releases.

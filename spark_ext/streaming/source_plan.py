@@ -12,7 +12,7 @@ from spark_ext.read.start_end_offsets import bounds, clip, starts_of
 from spark_ext.read.task_reader import ReadPartition
 from spark_ext.streaming.batch_limits import Ends, limited
 from spark_ext.streaming.offsets import StreamOffset, cursor_moved
-from spark_ext.support.namespace_cache import log_of, remember_shown, shows
+from spark_ext.support.namespace_cache import remember_shown, shows
 from spark_ext.support.options import ReadOptions
 from txnlog.api.consumer import acknowledge_plain
 from txnlog.api.internals import connection_of
@@ -89,7 +89,7 @@ class StreamPlan:
             start or {},
             query,
             epochs or {},
-            log_of(connection_of(scan.namespace)),
+            connection_of(scan.namespace).log_label,
             connection_of(scan.namespace).newest_entry,
         )
 
@@ -177,7 +177,7 @@ class StreamPlan:
     def _check_same(self, scan: Scan, offset: StreamOffset) -> None:
         """Raise InvalidInputError unless the checkpoint is of this namespace, these topics and this subscription."""
         namespace = scan.namespace
-        if not offset.is_of(namespace.name, connection_of(namespace).coordinators, log_of(connection_of(namespace))):
+        if not offset.is_of(namespace.name, connection_of(namespace).coordinators, connection_of(namespace).log_label):
             which = "" if offset.namespace != namespace.name else " (in another root, or deleted and made again since)"
             raise _changed(f"of another namespace {offset.namespace!r}{which}", f"the namespace {namespace.name!r}")
         if offset.entry is not None and not shows(connection_of(namespace), offset.entry):

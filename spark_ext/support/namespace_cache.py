@@ -56,20 +56,6 @@ class _Kept:
         return connection.is_in_log()
 
 
-_logs: Final[weakref.WeakKeyDictionary[Connection, str]] = weakref.WeakKeyDictionary()
-
-
-def log_of(connection: Connection) -> str:
-    """Identifies a namespace's log among all others but its copies: a digest of its first entry, which has a random id.
-
-    Names and numbers do not: they are the same in all roots that one script created.
-    """
-    found = _logs.get(connection)
-    if found is None:
-        found = _logs[connection] = short_digest(connection, 0)
-    return found
-
-
 _shown: Final[weakref.WeakKeyDictionary[Connection, set[tuple[int, str]]]] = weakref.WeakKeyDictionary()
 
 _MOST_SHOWN: Final = 64
@@ -215,7 +201,6 @@ def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any]
 __all__ = [
     "Target",
     "location_of",
-    "log_of",
     "namespace_at",
     "remember_shown",
     "short_digest",

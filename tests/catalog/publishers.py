@@ -15,7 +15,7 @@ from tests.sim.scopes import founded, open_client, rows
 from txnlog.api.namespace import Namespace
 from txnlog.format import keys
 from txnlog.store import MemoryStore, Store
-from txnlog.store.wrappers import Call, HookStore
+from txnlog.store.wrappers import HookStore, StoreCall
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -24,8 +24,8 @@ TOPIC = "orders"
 
 def publications(
     ns: Namespace,
-    before: Callable[[Call, str], None] | None = None,
-    after: Callable[[Call, str, object], None] | None = None,
+    before: Callable[[StoreCall, str], None] | None = None,
+    after: Callable[[StoreCall, str, object], None] | None = None,
 ) -> Publications:
     """A client's, with hooks around the requests of this publisher alone."""
     of = ns._connection

@@ -15,6 +15,7 @@ import pytest
 import catalog as txn_catalog
 import txnlog
 from catalog import Catalog
+from tests.faults import Once, failing
 from tests.forks import in_child
 from txnlog.common.names import parse_namespace_name
 from txnlog.engine.runtime import Runtime
@@ -29,7 +30,7 @@ from txnlog.errors import (
 )
 from txnlog.format import keys
 from txnlog.log.root_log import Root
-from txnlog.store import Created, ForwardingStore, MemoryStore
+from txnlog.store import Created, ForwardingStore, HookStore, MemoryStore, StoreCall
 from txnlog.testing import ManualClock
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -192,13 +193,8 @@ def test_a_namespace_whose_root_log_cannot_be_read_is_opened_and_refuses_the_fir
         cat.create_namespace("sales")
         cat.drop_namespace("sales")
 
-    class OwnFolderOnly(ForwardingStore):
-        def get(self, key: str) -> bytes:
-            if keys.kind_of(key) == "root":
-                raise StoreError("access denied")
-            return super().get(key)
-
-    with txnlog.open("memory://", namespace="sales", store=OwnFolderOnly(store)) as ns:
+    denied = failing(lambda: StoreError("access denied"), StoreCall.GET, where=lambda key: keys.kind_of(key) == "root")
+    with txnlog.open("memory://", namespace="sales", store=denied(store)) as ns:
         assert ns.topics() == ()
         with pytest.raises(StoreError, match="access denied"):
             ns.create_topic("orders", SCHEMA)
@@ -299,17 +295,14 @@ def test_a_namespace_is_described_as_it_was_created_whatever_becomes_of_it(again
     """It was registered and made: who drops it at the same time, or creates the name again, came after that."""
     store = MemoryStore()
 
-    class Dropped(ForwardingStore):
-        def create(self, key: str, data: bytes) -> Created:
-            made = super().create(key, data)
-            if key.startswith("sales/_log/"):
-                with txn_catalog.open("memory://", store=store) as rival:
-                    rival.drop_namespace("sales")
-                    if again:
-                        Root(store, Runtime()).register(parse_namespace_name("sales"))
-            return made
+    def drop() -> None:
+        with txn_catalog.open("memory://", store=store) as rival:
+            rival.drop_namespace("sales")
+        if again:
+            Root(store, Runtime()).register(parse_namespace_name("sales"))
 
-    with txn_catalog.open("memory://", store=Dropped(store)) as cat:
+    dropped = Once(lambda call, key: call is StoreCall.CREATE and key.startswith("sales/_log/"), drop)
+    with txn_catalog.open("memory://", store=HookStore(store, after=dropped)) as cat:
         cat.create_namespace("other")
         info = cat.create_namespace("sales")
         assert (info.name, info.coordinator) == ("sales", 1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,12 +16,13 @@ from tests.catalog.judging import check_table, commits_of
 from tests.catalog.publishers import PREPARED, TOPIC, client, prepared, publications, publish
 from tests.client.support import raises
 from tests.effort import every, tries
+from tests.faults import Once
 from tests.sim.fates import Fate, FateStore, fates_of
 from tests.sim.interleaving import Duel, RandomScheduler, ScriptedScheduler, SteppedScheduler, in_schedules
 from tests.sim.scopes import copied, rows
 from txnlog.errors import Durable, InvalidInputError, TxnLogError
 from txnlog.format import keys
-from txnlog.store.wrappers import Call
+from txnlog.store.wrappers import StoreCall
 
 
 @pytest.fixture(autouse=True)
@@ -32,20 +31,6 @@ def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
     monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
     caplog.set_level(logging.CRITICAL, logger="txnlog")
     prepared.cache_clear()
-
-
-@dataclass
-class Once:
-    """Others work before the first request that is meant, and never again."""
-
-    is_meant: Callable[[Call, str], bool]
-    work: Callable[[], object]
-    came: bool = False
-
-    def __call__(self, call: Call, key: str) -> None:
-        if not self.came and self.is_meant(call, key):
-            self.came = True
-            self.work()
 
 
 def calls_of(name: str) -> list[tuple[str, str]]:
@@ -167,11 +152,11 @@ def test_a_version_that_came_while_those_behind_it_were_read_is_not_taken_for_lo
     missed = keys.delta_commit_key(folder, max(commits_of(one._connection.store, folder)) + 1)
     written: list[str] = []
 
-    def before(call: Call, key: str) -> None:
-        if call in {Call.CREATE, Call.PUT}:
+    def before(call: StoreCall, key: str) -> None:
+        if call in {StoreCall.CREATE, StoreCall.PUT}:
             written.append(key)
 
-    def after(call: Call, key: str, _result: object) -> None:
+    def after(call: StoreCall, key: str, _result: object) -> None:
         nonlocal missed
         if key == missed:
             missed = ""
@@ -271,7 +256,7 @@ def test_two_who_repair_a_version_write_the_same_though_one_knows_less() -> None
     other.produce(TOPIC, rows(61))
     gone_on: list[Any] = []
     first = Once(
-        lambda call, written: call is Call.PUT and written == key,
+        lambda call, written: call is StoreCall.PUT and written == key,
         lambda: gone_on.append(publish(client(inner, "c"))),
     )
     publications(late, first).publish(late._connection.topic_record(TOPIC).id)
@@ -293,7 +278,7 @@ def test_a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew
     other._connection.store.put(key, b"garbage")
     made: list[Any] = []
     first = Once(
-        lambda call, written: call is Call.PUT and written == key,
+        lambda call, written: call is StoreCall.PUT and written == key,
         lambda: made.append(own.publish(topic.id)),
     )
     publications(other, first).publish(topic.id)
@@ -362,9 +347,9 @@ def test_a_checkpoint_shows_what_its_version_does_though_two_repaired_them_at_on
     duel.meet(partial(own.publish, topic), partial(publications(duel.client("b")).publish, topic))
     duel.run(
         SteppedScheduler(
-            (1, (Call.PUT, checkpoint)),  # has read the garbage, and does not know what was there
-            (0, (Call.PUT, commit)),
-            (0, (Call.PUT, checkpoint)),  # has written what it knew, and is about to confirm it
+            (1, (StoreCall.PUT, checkpoint)),  # has read the garbage, and does not know what was there
+            (0, (StoreCall.PUT, commit)),
+            (0, (StoreCall.PUT, checkpoint)),  # has written what it knew, and is about to confirm it
             (1, None),
             (0, None),
         )
@@ -389,9 +374,9 @@ def test_a_new_checkpoint_shows_what_its_version_does_though_another_repaired_th
     ]
     duel.run(
         SteppedScheduler(
-            (1, (Call.PUT, commit)),  # has read the garbage, and does not know what was there
+            (1, (StoreCall.PUT, commit)),  # has read the garbage, and does not know what was there
             (0, None),  # has written what it knew
-            (2, (Call.CREATE, checkpoint)),  # has read that
+            (2, (StoreCall.CREATE, checkpoint)),  # has read that
             (1, None),
             (2, None),
         )
@@ -414,7 +399,7 @@ def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_de
         publish(other)
         other.alter_topic(TOPIC, [("at", pa.timestamp("us"))], delta="off")
 
-    first = Once(lambda call, key: call is Call.CREATE and key.startswith(keys.delta_prefix(TOPIC)), turned_off)
+    first = Once(lambda call, key: call is StoreCall.CREATE and key.startswith(keys.delta_prefix(TOPIC)), turned_off)
     with raises(InvalidInputError, match="it is never published", durable=Durable.MAYBE):
         publications(one, first).publish(one._connection.topic_record(TOPIC).id)
     assert first.came

@@ -329,13 +329,7 @@ class Watching(ForwardingStore):
 
 def watched(place: Place, clock: ManualClock) -> tuple[Any, Watching]:
     """Another handle, whose deletions are seen."""
-    stores: list[Watching] = []
-
-    def wrap(store: Store) -> Store:
-        stores.append(Watching(store))
-        return stores[0]
-
-    return place.open(wrap=wrap, clock=clock), stores[0]
+    return place.wrapped(Watching, clock=clock)
 
 
 @pytest.mark.clause("P-132", "P-150")

@@ -9,7 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,8 @@ from txnlog.log.commands import Simple
 from txnlog.store import CountingStore, Created, ForwardingStore, Store, identity_of, open_store
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.probe import Passed
+
+S = TypeVar("S", bound=Store)
 
 _unique = itertools.count()
 
@@ -86,25 +89,23 @@ class Place:
         self.opened.append(handle)
         return handle
 
-    def counted(self, **options: Any) -> tuple[Any, CountingStore]:
-        """A handle whose requests are counted, by class of key."""
-        stores: list[CountingStore] = []
+    def wrapped(self, wrap: Callable[[Store], S], **options: Any) -> tuple[Any, S]:
+        """A handle, and the store that was put around the root's for it."""
+        stores: list[S] = []
 
-        def wrap(store: Store) -> Store:
-            stores.append(CountingStore(store, classify=kind_of))
+        def kept(store: Store) -> Store:
+            stores.append(wrap(store))
             return stores[0]
 
-        return self.open(wrap=wrap, **options), stores[0]
+        return self.open(wrap=kept, **options), stores[0]
+
+    def counted(self, **options: Any) -> tuple[Any, CountingStore]:
+        """A handle whose requests are counted, by class of key."""
+        return self.wrapped(partial(CountingStore, classify=kind_of), **options)
 
     def faulty(self, **options: Any) -> tuple[Any, FaultyStore]:
         """A handle on a store that misbehaves when told."""
-        stores: list[FaultyStore] = []
-
-        def wrap(store: Store) -> Store:
-            stores.append(FaultyStore(store))
-            return stores[0]
-
-        return self.open(wrap=wrap, **options), stores[0]
+        return self.wrapped(FaultyStore, **options)
 
     def close(self) -> None:
         """Close what was opened."""

@@ -48,13 +48,7 @@ class Hooked(ForwardingStore):
 
 def hooked(place: Place, clock: ManualClock) -> tuple[Any, Hooked]:
     """Another handle, with hooks."""
-    stores: list[Hooked] = []
-
-    def wrap(store: Store) -> Store:
-        stores.append(Hooked(store))
-        return stores[0]
-
-    return place.open(wrap=wrap, clock=clock), stores[0]
+    return place.wrapped(Hooked, clock=clock)
 
 
 def files(ns: Any, topic: str = "orders") -> set[int]:

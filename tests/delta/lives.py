@@ -14,6 +14,7 @@ import spark_ext
 import txnlog
 from spark_ext.delta.delta_table import DeltaTable
 from spark_ext.support import namespace_cache
+from txnlog.common.backoff import Backoff
 from txnlog.format.keys import kind_of
 from txnlog.store import Created, ForwardingStore, Store, open_store
 
@@ -105,6 +106,11 @@ class Shop:
     def open(self) -> Any:
         return txnlog.open(self.root, namespace="sales")
 
+    def careful(self) -> None:
+        """The subscription ``careful``, which has dead letters."""
+        with self.open() as ns:
+            ns.create_subscription("orders", "careful", dead_letter_topic="orders-dead")
+
     def produce(self, rows: int = 4) -> None:
         """One transaction over both partitions."""
         with self.open() as ns, ns.begin() as txn:
@@ -173,6 +179,10 @@ class Shop:
         with self.open() as ns:
             return sorted(ns.snapshot().read("bills").column("id").to_pylist())
 
+    def dead(self) -> list[int]:
+        with self.open() as ns:
+            return sorted(ns.snapshot().read("orders-dead").column("id").to_pylist())
+
     def in_delta(self, table: str | None = None) -> list[int]:
         frame = self.spark.read.format("delta").load(table or self.table)
         return sorted(row["id"] for row in frame.select("id").collect())
@@ -192,7 +202,8 @@ _APPEND = DeltaTable.append
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """A shop with eight orders in two transactions."""
+    """A shop with eight orders in two transactions. Handlers that fail are called again at once."""
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(1.0, 1.0))
     made = Shop(spark, tmp_path, monkeypatch)
     made.produce()
     made.produce()

@@ -21,23 +21,6 @@ __all__ = ["shop"]  # a fixture
 _MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers that fail are called again at once."""
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
-
-
-def careful(shop: Shop) -> None:
-    """A subscription with dead letters."""
-    with shop.open() as ns:
-        ns.create_subscription("orders", "careful", dead_letter_topic="orders-dead")
-
-
-def dead(shop: Shop) -> list[int]:
-    with shop.open() as ns:
-        return sorted(ns.snapshot().read("orders-dead").column("id").to_pylist())
-
-
 def break_hook(shop: Shop) -> None:
     """Let Delta fail behind each commit: DELTA_POST_COMMIT_HOOK_FAILED."""
     place = Path(shop.table, "_symlink_format_manifest")
@@ -68,7 +51,7 @@ def test_an_append_behind_which_a_hook_failed_is_done(shop: Shop, caplog: pytest
 
 
 def test_a_batch_behind_whose_append_a_hook_failed_does_not_become_dead_letters(shop: Shop) -> None:
-    careful(shop)
+    shop.careful()
     shop.spark.sql(f"ALTER TABLE delta.`{shop.table}` SET TBLPROPERTIES ('{_MANIFEST}' = 'true')")
 
     def handler(batch: Any, txn: Any) -> None:
@@ -78,7 +61,7 @@ def test_a_batch_behind_whose_append_a_hook_failed_does_not_become_dead_letters(
         spark_ext.write_delta(batch.select("id", "customer"), shop.table, txn)
 
     shop.process(handler, subscription="careful", on_error="dead_letter", max_attempts=1)
-    assert (dead(shop), shop.in_delta()) == ([], list(range(8)))
+    assert (shop.dead(), shop.in_delta()) == ([], list(range(8)))
 
 
 def test_a_delta_whose_log_has_another_interface_is_asked_by_its_history(
@@ -111,7 +94,7 @@ def test_a_table_that_does_not_show_whether_it_took_the_rows(
 
 def test_a_message_that_reads_like_an_error_of_deltas_goes_to_the_dead_letters_too(shop: Shop) -> None:
     """Spark shows the value that it cannot cast."""
-    careful(shop)
+    shop.careful()
     with shop.open() as ns:
         ns.produce("orders", [{"id": 8, "customer": "[DELTA_CONCURRENT_TRANSACTION] me"}], partition=0)
 
@@ -120,7 +103,7 @@ def test_a_message_that_reads_like_an_error_of_deltas_goes_to_the_dead_letters_t
         spark_ext.write_delta(rows, shop.table, txn)
 
     shop.process(handler, subscription="careful", on_error="dead_letter", max_attempts=2)
-    assert dead(shop) == [8]
+    assert shop.dead() == [8]
 
 
 @pytest.mark.parametrize("options", ["mergeSchema", {"mergeSchema": None}, {"mode": "overwrite"}, {1: "x"}])

@@ -19,23 +19,6 @@ __all__ = ["shop"]  # a fixture
 Handler = Callable[[Any, Any], None]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers that fail are called again at once."""
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
-
-
-def careful(shop: Shop) -> None:
-    """A subscription with dead letters."""
-    with shop.open() as ns:
-        ns.create_subscription("orders", "careful", dead_letter_topic="orders-dead")
-
-
-def dead(shop: Shop) -> list[int]:
-    with shop.open() as ns:
-        return sorted(ns.snapshot().read("orders-dead").column("id").to_pylist())
-
-
 def fine(shop: Shop) -> Handler:
     """It brings each batch to the table."""
 
@@ -58,7 +41,7 @@ def dying_behind_the_table(shop: Shop, **options: Any) -> None:
 
 def test_a_batch_whose_rows_a_table_has_does_not_go_to_the_dead_letters(shop: Shop) -> None:
     """The first table takes the batch, the second one has a constraint that order 2 breaks; nobody died."""
-    careful(shop)
+    shop.careful()
     second = f"{shop.folder}/second"
     shop.empty().write.format("delta").save(second)
     shop.spark.sql(f"ALTER TABLE delta.`{second}` ADD CONSTRAINT not_two CHECK (id <> 2)")
@@ -74,16 +57,16 @@ def test_a_batch_whose_rows_a_table_has_does_not_go_to_the_dead_letters(shop: Sh
     ) as told:
         shop.process(handler, **options)
     assert told.value.durable is Durable.MAYBE
-    assert (dead(shop), shop.in_delta(), shop.in_delta(second)) == ([], [0, 1, 2, 3], [])
+    assert (shop.dead(), shop.in_delta(), shop.in_delta(second)) == ([], [0, 1, 2, 3], [])
     shop.spark.sql(f"ALTER TABLE delta.`{second}` DROP CONSTRAINT not_two")
     shop.process(handler, **options)
-    assert (dead(shop), shop.in_delta(), shop.in_delta(second)) == ([], list(range(8)), list(range(8)))
+    assert (shop.dead(), shop.in_delta(), shop.in_delta(second)) == ([], list(range(8)), list(range(8)))
 
 
 def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_failed_on(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    careful(shop)
+    shop.careful()
 
     def failing(batch: Any, txn: Any) -> None:
         if batch.where("id = 2").count():
@@ -94,7 +77,7 @@ def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_failed_on
     dying_behind_the_table(shop, **options)
     assert shop.in_delta() == [0, 1, 2, 3]
     shop.process(failing, **options)
-    assert dead(shop) == [0, 1, 2, 3]
+    assert shop.dead() == [0, 1, 2, 3]
     assert shop.in_delta() == list(range(8)), "later batches come to the table"
     (warned,) = [text for text in caplog.messages if "dead letters by now" in text]
     assert "/bills' has a batch that was never committed, since its version 2" in warned
@@ -107,7 +90,7 @@ def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_failed_on
 def test_a_handler_that_fails_behind_write_delta_makes_no_dead_letters_of_a_batch_that_a_dead_run_left(
     shop: Shop,
 ) -> None:
-    careful(shop)
+    shop.careful()
     options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 1}
     dying_behind_the_table(shop, **options)
 
@@ -117,7 +100,7 @@ def test_a_handler_that_fails_behind_write_delta_makes_no_dead_letters_of_a_batc
 
     with pytest.raises(InvalidInputError, match=r"whose rows the Delta table '.*/bills' has already"):
         shop.process(failing, **options)
-    assert dead(shop) == []
+    assert shop.dead() == []
     shop.process(fine(shop), **options)
     assert shop.in_delta() == list(range(8))
 
@@ -126,7 +109,7 @@ def test_a_batch_of_which_a_part_became_dead_letters_holds_up_no_later_one(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next run has smaller batches, as is done where a driver died of its memory; and it has two tables."""
-    careful(shop)
+    shop.careful()
     second = f"{shop.folder}/second"
     shop.empty().write.format("delta").save(second)
     options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 1}
@@ -147,7 +130,7 @@ def test_a_batch_of_which_a_part_became_dead_letters_holds_up_no_later_one(
     shop.born()
     shop.produce()
     shop.process(failing, max_rows=4, **options)
-    assert dead(shop) == [0, 1, 2, 3]
+    assert shop.dead() == [0, 1, 2, 3]
     assert (shop.in_delta(), shop.in_delta(second)) == (list(range(12)), list(range(12)))
     with shop.open() as ns:
         assert sum(item.behind_messages for item in ns.lag("orders", "careful")) == 0
@@ -156,7 +139,7 @@ def test_a_batch_of_which_a_part_became_dead_letters_holds_up_no_later_one(
 
 
 def test_a_batch_that_became_dead_letters_does_not_hold_up_a_run_over_more_topics(shop: Shop) -> None:
-    careful(shop)
+    shop.careful()
     with shop.open() as ns:
         ns.create_topic("returns", SCHEMA)
         ns.create_subscription("returns", "careful", dead_letter_topic="returns-dead")
@@ -177,7 +160,7 @@ def test_a_batch_that_became_dead_letters_does_not_hold_up_a_run_over_more_topic
 
 
 def test_a_note_with_a_partition_that_is_no_number_makes_no_dead_letters(shop: Shop) -> None:
-    careful(shop)
+    shop.careful()
     shop.born()
     number = shop.ns._connection.subscription_record(shop.ns._connection.topic_record("orders").id, "careful").id
     app = app_of(shop.ns._connection, f"process/{number}")
@@ -197,7 +180,7 @@ def test_a_note_with_a_partition_that_is_no_number_makes_no_dead_letters(shop: S
 
     with pytest.raises(CorruptionError, match="is damaged"):
         shop.process(handler, subscription="careful", on_error="dead_letter", max_attempts=2)
-    assert dead(shop) == []
+    assert shop.dead() == []
 
 
 def test_a_decision_whose_note_is_damaged_is_reported_with_a_type(shop: Shop) -> None:

@@ -383,12 +383,8 @@ def _refusing(*columns: str) -> list[str]:
     return ["IF(id = 2, CAST(raise_error('a bad order') AS BIGINT), id) AS id", *columns]
 
 
-def test_an_order_whose_row_for_the_table_cannot_be_computed_brings_its_batch_to_the_dead_letters(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
-    with shop.open() as ns:
-        ns.create_subscription("orders", "careful", dead_letter_topic="orders-dead")
+def test_an_order_whose_row_for_the_table_cannot_be_computed_brings_its_batch_to_the_dead_letters(shop: Shop) -> None:
+    shop.careful()
 
     def handler(batch: Any, txn: Any) -> None:
         shop.calls.append([])
@@ -396,15 +392,11 @@ def test_an_order_whose_row_for_the_table_cannot_be_computed_brings_its_batch_to
 
     done = shop.process(handler, subscription="careful", on_error="dead_letter", max_attempts=2)
     assert (done.batches, done.dead_letters, len(shop.calls)) == (2, 4, 3)
-    with shop.open() as ns:
-        assert sorted(ns.snapshot().read("orders-dead").column("id").to_pylist()) == [0, 1, 2, 3]
+    assert shop.dead() == [0, 1, 2, 3]
     assert shop.in_delta() == [4, 5, 6, 7]
 
 
-def test_a_row_that_could_not_be_computed_the_first_time_is_tried_as_often_as_asked(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
+def test_a_row_that_could_not_be_computed_the_first_time_is_tried_as_often_as_asked(shop: Shop) -> None:
 
     def handler(batch: Any, txn: Any) -> None:
         shop.calls.append([])

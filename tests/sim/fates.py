@@ -10,7 +10,7 @@ from txnlog.errors import (
     Durable,
     StoreError,
 )
-from txnlog.store import Call, Created, HookStore, Store
+from txnlog.store import Created, HookStore, Store, StoreCall
 
 T = TypeVar("T")
 
@@ -90,8 +90,8 @@ class FateStore(HookStore):
             request()
         return bool(late)
 
-    def _hooked(self, call: Call, key: str, request: Callable[[], T]) -> T:
-        writes = call in {Call.CREATE, Call.PUT, Call.DELETE}
+    def _hooked(self, call: StoreCall, key: str, request: Callable[[], T]) -> T:
+        writes = call in {StoreCall.CREATE, StoreCall.PUT, StoreCall.DELETE}
         if not self.counting:
             return request()
         if self.down:
@@ -109,7 +109,7 @@ class FateStore(HookStore):
             result = request()
             if self._fate.answer == "right":
                 return result
-        if self._fate.answer == "unknown" and call is Call.CREATE:
+        if self._fate.answer == "unknown" and call is StoreCall.CREATE:
             return Created.UNKNOWN  # type: ignore[return-value]  # T of a create
         certain = self._fate.answer == "refused" or not writes
         raise StoreError(f"the {call.value} failed", durable=Durable.NOTHING if certain else Durable.MAYBE)

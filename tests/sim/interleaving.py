@@ -15,22 +15,22 @@ from tests.sim.scopes import open_client
 from txnlog.api.namespace import Namespace
 from txnlog.errors import TxnLogError
 from txnlog.store import HookStore, MemoryStore
-from txnlog.store.wrappers import Call
+from txnlog.store.wrappers import StoreCall
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS, Actor, Scheduler, Task
 
 T = TypeVar("T")
 
-Request = tuple[Call, str]
+Request = tuple[StoreCall, str]
 
-WRITES: Final = frozenset({Call.CREATE, Call.PUT, Call.DELETE})
+WRITES: Final = frozenset({StoreCall.CREATE, StoreCall.PUT, StoreCall.DELETE})
 
 
 def commute(one: Request, two: Request) -> bool:
     """Whether the order of two requests makes no difference."""
     if WRITES.isdisjoint((one[0], two[0])):
         return True
-    listings = [key for call, key in (one, two) if call is Call.LIST]
+    listings = [key for call, key in (one, two) if call is StoreCall.LIST]
     return not (one[1].startswith(two[1]) or two[1].startswith(one[1])) if listings else one[1] != two[1]
 
 
@@ -157,7 +157,7 @@ class Duel:
     def __post_init__(self) -> None:
         self._gated = HookStore(self.store, before=self._gate)
 
-    def _gate(self, call: Call, key: str) -> None:
+    def _gate(self, call: StoreCall, key: str) -> None:
         if self.scheduler is not None:
             self.scheduler.gate((call, key))
 

@@ -6,6 +6,7 @@ offsets count from 0, and ``7=20`` puts a value at offset 7.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from txnlog.errors import OutcomeUnknown
@@ -198,3 +199,18 @@ class Story:
 def at(position: int, *acknowledged: tuple[int, int]) -> dict[Any, Any]:
     """The cursors at the end, of the one subscription."""
     return {(TOPIC, SUBSCRIPTION): {0: (position, acknowledged)}}
+
+
+def good(teller: Callable[[Story], object]) -> Callable[[Story], object]:
+    """A story whose history the checker finds nothing in."""
+    return bad()(teller)
+
+
+def bad(*anomalies: str) -> Callable[[Callable[[Story], object]], Callable[[Story], object]]:
+    """A story with all that the checker must report of its history, and nothing else."""
+
+    def note(teller: Any) -> Any:
+        teller.anomalies = frozenset(anomalies)
+        return teller
+
+    return note

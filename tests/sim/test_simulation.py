@@ -15,7 +15,7 @@ from tests.effort import tries
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
 from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
 from txnlog.format import keys
-from txnlog.store.wrappers import Call
+from txnlog.store.wrappers import StoreCall
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main
 from txnlog.testing.actors import ACTOR_KINDS
@@ -224,7 +224,7 @@ def test_the_last_consumer_waits_for_another_lease_after_a_sign_of_life_that_lan
         role.receive(1)
         store, key = client.world.shared_store, keys.hint_key(ns.subscription(*FAILOVER).id, role.shown_epoch())
         for number in client.world.values(1_000):  # a third of them within 100 s: the audit meets some
-            store.send_late(Request(-number - 1, client.actor, Call.PUT, f"{NAMESPACE}/{key}", b"%d" % number, ""))
+            store.send_late(Request(-number - 1, client.actor, StoreCall.PUT, f"{NAMESPACE}/{key}", b"%d" % number, ""))
         while not client.over():
             ns._connection.follower.refresh()
 

@@ -13,6 +13,7 @@ import spark_ext
 import txnlog
 from spark_ext.support import namespace_cache
 from tests.spark.support import ids, path_of, versions
+from txnlog.common.backoff import Backoff
 from txnlog.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Shop:
 
 @pytest.fixture
 def shop(spark: SparkSession, namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(1.0, 1.0))
     namespace.create_topic("orders", SCHEMA, partitions=2)
     namespace.create_topic("even", SCHEMA)
     namespace.create_topic("odd", SCHEMA)

@@ -16,7 +16,6 @@ from tests.effort import tries
 from tools.servers import S3Server, unlocked_s3_server
 from txnlog.errors import Durable, StoreError, UnsafeStore
 from txnlog.store import (
-    Call,
     Created,
     Effort,
     ForwardingStore,
@@ -26,6 +25,7 @@ from txnlog.store import (
     MemoryStore,
     ObjectNotFound,
     Store,
+    StoreCall,
     open_store,
 )
 from txnlog.store.fsspec_store import Backend
@@ -207,8 +207,8 @@ def test_a_store_that_never_answers_definitely_is_neither_accepted_nor_called_un
 def test_a_refusal_of_the_store_comes_through_as_it_is() -> None:
     refusal = StoreError("no permission", durable=Durable.NOTHING)
 
-    def refuse(call: Call, key: str) -> None:
-        if call is Call.CREATE:
+    def refuse(call: StoreCall, key: str) -> None:
+        if call is StoreCall.CREATE:
             raise refusal
 
     with pytest.raises(StoreError) as caught:
@@ -220,8 +220,8 @@ def test_probe_objects_stay_below_the_folder_and_what_may_not_be_deleted_is_no_f
     inner = MemoryStore()
     inner.put("mine", b"1")
 
-    def deny(call: Call, key: str) -> None:
-        if call is Call.DELETE:
+    def deny(call: StoreCall, key: str) -> None:
+        if call is StoreCall.DELETE:
             raise StoreError("no right to delete")
 
     probe(HookStore(inner, before=deny), FOLDER)
@@ -243,7 +243,7 @@ def test_a_winner_whose_bytes_were_replaced_by_a_losers_is_no_winner() -> None:
 
 def test_two_probes_of_one_store_do_not_meet() -> None:
     seen: list[str] = []
-    store = HookStore(MemoryStore(), before=lambda call, key: seen.append(key) if call is Call.CREATE else None)
+    store = HookStore(MemoryStore(), before=lambda call, key: seen.append(key) if call is StoreCall.CREATE else None)
     probe(store, FOLDER)
     first = set(seen)
     seen.clear()

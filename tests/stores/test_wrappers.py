@@ -10,7 +10,6 @@ import pytest
 from tests.stores.subjects import RACERS, run_together
 from txnlog.errors import ReadOnly, StoreError
 from txnlog.store import (
-    Call,
     CountingStore,
     Created,
     ForwardingStore,
@@ -20,6 +19,7 @@ from txnlog.store import (
     PrefixStore,
     ReadOnlyStore,
     Store,
+    StoreCall,
     identity_of,
 )
 
@@ -33,7 +33,7 @@ def inner() -> MemoryStore:
 def test_every_wrapper_is_a_store_and_forwards_every_call_of_the_interface(inner: MemoryStore) -> None:
     calls = {name for name, _ in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
     assert calls <= set(dir(ForwardingStore)), "a new call of the interface needs a line in ForwardingStore"
-    assert calls == {call.value for call in Call} | {"url"}, "and one in Call and HookStore"
+    assert calls == {call.value for call in StoreCall} | {"url"}, "and one in StoreCall and HookStore"
     for wrapper in (ForwardingStore(inner), HookStore(inner), CountingStore(inner), ReadOnlyStore(inner)):
         assert isinstance(wrapper, Store)
         assert identity_of(wrapper) == inner.identity
@@ -159,13 +159,20 @@ def test_hooks_see_each_call_with_its_key_and_result(inner: MemoryStore) -> None
     store.delete("a")
     with pytest.raises(ObjectNotFound):
         store.get("a")
-    assert seen[:6] == [(Call.CREATE, "a"), Created.CREATED, (Call.GET, "a"), b"x", (Call.DELETE, "a"), None]
-    assert seen[6] == (Call.GET, "a")
+    assert seen[:6] == [
+        (StoreCall.CREATE, "a"),
+        Created.CREATED,
+        (StoreCall.GET, "a"),
+        b"x",
+        (StoreCall.DELETE, "a"),
+        None,
+    ]
+    assert seen[6] == (StoreCall.GET, "a")
     assert isinstance(seen[7], ObjectNotFound)
 
 
 def test_what_before_raises_drops_the_request(inner: MemoryStore) -> None:
-    def drop(call: Call, key: str) -> None:
+    def drop(call: StoreCall, key: str) -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
@@ -174,7 +181,7 @@ def test_what_before_raises_drops_the_request(inner: MemoryStore) -> None:
 
 
 def test_what_after_raises_loses_the_answer_of_a_request_that_was_carried_out(inner: MemoryStore) -> None:
-    def lose(call: Call, key: str, result: object) -> None:
+    def lose(call: StoreCall, key: str, result: object) -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):

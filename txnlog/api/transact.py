@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.client import delivery
+from txnlog.common.backoff import Backoff
 from txnlog.common.validation import shown, whole_number
 from txnlog.errors import (
     AbortableError,
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PAUSE_MS: Final = 20.0
-_LONGEST_PAUSE_MS: Final = 5_000.0
-"""Pauses double, and chance chooses below them: whoever lost to each other does not meet again."""
+_BACKOFF: Final = Backoff(20.0, 5_000.0)
+"""Chance chooses below these pauses: whoever lost to each other does not meet again."""
 
 _MOST_ATTEMPTS: Final = 1_000
 """A day of the longest pauses is no way to wait: whoever needs more has another problem than a conflict."""
@@ -42,8 +42,7 @@ def transact(
     attempts = whole_number("attempts", attempts, 1, _MOST_ATTEMPTS)
     for attempt in range(attempts):
         if attempt:
-            pause = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
-            connection.runtime.sleep_ms(connection.runtime.spread(pause))
+            connection.runtime.sleep_ms(connection.runtime.spread(_BACKOFF.after(attempt)))
         last = attempt + 1 == attempts
         try:
             txn = begin()

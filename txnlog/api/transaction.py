@@ -17,7 +17,7 @@ from txnlog.api.messages import Messages, checked
 from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
 from txnlog.client.delivery import DeliveryReceipt
 from txnlog.client.ledger import Ledger
-from txnlog.client.partition_assignment import place
+from txnlog.client.row_placement import place
 from txnlog.client.transaction_buffer import Work
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
 from txnlog.common.ids import TxnId

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from txnlog.client.partition_assignment import place
+from txnlog.client.row_placement import place
 from txnlog.common.names import parse_topic_name
 from txnlog.common.ranges import normalize
 from txnlog.data import schema_evolution

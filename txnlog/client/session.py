@@ -39,8 +39,8 @@ from txnlog.log.commands import ONE_PROTOCOL, effect
 from txnlog.log.follower import FOLDER_GONE, Follower
 from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
-from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, remains, tried
-from txnlog.log.segment_writer import SharedSegmentBuilder
+from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
+from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
@@ -277,7 +277,7 @@ class Session:
         with self.follower.lock:
             if has_verdict_on(self.store, self.follower.state.verdicts):
                 return
-        self._verdict = self._verdict or tried(self.store)
+        self._verdict = self._verdict or probed(self.store)
 
     def _verdict_wanted(self, draft: Draft) -> list[AnyAction]:
         """The verdict that was made here, until it is in the log."""

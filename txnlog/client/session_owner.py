@@ -188,6 +188,14 @@ class SessionOwner:
             and self.session.beginning == other.session.beginning  # else one was dropped, and the name was used again
         )
 
+    @property
+    def log_label(self) -> str:
+        """64 bits of what identifies the log among all others but its copies: the digest of its entry 0.
+
+        Names and numbers do not: they are the same in all roots that one script created.
+        """
+        return self.session.beginning[:16]
+
     # --- what it shares ---------------------------------------------------------------------------------------------
 
     @property

@@ -12,7 +12,7 @@ from txnlog.client.unended import Unended, report
 from txnlog.common.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
 from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 from txnlog.log.commands import Piece
-from txnlog.log.segment_writer import BuiltSegment, build_owned
+from txnlog.log.segment_builder import BuiltSegment, build_owned
 from txnlog.log.slots import put_unnamed
 
 if TYPE_CHECKING:

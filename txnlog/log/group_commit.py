@@ -49,7 +49,7 @@ class Member:
 M = TypeVar("M", bound=Member)
 
 
-class Reply(msgspec.Struct, Generic[M], frozen=True):
+class MemberReply(msgspec.Struct, Generic[M], frozen=True):
     """What a command came to: a value, or an error."""
 
     member: M
@@ -86,7 +86,7 @@ class MadeEntry(Generic[M]):
     data: bytes
     riders: Riders
     sent: tuple[M, ...]
-    replies: tuple[Reply[M], ...]
+    replies: tuple[MemberReply[M], ...]
 
 
 class _Look(Generic[M]):
@@ -107,9 +107,9 @@ class _Look(Generic[M]):
     def __init__(self) -> None:
         self.sent: list[M] = []
         self.lines: list[bytes] = []
-        self.replies: list[Reply[M]] = []
+        self.replies: list[MemberReply[M]] = []
         self.dependent: list[M] = []
-        self.answers: list[tuple[Reply[M], bool]] = []
+        self.answers: list[tuple[MemberReply[M], bool]] = []
         self.put_off: list[M] = []
 
 
@@ -149,7 +149,7 @@ class Attempt(Generic[M]):
         self.refreshed = False
         self.lost_races = 0
         self.sent: tuple[M, ...] = ()
-        self.answers: list[Reply[M]] = []
+        self.answers: list[MemberReply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
         self._rowless: set[M] = set()
@@ -216,7 +216,7 @@ class Attempt(Generic[M]):
             with suppress(Exception):  # a refusal is none: the error that ended the attempt says more
                 decided = member.command.decide(draft, header, self.wave.numbers)
                 if isinstance(decided, Answer) and decided.settled:
-                    self.answers.append(Reply(member, decided.value))
+                    self.answers.append(MemberReply(member, decided.value))
 
     def _next_turn(self) -> None:
         """Nobody is left in the entry: it is the turn of those who were put off, each with its rows."""
@@ -289,8 +289,8 @@ class Attempt(Generic[M]):
         return look
 
     def _answer_of_the_log(
-        self, reply: Reply[M], draft: Draft, header: Header, riders: Riders, look: _Look[M]
-    ) -> tuple[Reply[M], bool] | None:
+        self, reply: MemberReply[M], draft: Draft, header: Header, riders: Riders, look: _Look[M]
+    ) -> tuple[MemberReply[M], bool] | None:
         """What a refusal or an answer is without the other members, if it is that without them, too."""
         if look.dependent:
             return None  # who depends on others in front may have to go first, behind the entry
@@ -319,7 +319,7 @@ class Attempt(Generic[M]):
         if not sent:
             raise error
         if len(sent) == 1:
-            self.answers.append(Reply(sent[0], None, error))
+            self.answers.append(MemberReply(sent[0], None, error))
             self._now.remove(sent[0])
         else:
             place = self._now.index(sent[len(sent) // 2])
@@ -329,7 +329,7 @@ class Attempt(Generic[M]):
 
 def _decided(
     member: M, draft: Draft, header: Header, shared: SharedNumbers
-) -> tuple[Reply[M], bool, list[bytes] | None]:
+) -> tuple[MemberReply[M], bool, list[bytes] | None]:
     """Apply a command to the draft: its reply, whether that holds in every later state, and its lines.
 
     There are no lines where it is refused, which leaves no trace, or needs none for its answer.
@@ -338,19 +338,19 @@ def _decided(
     try:
         decided = member.command.decide(draft, header, shared)
         if isinstance(decided, Answer):
-            return Reply(member, decided.value), decided.settled, None
+            return MemberReply(member, decided.value), decided.settled, None
         encoded = [encode_action(action) for action in decided]
         for action in decided:
             apply(draft, action, header)
-        return Reply(member, member.command.result(draft, header)), False, encoded
+        return MemberReply(member, member.command.result(draft, header)), False, encoded
     except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
         draft.rollback(mark)
-        return Reply(member, None, error), not isinstance(error, TxnLogError), None
+        return MemberReply(member, None, error), not isinstance(error, TxnLogError), None
 
 
 def _supposed(
     member: M, draft: Draft, header: Header, _shared: SharedNumbers
-) -> tuple[Reply[M], bool, list[bytes] | None]:
+) -> tuple[MemberReply[M], bool, list[bytes] | None]:
     """What ``_decided`` would give if segments had the member's rows, which none has. Leaves no trace."""
     mark = draft.savepoint()
     reply = _decided(member, draft, header, _supposed_rows(member, draft))
@@ -372,4 +372,4 @@ def _supposed_rows(member: Member, draft: Draft) -> SharedNumbers:
     return supposed
 
 
-__all__ = ["Attempt", "MadeEntry", "Member", "Reply", "Riders", "SharedWave", "Step"]
+__all__ = ["Attempt", "MadeEntry", "Member", "MemberReply", "Riders", "SharedWave", "Step"]

@@ -73,7 +73,7 @@ def has_verdict_on(
     return (identity.store_kind, identity.endpoint_hash) in verdicts
 
 
-def tried(store: Store) -> Verdict:
+def probed(store: Store) -> Verdict:
     """The verdict on a store that passes the probe, which writes below the folder of a log, whose store this is.
 
     Raises UnsafeStore where create-if-absent is not what it must be; then nothing of ours is left behind.
@@ -187,7 +187,7 @@ class Root:
         if not exists:
             self.refuse_namespace()
             self.refuse_remains()
-        verdict = tried(self._store)
+        verdict = probed(self._store)
         if not exists:
             start: list[AnyAction] = [
                 Protocol(FORMAT_VERSION, FORMAT_VERSION),

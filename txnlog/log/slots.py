@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from txnlog.common.backoff import Backoff
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
 from txnlog.store.base import Created, ObjectNotFound, Store
@@ -17,10 +18,8 @@ from txnlog.store.base import Created, ObjectNotFound, Store
 _logger = logging.getLogger("txnlog.slots")
 
 CREATE_ATTEMPTS: Final = 12
-"""The pauses between them, which double up to the longest, make 15 to 30 seconds, in which short outages end."""
-
-_PAUSE_MS: Final = 20.0
-_LONGEST_PAUSE_MS: Final = 10_000.0
+_BACKOFF: Final = Backoff(20.0, 10_000.0)
+"""The pauses between all attempts make 15 to 30 seconds, in which short outages end."""
 
 
 def occupy(
@@ -43,12 +42,10 @@ def occupy(
         TxnLogError with durable NOTHING: the store refused the first put, and nothing was sent before.
         OutcomeUnknown: the store did not say; the same call again may settle it.
     """
-    pause = _PAUSE_MS
     last: TxnLogError | None = None
     for attempt in range(attempts):
         if attempt:
-            runtime.sleep_ms(runtime.spread(pause))
-            pause = min(2 * pause, _LONGEST_PAUSE_MS)
+            runtime.sleep_ms(runtime.spread(_BACKOFF.after(attempt)))
         try:
             if store.create(key, data) is Created.CREATED:
                 return data

@@ -7,10 +7,9 @@ from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
 from txnlog.store.open import open_store
 from txnlog.store.probe import Effort, Passed
-from txnlog.store.wrappers import Call, CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore
+from txnlog.store.wrappers import CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore, StoreCall
 
 __all__ = [
-    "Call",
     "CountingStore",
     "Created",
     "Effort",
@@ -25,6 +24,7 @@ __all__ = [
     "PrefixStore",
     "ReadOnlyStore",
     "Store",
+    "StoreCall",
     "StoreIdentity",
     "identity_of",
     "open_store",

@@ -70,7 +70,7 @@ class ForwardingStore:
         return f"<{type(self).__name__} of {self.inner!r}>"
 
 
-class Call(enum.Enum):
+class StoreCall(enum.Enum):
     """A call of the store that may reach its server; ``url`` never does."""
 
     CREATE = "create"
@@ -95,8 +95,8 @@ class HookStore(ForwardingStore):
         self,
         inner: Store,
         *,
-        before: Callable[[Call, str], None] | None = None,
-        after: Callable[[Call, str, object], None] | None = None,
+        before: Callable[[StoreCall, str], None] | None = None,
+        after: Callable[[StoreCall, str, object], None] | None = None,
     ) -> None:
         super().__init__(inner)
         self._before = before
@@ -104,37 +104,37 @@ class HookStore(ForwardingStore):
 
     def create(self, key: str, data: bytes) -> Created:
         """The inner create between the hooks."""
-        return self._hooked(Call.CREATE, key, lambda: self.inner.create(key, data))
+        return self._hooked(StoreCall.CREATE, key, lambda: self.inner.create(key, data))
 
     def put(self, key: str, data: bytes) -> None:
         """The inner put between the hooks."""
-        self._hooked(Call.PUT, key, lambda: self.inner.put(key, data))
+        self._hooked(StoreCall.PUT, key, lambda: self.inner.put(key, data))
 
     def get(self, key: str) -> bytes:
         """The inner get between the hooks."""
-        return self._hooked(Call.GET, key, lambda: self.inner.get(key))
+        return self._hooked(StoreCall.GET, key, lambda: self.inner.get(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """The inner get_range between the hooks."""
-        return self._hooked(Call.GET_RANGE, key, lambda: self.inner.get_range(key, start, end))
+        return self._hooked(StoreCall.GET_RANGE, key, lambda: self.inner.get_range(key, start, end))
 
     def info(self, key: str) -> ObjectInfo:
         """The inner info between the hooks."""
-        return self._hooked(Call.INFO, key, lambda: self.inner.info(key))
+        return self._hooked(StoreCall.INFO, key, lambda: self.inner.info(key))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """The inner list between the hooks."""
-        return self._hooked(Call.LIST, prefix, lambda: self.inner.list(prefix))
+        return self._hooked(StoreCall.LIST, prefix, lambda: self.inner.list(prefix))
 
     def delete(self, key: str) -> None:
         """The inner delete between the hooks."""
-        self._hooked(Call.DELETE, key, lambda: self.inner.delete(key))
+        self._hooked(StoreCall.DELETE, key, lambda: self.inner.delete(key))
 
     def sync(self, key: str) -> None:
         """The inner sync between the hooks."""
-        self._hooked(Call.SYNC, key, lambda: self.inner.sync(key))
+        self._hooked(StoreCall.SYNC, key, lambda: self.inner.sync(key))
 
-    def _hooked(self, call: Call, key: str, request: Callable[[], T]) -> T:
+    def _hooked(self, call: StoreCall, key: str, request: Callable[[], T]) -> T:
         if self._before is not None:
             self._before(call, key)
         try:
@@ -179,7 +179,7 @@ class CountingStore(HookStore):
         with self._lock:
             self._counts.clear()
 
-    def _count(self, call: Call, key: str) -> None:
+    def _count(self, call: StoreCall, key: str) -> None:
         kind = self._classify(key)
         with self._lock:
             self._counts[call.value, kind] += 1
@@ -282,10 +282,10 @@ class _NamedFromBelow:
 
 
 __all__ = [
-    "Call",
     "CountingStore",
     "ForwardingStore",
     "HookStore",
     "PrefixStore",
     "ReadOnlyStore",
+    "StoreCall",
 ]

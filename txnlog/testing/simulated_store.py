@@ -20,7 +20,7 @@ from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import check_key, check_prefix
 from txnlog.store.memory import MemoryStore
-from txnlog.store.wrappers import Call
+from txnlog.store.wrappers import StoreCall
 from txnlog.testing.faults import LONGEST_PAUSE_MS, NO_FAULTS, STORMS, FaultDice, Faults
 from txnlog.testing.scheduler import START_MS, Actor, Scheduler
 
@@ -30,9 +30,9 @@ Listed = list[ObjectInfo]
 
 IDENTITY: Final = make_identity("simulated", "", "")
 
-_WRITES: Final = frozenset({Call.CREATE, Call.PUT, Call.DELETE})
-_READS: Final = frozenset({Call.GET, Call.GET_RANGE, Call.INFO})
-_OVERWRITES: Final = frozenset({Call.PUT, Call.DELETE})
+_WRITES: Final = frozenset({StoreCall.CREATE, StoreCall.PUT, StoreCall.DELETE})
+_READS: Final = frozenset({StoreCall.GET, StoreCall.GET_RANGE, StoreCall.INFO})
+_OVERWRITES: Final = frozenset({StoreCall.PUT, StoreCall.DELETE})
 _UPLOADS: Final = frozenset({"segment", "checkpoint"})
 _UNHEARD: Final = frozenset({"lost", "dropped", "delayed"})
 _REFUSED: Final = frozenset({"429", "500", "503"})
@@ -60,7 +60,7 @@ class Request:
 
     number: int
     actor: Actor
-    call: Call
+    call: StoreCall
     key: str
     data: bytes
     fate: str
@@ -68,7 +68,7 @@ class Request:
     @property
     def is_upload(self) -> bool:
         """Whether it brings an object that is big enough to be torn."""
-        return self.call in {Call.CREATE, Call.PUT} and kind_of(self.key) in _UPLOADS
+        return self.call in {StoreCall.CREATE, StoreCall.PUT} and kind_of(self.key) in _UPLOADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class SimulatedStore:
 
     # --- requests of actors -----------------------------------------------------------------------------------------
 
-    def send(self, actor: Actor, call: Call, key: str, data: bytes = b"", *, storm: str = "") -> Request:
+    def send(self, actor: Actor, call: StoreCall, key: str, data: bytes = b"", *, storm: str = "") -> Request:
         """Put a request on its way and let virtual time pass until it arrives.
 
         The actor may crash meanwhile (then this does not return), or be paused, or find its clock moved.
@@ -202,7 +202,7 @@ class SimulatedStore:
         if self.late.pop(request.number, None) is None:
             return
         result = self._apply_quietly(request)
-        if request.call is Call.CREATE and kind_of(request.key) == "entry":
+        if request.call is StoreCall.CREATE and kind_of(request.key) == "entry":
             sender = "of the living" if request.actor.alive else "after its sender's death"
             if result is Created.CREATED:
                 self.scheduler.label(f"late entry landed {sender}")
@@ -225,14 +225,14 @@ class SimulatedStore:
         result: object = None
         if request.call in _READS:
             result = objects.get(key)
-        elif request.call is Call.CREATE:
+        elif request.call is StoreCall.CREATE:
             result = Created.UNKNOWN if key in objects else Created.CREATED
             if result is Created.CREATED:
                 objects[key] = (data, self.now_ms())
-        elif request.call is Call.PUT:
+        elif request.call is StoreCall.PUT:
             objects[key] = (data, self.now_ms())
             self.damaged.pop(key, None)
-        elif request.call is Call.DELETE:
+        elif request.call is StoreCall.DELETE:
             objects.pop(key, None)
         else:
             result = [
@@ -339,7 +339,7 @@ class ActorStore:
         entry = kind_of(key) == "entry"
         if entry:
             self.shared.unknown_outcome.add((key, self.actor))
-        request = self._send(Call.CREATE, key, data)
+        request = self._send(StoreCall.CREATE, key, data)
         if entry and key in self._unknown:
             self.shared.scheduler.label("slot free after an unknown outcome: the same bytes again")
             if self._unknown[key] != data:
@@ -381,11 +381,11 @@ class ActorStore:
 
     def put(self, key: str, data: bytes) -> None:
         """Write; StoreError(MAYBE) where the outcome is unknown."""
-        self._answered(self._send(Call.PUT, key, data))
+        self._answered(self._send(StoreCall.PUT, key, data))
 
     def get(self, key: str) -> bytes:
         """The whole object, as it is at rest."""
-        found = self._answered(self._send(Call.GET, key))
+        found = self._answered(self._send(StoreCall.GET, key))
         assert isinstance(found, tuple), found
         data: bytes = found[0]
         sent = self._resolve(key)
@@ -400,20 +400,20 @@ class ActorStore:
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Bytes ``[start, end)`` as they are at rest."""
-        found = self._answered(self._send(Call.GET_RANGE, key))
+        found = self._answered(self._send(StoreCall.GET_RANGE, key))
         assert isinstance(found, tuple), found
         data: bytes = found[0]
         return data[start:end]
 
     def info(self, key: str) -> ObjectInfo:
         """Size and modification time by the store's clock."""
-        found = self._answered(self._send(Call.INFO, key))
+        found = self._answered(self._send(StoreCall.INFO, key))
         assert isinstance(found, tuple), found
         return ObjectInfo(key, len(found[0]), found[1])
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Keys in order; with a stale listing without the newest, without random ones, or without any."""
-        request = self._send(Call.LIST, prefix)
+        request = self._send(StoreCall.LIST, prefix)
         found = self._answered(request)
         infos = cast("Listed", found)
         if request.fate == "stale_list":
@@ -433,7 +433,7 @@ class ActorStore:
 
     def delete(self, key: str) -> None:
         """Remove; StoreError(MAYBE) where the outcome is unknown."""
-        self._answered(self._send(Call.DELETE, key))
+        self._answered(self._send(StoreCall.DELETE, key))
 
     def url(self, key: str) -> str:
         """``simulated://key``; nobody can follow it."""
@@ -449,8 +449,8 @@ class ActorStore:
 
     # --- fates ------------------------------------------------------------------------------------------------------
 
-    def _send(self, call: Call, key: str, data: bytes = b"") -> Request:
-        _ = check_prefix(key) if call is Call.LIST else check_key(key)
+    def _send(self, call: StoreCall, key: str, data: bytes = b"") -> Request:
+        _ = check_prefix(key) if call is StoreCall.LIST else check_key(key)
         storm, left = self._storm
         if left:
             self._storm = (storm, left - 1)
@@ -484,7 +484,7 @@ class ActorStore:
             raise StoreError("credentials expired (simulated)", durable=Durable.NOTHING)
         if fate == "duplicated" and request.call in _WRITES:
             self.shared.send_late(request)
-        return fate == "409" and request.call is Call.CREATE
+        return fate == "409" and request.call is StoreCall.CREATE
 
     def _end_unheard(self, request: Request) -> None:
         """What becomes of a request whose answer nobody hears: applied, applied late, or dropped."""
@@ -504,7 +504,7 @@ class ActorStore:
     def _unanswered(self, request: Request) -> bool:
         """True for UNKNOWN, as a create may answer; else StoreError, which says what may have been written."""
         self.shared.scheduler.trace(self.actor, request.fate, request.call.value, request.key)
-        if request.call is Call.CREATE and self.shared.scheduler.chance.random() < 0.5:
+        if request.call is StoreCall.CREATE and self.shared.scheduler.chance.random() < 0.5:
             return True
         raise StoreError(
             f"{request.call.value} of {request.key}: {request.fate} (simulated)",

@@ -64,44 +64,37 @@ def test_a_cumulative_one_does_not_take_what_was_released_next_to_another_one_th
 # --- a transaction whose acknowledgement was refused, and that its owner forgot ---------------------------------------
 
 
-def test_what_a_forgotten_transaction_was_refused_is_delivered_after_its_deadline(
-    memory: Place, clock: ManualClock
-) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+def forgotten(ns: Any, clock: ManualClock) -> tuple[Any, Any]:
+    """A consumer of ten messages; and a transaction that acknowledged two, was refused four, behind its deadline."""
     ns.produce("orders", rows(*range(10)))
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer, 6)
-    rival, forgotten = ns.begin(), ns.begin()
+    rival, txn = ns.begin(), ns.begin()
     rival.acknowledge(messages[[5]])
-    forgotten.acknowledge(messages[:2])
+    txn.acknowledge(messages[:2])
     with contextlib.suppress(TransactionConflict):
-        forgotten.acknowledge(messages[2:6])
+        txn.acknowledge(messages[2:6])
     rival.commit()
     clock.advance(3_600_000)
+    return consumer, txn
+
+
+def test_what_a_forgotten_transaction_was_refused_is_delivered_after_its_deadline(
+    lake: Any, clock: ManualClock
+) -> None:
+    consumer, _txn = forgotten(lake, clock)
     assert received(consumer, 5) == [0, 1, 2, 3, 4]
 
 
 def test_nothing_that_a_forgotten_transaction_was_refused_is_taken_by_a_cumulative_one(
-    memory: Place, clock: ManualClock
+    lake: Any, clock: ManualClock
 ) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
-    consumer = ns.consumer("orders", "billing")
-    messages = take(consumer, 6)
-    rival, forgotten = ns.begin(), ns.begin()
-    rival.acknowledge(messages[[5]])
-    forgotten.acknowledge(messages[:2])
-    with contextlib.suppress(TransactionConflict):
-        forgotten.acknowledge(messages[2:6])
-    rival.commit()
-    clock.advance(3_600_000)
+    consumer, _txn = forgotten(lake, clock)
     seen: list[int] = [5]
     while len(batch := take(consumer)):
         seen += ids(batch.table)
         consumer.acknowledge(batch, cumulative=True)
-    assert cursor(ns).cursor == 10
+    assert cursor(lake).cursor == 10
     assert sorted(seen) == list(range(10))
 
 

@@ -11,13 +11,14 @@ import pytest
 
 from tests.client.lost_segments import consumer_of, damaged, every_kind
 from tests.client.support import SCHEMA, Place, ids, raises, rows
+from tests.faults import failing
 from tests.pages import blocks, page
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, StoreError
 from txnlog.fold import leases
 from txnlog.format.actions import DeleteRecords
 from txnlog.format.keys import kind_of
 from txnlog.log.commands import effect
-from txnlog.store import ForwardingStore, Store
+from txnlog.store import StoreCall
 from txnlog.testing import ManualClock
 
 
@@ -347,17 +348,6 @@ def test_records_that_were_deleted_stop_no_consumer_that_met_their_damage(memory
     assert ids(consumer.receive(timeout_ms=0).table) == [1], "as a new consumer receives it"
 
 
-class _NoReads(ForwardingStore):
-    """Segments cannot be read for a while, as under throttling; the log can."""
-
-    broken = False
-
-    def get(self, key: str) -> bytes:
-        if self.broken and kind_of(key) == "segment":
-            raise StoreError("read timed out")
-        return super().get(key)
-
-
 def test_messages_that_could_not_be_read_for_a_while_are_not_counted_as_delivered(memory: Place) -> None:
     """Each worker reports the StoreError and pauses for longer than a lease; then the store answers again."""
     clock = ManualClock(1_000_000)
@@ -365,21 +355,19 @@ def test_messages_that_could_not_be_read_for_a_while_are_not_counted_as_delivere
     ns.create_topic("orders", SCHEMA)
     ns.create_subscription("orders", "billing", start="earliest", **COUNTING)
     ns.produce("orders", rows(0, 1, 2))
-    stores: list[_NoReads] = []
-
-    def wrap(store: Store) -> Store:
-        stores.append(_NoReads(store))
-        return stores[-1]
-
+    throttled: list[bool] = []
+    wrap = failing(
+        lambda: StoreError("read timed out"),
+        StoreCall.GET,
+        where=lambda key: bool(throttled) and kind_of(key) == "segment",
+    )
     workers = [memory.open(wrap=wrap, clock=clock).consumer("orders", "billing", name=f"w{n}") for n in range(3)]
-    for store in stores:
-        store.broken = True
+    throttled.append(True)
     for worker in workers:
         with pytest.raises(StoreError, match="timed out"):
             worker.receive(timeout_ms=0)
         clock.advance(LEASE_MS + 1_000)
-    for store in stores:
-        store.broken = False
+    throttled.clear()
     found = workers[0].receive(timeout_ms=0)
     assert ids(ns.snapshot().read("dead")) == [], "nobody ever received these"
     assert (ids(found.table), found.redelivery_counts) == ([0, 1, 2], [0, 0, 0])

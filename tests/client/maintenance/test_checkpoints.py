@@ -9,6 +9,7 @@ import pytest
 
 from tests.by_hand import compact
 from tests.client.support import SCHEMA, FaultyStore, Place, busy, from_zero, ids, raises, read, rows, run_threads
+from tests.faults import failing
 from txnlog.client import checkpointer
 from txnlog.common.limits import MAX_CHECKPOINT_RUNS
 from txnlog.errors import (
@@ -21,7 +22,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.state import TABLES, Batch, SegmentRecord, State
 from txnlog.log import checkpoint_codec
-from txnlog.store import Created, ForwardingStore
+from txnlog.store import Created, ForwardingStore, StoreCall
 from txnlog.testing import ManualClock
 
 
@@ -288,14 +289,7 @@ def test_a_checkpoint_that_fails_fails_no_caller(
 ) -> None:
     monkeypatch.setattr(checkpointer, "CHECKPOINT_ENTRIES", 3)
     monkeypatch.setattr(checkpointer, "_SPREAD_ENTRIES", 0)
-
-    class NoCheckpoints(ForwardingStore):
-        def put(self, key: str, data: bytes) -> None:
-            if "checkpoints" in key:
-                raise error
-            super().put(key, data)
-
-    ns = memory.open(wrap=NoCheckpoints)
+    ns = memory.open(wrap=failing(lambda: error, StoreCall.PUT, where=lambda key: "checkpoints" in key))
     ns.create_topic("orders", SCHEMA)
     for number in range(12):
         ns.produce("orders", rows(number))
@@ -308,14 +302,7 @@ def test_a_checkpoint_that_fails_fails_no_caller(
 def test_a_crash_before_the_manifest_leaves_the_log_as_it_was(memory: Place) -> None:
     ns = memory.open()
     busy(ns, 1)
-
-    class Dies(ForwardingStore):
-        def create(self, key: str, data: bytes) -> Created:
-            if "checkpoints" in key:
-                raise KeyboardInterrupt
-            return super().create(key, data)
-
-    other = memory.open(wrap=Dies)
+    other = memory.open(wrap=failing(KeyboardInterrupt, StoreCall.CREATE, where=lambda key: "checkpoints" in key))
     with pytest.raises(KeyboardInterrupt):
         other.checkpoint()
     assert list(memory.store().list("sales/_log/checkpoints/parts/")), "parts are there"

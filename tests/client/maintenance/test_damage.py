@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, FakeRuntime, Place, ids, raises, read, rows
+from tests.faults import failing
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 from txnlog.data import segment_file
@@ -29,7 +30,7 @@ from txnlog.format import keys
 from txnlog.format.actions import Header
 from txnlog.format.codec import decode_entry, digest_of, encode_entry
 from txnlog.format.keys import entry_key
-from txnlog.store import Call, ForwardingStore, HookStore, Store
+from txnlog.store import HookStore, Store, StoreCall
 from txnlog.store.base import ObjectNotFound
 
 # --- entries --------------------------------------------------------------------------------------------------------
@@ -481,8 +482,8 @@ def test_nothing_is_reported_of_an_entry_whose_sync_failed(memory: Place) -> Non
     writer = _namespace(memory, 1)
     synced: list[str] = []
 
-    def before(call: Call, key: str) -> None:
-        if call is Call.SYNC and keys.kind_of(key) == "entry":
+    def before(call: StoreCall, key: str) -> None:
+        if call is StoreCall.SYNC and keys.kind_of(key) == "entry":
             synced.append(key)
             if len(synced) == 2:
                 raise StoreError("the disk does not answer")
@@ -502,10 +503,10 @@ def test_an_entry_is_made_durable_though_the_next_slot_could_not_be_read(memory:
     synced: list[str] = []
     failing: list[str] = []
 
-    def before(call: Call, key: str) -> None:
-        if call is Call.SYNC and keys.kind_of(key) == "entry":
+    def before(call: StoreCall, key: str) -> None:
+        if call is StoreCall.SYNC and keys.kind_of(key) == "entry":
             synced.append(key)
-        if call is Call.GET and key in failing:
+        if call is StoreCall.GET and key in failing:
             failing.remove(key)
             raise StoreError("read timed out")
 
@@ -545,15 +546,10 @@ def test_an_entry_that_is_seen_late_is_waited_for(stored: Any, memory: Place) ->
     """A network file system may believe for a while that a name is not there, and show a newer one."""
     _, _, version = stored
     key = key_of(version)
-
-    class Late(ForwardingStore):
-        looks = 0
-
-        def get(self, wanted: str) -> bytes:
-            if wanted == key and self.looks < 3:
-                self.looks += 1
-                raise ObjectNotFound(wanted)
-            return super().get(wanted)
-
-    ns = memory.open(mode="r", wrap=Late)
+    looks = [key] * 3
+    late = failing(
+        lambda: ObjectNotFound(looks.pop()), StoreCall.GET, where=lambda wanted: wanted == key and bool(looks)
+    )
+    ns = memory.open(mode="r", wrap=late)
     assert ns.snapshot().version > version
+    assert looks == []

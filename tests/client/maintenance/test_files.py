@@ -51,19 +51,13 @@ class WrittenOnce(ForwardingStore):
 
 
 @pytest.fixture
-def watched(memory: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, FaultyStore, dict[str, bytes]]:
+def watched(memory: Place) -> tuple[Any, Store, dict[str, bytes]]:
     """A namespace with ``orders`` and ``audit``, its faults, and what was written; big rows go their own way."""
     written: dict[str, bytes] = {}
-    faults: list[FaultyStore] = []
-
-    def wrap(store: Store) -> Store:
-        faults.append(FaultyStore(store))
-        return WrittenOnce(faults[-1], written)
-
-    ns = memory.open(wrap=wrap)
+    ns, store = memory.wrapped(lambda inner: WrittenOnce(FaultyStore(inner), written))
     ns.create_topic("orders", SCHEMA, partitions=2)
     ns.create_topic("audit", SCHEMA)
-    return ns, faults[0], written
+    return ns, store.inner, written
 
 
 @pytest.mark.clause("P-104")
@@ -72,13 +66,7 @@ def watched(memory: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Faulty
 def test_segments_are_on_the_store_before_the_entry_that_names_them(
     memory: Place, monkeypatch: pytest.MonkeyPatch, call: str, big: bool
 ) -> None:
-    stores: list[WrittenOnce] = []
-
-    def wrap(store: Store) -> Store:
-        stores.append(WrittenOnce(store, {}))
-        return stores[-1]
-
-    ns = memory.open(wrap=wrap)
+    ns, store = memory.wrapped(lambda inner: WrittenOnce(inner, {}))
     ns.create_topic("orders", SCHEMA)
     if big:
         monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 1)
@@ -88,7 +76,7 @@ def test_segments_are_on_the_store_before_the_entry_that_names_them(
         txn = ns.begin()
         txn.produce("orders", rows(1))
         getattr(txn, call)()
-    assert stores[0].named
+    assert store.named
 
 
 @pytest.mark.clause("P-4")

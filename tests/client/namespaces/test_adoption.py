@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.client.support import (
     rows,
     unique_name,
 )
+from tests.faults import Once, failing
 from tests.memory_log import tables_of
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.ids import TxnId
@@ -47,7 +49,7 @@ from txnlog.format.actions import Adopt, Register
 from txnlog.log import root_log as txnlog_root
 from txnlog.log.commands import effect
 from txnlog.log.root_log import Root
-from txnlog.store import CountingStore, Created, ForwardingStore, Store
+from txnlog.store import CountingStore, Created, ForwardingStore, HookStore, Store, StoreCall
 from txnlog.testing import ManualClock
 
 HOW = r"adopt_namespace\({!r}\) in Python, or txnlog .* adopt on the command line"
@@ -155,14 +157,8 @@ def test_a_copy_in_another_root_is_read_at_once_and_refused_for_writing(
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_a_namespace_whose_root_cannot_be_read_is_opened(memory: Place, mode: str) -> None:
     with_orders(memory).close()
-
-    class OwnFolderOnly(ForwardingStore):
-        def get(self, key: str) -> bytes:
-            if kind_of(key) == "root":
-                raise StoreError("access denied")
-            return super().get(key)
-
-    with memory.open("sales", mode=mode, create=False, wrap=OwnFolderOnly) as ns:
+    denied = failing(lambda: StoreError("access denied"), StoreCall.GET, where=lambda key: kind_of(key) == "root")
+    with memory.open("sales", mode=mode, create=False, wrap=denied) as ns:
         assert read(ns) == [0]
         if mode == "rw":
             with raises(StoreError, match="access denied"):
@@ -172,15 +168,11 @@ def test_a_namespace_whose_root_cannot_be_read_is_opened(memory: Place, mode: st
 def test_a_copy_that_was_opened_unseen_is_refused_its_first_write(memory: Place) -> None:
     with_orders(memory).close()
     copy(memory, "sales", memory, "copy")
-    denied: list[str] = ["denied"]
-
-    class FirstDenied(ForwardingStore):
-        def get(self, key: str) -> bytes:
-            if kind_of(key) == "root" and denied:
-                raise StoreError(denied.pop())
-            return super().get(key)
-
-    with memory.open("copy", create=False, wrap=FirstDenied) as ns:
+    denied = ["denied"]
+    first = failing(
+        lambda: StoreError(denied.pop()), StoreCall.GET, where=lambda key: kind_of(key) == "root" and bool(denied)
+    )
+    with memory.open("copy", create=False, wrap=first) as ns:
         assert not denied
         with raises(InvalidInputError, match="is a copy of the namespace 'sales'"):
             ns.produce("orders", rows(1))
@@ -210,14 +202,9 @@ def test_opening_reads_each_entry_once(memory: Place, mode: str, namespaces: int
     for number in range(entries):
         ns.produce("orders", rows(number))
     ns.close()
-    stores: list[CountingStore] = []
-
-    def counted(store: Store) -> Store:
-        stores.append(CountingStore(store, classify=lambda key: key))
-        return stores[0]
-
-    with memory.open("sales", mode=mode, create=False, wrap=counted):
-        counts = {key: count for (call, key), count in stores[0].counts().items() if call == "get"}
+    ns, store = memory.wrapped(partial(CountingStore, classify=lambda key: key), mode=mode, create=False)
+    with ns:
+        counts = {key: count for (call, key), count in store.counts().items() if call == "get"}
     for key in memory.store().list(""):
         assert counts.get(key.key, 0) <= 1, key.key
     assert sum(counts.values()) == expected
@@ -439,20 +426,12 @@ def test_a_dropped_namespace_comes_back_by_adoption(memory: Place) -> None:
         assert [item.coordinator for item in txn_ids(ns)] == [0, 1]
 
 
-class Cut(ForwardingStore):
-    """Ends the process where an entry of a namespace's log is to be written."""
-
-    def create(self, key: str, data: bytes) -> Created:
-        if kind_of(key) == "entry":
-            raise KeyboardInterrupt
-        return super().create(key, data)
-
-
 def test_an_adoption_that_was_interrupted_is_done_again(memory: Place, other: Place) -> None:
     with_orders(memory)
     copy(memory, "sales", other)
+    cut = failing(KeyboardInterrupt, StoreCall.CREATE, where=lambda key: kind_of(key) == "entry")
     with pytest.raises(KeyboardInterrupt):
-        adopt_namespace(other.root, "sales", store=Cut(other.store()))
+        adopt_namespace(other.root, "sales", store=cut(other.store()))
     refused(other, "sales", r"if its adoption was interrupted, repeat it: .*" + HOW.format("sales"))
     assert adopt(other, "sales").coordinator == 2, "what the interrupted one was given is not given again"
     assert with_orders(other, create=False)._connection.coordinators.newest == 2
@@ -498,18 +477,9 @@ def test_of_two_who_adopt_at_once_one_is_refused_and_the_log_has_what_the_root_l
     with_orders(memory)
     copy(memory, "sales", other)
 
-    class Overtaken(ForwardingStore):
-        rivals: list[Callable[[], object]]
-
-        def create(self, key: str, data: bytes) -> Created:
-            if kind_of(key) == "entry" and self.rivals:
-                self.rivals.pop()()
-            return super().create(key, data)
-
-    store = Overtaken(other.store())
-    store.rivals = [lambda: adopt(other, "sales")]
+    rival = Once(lambda call, key: call is StoreCall.CREATE and kind_of(key) == "entry", lambda: adopt(other, "sales"))
     with raises(InvalidTransactionState, match="somebody else adopted", durable=Durable.MAYBE):
-        adopt_namespace(other.root, "sales", store=store)
+        adopt_namespace(other.root, "sales", store=HookStore(other.store(), before=rival))
     assert with_orders(other, create=False)._connection.coordinator == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import catalog
 import txnlog
 from tests.client.support import SCHEMA, Place, Unchanged, objects, raises, read, rows, run_threads
+from tests.faults import Once, failing
 from txnlog.engine.runtime import SystemClock
 from txnlog.errors import (
     ClockSkew,
@@ -25,7 +27,7 @@ from txnlog.errors import (
     UnsafeStore,
 )
 from txnlog.log import root_log as root
-from txnlog.store import Created, ForwardingStore, MemoryStore
+from txnlog.store import Created, ForwardingStore, HookStore, MemoryStore, StoreCall
 from txnlog.store.base import ObjectNotFound
 from txnlog.testing import ManualClock
 
@@ -89,15 +91,9 @@ def test_two_who_make_one_namespace_get_the_same(memory: Place) -> None:
 
 def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Place) -> None:
     memory.open("first")
-
-    class Cut(ForwardingStore):
-        def create(self, key: str, data: bytes) -> Created:
-            if "second/_log" in key:
-                raise KeyboardInterrupt
-            return super().create(key, data)
-
+    cut = failing(KeyboardInterrupt, StoreCall.CREATE, where=lambda key: "second/_log" in key)
     with pytest.raises(KeyboardInterrupt):
-        memory.open("second", wrap=Cut)
+        memory.open("second", wrap=cut)
     again = memory.open("second")
     assert again._connection.coordinator == 1
     assert again.snapshot().version == 0
@@ -105,15 +101,13 @@ def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Plac
 
 def test_a_namespace_that_was_registered_and_not_made_is_not_reported_as_nothing(memory: Place) -> None:
     memory.open("first")
-
-    class Full(ForwardingStore):
-        def create(self, key: str, data: bytes) -> Created:
-            if "second/_log" in key:
-                raise StoreError("no space left", durable=Durable.NOTHING)
-            return super().create(key, data)
-
+    full = failing(
+        lambda: StoreError("no space left", durable=Durable.NOTHING),
+        StoreCall.CREATE,
+        where=lambda key: "second/_log" in key,
+    )
     with raises(StoreError, durable=Durable.MAYBE) as caught:
-        memory.open("second", wrap=Full)
+        memory.open("second", wrap=full)
     assert caught.value.advice == f"{StoreError._default_advice}; then open it again"
     assert catalog.open(memory.root).namespaces() == ("first", "second")
     assert memory.open("second")._connection.coordinator == 1
@@ -413,20 +407,11 @@ def test_a_writer_looks_at_its_log_again_after_an_idle_minute_and_not_at_work(
 
 
 def test_a_namespace_that_is_made_while_somebody_looks_for_it_is_found(memory: Place) -> None:
-    class Slow(ForwardingStore):
-        made = False
-
-        def get(self, key: str) -> bytes:
-            if not key.startswith("sales/") or self.made:
-                return super().get(key)
-            self.made = True
-            try:
-                return super().get(key)
-            finally:
-                memory.open("sales")
-
+    made = Once(lambda call, key: call is StoreCall.GET and key.startswith("sales/"), lambda: memory.open("sales"))
     memory.open("other")
-    assert memory.open("sales", create=False, wrap=Slow).snapshot().version == 0
+    slow = partial(HookStore, after=made)
+    assert memory.open("sales", create=False, wrap=slow).snapshot().version == 0
+    assert made.came
 
 
 def test_a_dropped_name_whose_files_are_being_removed_is_made_by_nobody(place: Place) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.faults import failing
 from txnlog.errors import Durable, ReadOnly, StoreError
-from txnlog.store import Created, ForwardingStore, Store
-from txnlog.store.base import ObjectInfo
+from txnlog.store import StoreCall
 
 
 @pytest.mark.clause("P-115", "P-123")
@@ -68,55 +68,28 @@ def test_every_write_through_a_reader_is_refused(ns: Any, place: Place) -> None:
 def test_read_only_credentials_say_so_and_write_nothing(memory: Place) -> None:
     """mode="rw" with a store that refuses: nothing was written, and reading goes on."""
     memory.open().create_topic("orders", SCHEMA)
-
-    class Forbidden(ForwardingStore):
-        def create(self, key: str, data: bytes) -> Created:
-            raise StoreError("access denied", durable=Durable.NOTHING)
-
-        def put(self, key: str, data: bytes) -> None:
-            raise StoreError("access denied", durable=Durable.NOTHING)
-
-    ns = memory.open(wrap=Forbidden)
+    denied = failing(lambda: StoreError("access denied", durable=Durable.NOTHING), StoreCall.CREATE, StoreCall.PUT)
+    ns = memory.open(wrap=denied)
     for call in (lambda: ns.create_topic("audit", SCHEMA), lambda: ns.produce("orders", rows(1)), ns.begin):
         with Unchanged(memory), raises(StoreError, match="access denied"):
             call()
     assert read(ns) == []
 
 
-class Full(ForwardingStore):
-    """A disk that is full when told."""
-
-    full = False
-
-    def create(self, key: str, data: bytes) -> Created:
-        self._check()
-        return super().create(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        self._check()
-        super().put(key, data)
-
-    def info(self, key: str) -> ObjectInfo:
-        return super().info(key)
-
-    def _check(self) -> None:
-        if self.full:
-            raise StoreError("no space left on device", durable=Durable.NOTHING)
-
-
 def test_a_full_disk_is_said_and_costs_nothing(place: Place) -> None:
-    stores: list[Full] = []
-
-    def wrap(store: Store) -> Store:
-        stores.append(Full(store))
-        return stores[0]
-
-    ns = place.open(wrap=wrap)
+    full: list[bool] = []
+    no_space = failing(
+        lambda: StoreError("no space left on device", durable=Durable.NOTHING),
+        StoreCall.CREATE,
+        StoreCall.PUT,
+        where=lambda _key: bool(full),
+    )
+    ns = place.open(wrap=no_space)
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(0))
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    stores[0].full = True
+    full.append(True)
     for call in (
         txn.commit,
         txn.flush,
@@ -130,7 +103,7 @@ def test_a_full_disk_is_said_and_costs_nothing(place: Place) -> None:
             call()
     assert isinstance(txn.commit_async().exception(30), StoreError)
     assert read(ns) == [0], "reading goes on"
-    stores[0].full = False
+    full.clear()
     txn.commit()
     assert read(ns) == [0, 1]
     assert ids(ns.consumer("orders", "billing").receive(timeout_ms=0).table) == [0, 1]

@@ -76,9 +76,9 @@ def test_a_store_that_the_root_does_not_know_is_tried_below_the_namespace(place:
 
     def counted(store: Store) -> Verdict:
         trials.append(store.url("x"))
-        return root_log.tried(store)
+        return root_log.probed(store)
 
-    monkeypatch.setattr(session, "tried", counted)
+    monkeypatch.setattr(session, "probed", counted)
     for _ in range(2):
         use_everything(place.open(wrap=Elsewhere, create=False))
     reader = place.open(mode="r")

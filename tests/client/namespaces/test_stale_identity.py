@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 import catalog as txn_catalog
 from tests.client.copies import adopt, copy, remove, with_orders
 from tests.client.support import SCHEMA, Place, prepared, raises, read, rows
+from tests.faults import Once
 from txnlog.errors import CorruptionError, TxnLogError
-from txnlog.store import Created, ForwardingStore
+from txnlog.store import HookStore, StoreCall
 from txnlog.testing import ManualClock
 
 FIRST = "sales/_log/0000000000/00000000000000000000.json"
@@ -53,42 +55,17 @@ def test_an_open_handle_aborts_what_another_process_began_after_the_adoption(ado
     assert old.abort(txn.id).state == "ABORTED"
 
 
-class Meanwhile(ForwardingStore):
-    """Does something once, before a call that concerns some key."""
-
-    def __init__(self, inner: Any, prefix: str, meanwhile: Callable[[], object]) -> None:
-        super().__init__(inner)
-        self._prefix = prefix
-        self._meanwhile: list[Callable[[], object]] = [meanwhile]
-
-    def once(self) -> None:
-        if self._meanwhile:
-            self._meanwhile.pop()()
-
-    def _before(self, key: str) -> None:
-        if key.startswith(self._prefix):
-            self.once()
-
-    def get(self, key: str) -> bytes:
-        self._before(key)
-        return super().get(key)
-
-    def create(self, key: str, data: bytes) -> Created:
-        self._before(key)
-        return super().create(key, data)
+def meanwhile(prefix: str, work: Callable[[], object]) -> Once:
+    """Others work before the first read or creation of an object below some prefix."""
+    return Once(lambda call, key: call in {StoreCall.GET, StoreCall.CREATE} and key.startswith(prefix), work)
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_who_opens_while_somebody_adopts_by_force_opens(memory: Place, mode: str) -> None:
     with_orders(memory).close()
-    done: list[None] = []
-
-    def meanwhile() -> None:
-        adopt(memory, "sales", force=True)
-        done.append(None)
-
-    ns = memory.open("sales", mode=mode, create=False, wrap=lambda store: Meanwhile(store, "_catalog/", meanwhile))
-    assert done
+    adopted = meanwhile("_catalog/", lambda: adopt(memory, "sales", force=True))
+    ns = memory.open("sales", mode=mode, create=False, wrap=partial(HookStore, before=adopted))
+    assert adopted.came
     assert read(ns) == [0]
 
 
@@ -100,7 +77,7 @@ def test_a_creator_that_was_overtaken_opens_the_namespace(memory: Place) -> None
         clock.advance(10_001)
         memory.open("sales", clock=clock).create_topic("orders", SCHEMA)
 
-    ns = memory.open("sales", clock=clock, wrap=lambda store: Meanwhile(store, FIRST, overtaken))
+    ns = memory.open("sales", clock=clock, wrap=partial(HookStore, before=meanwhile(FIRST, overtaken)))
     ns.produce("orders", rows(1))
     assert read(ns) == [1]
 
@@ -163,7 +140,7 @@ def test_a_refused_creation_leaves_the_root_as_it_is(memory: Place, clock: Manua
 def test_a_slow_creation_does_not_replace_what_came_meanwhile(
     memory: Place, clock: ManualClock, lost: Place, how: str, slow: str
 ) -> None:
-    def meanwhile() -> None:
+    def made() -> None:
         if how == "restored":
             copy(lost, "sales", memory)
             return
@@ -172,22 +149,12 @@ def test_a_slow_creation_does_not_replace_what_came_meanwhile(
         with_orders(memory, clock=clock, create=False).close()
         clock.advance(11_000)
 
-    looks = Meanwhile(memory.store(), "nothing", meanwhile)
-
-    class Slow(ForwardingStore):
-        """It looks at the folder of the namespace, and then nothing is heard of it for a while."""
-
-        def get(self, key: str) -> bytes:
-            try:
-                return super().get(key)
-            finally:
-                if key == FIRST:
-                    looks.once()
-
+    # It looks at the folder of the namespace, and then nothing is heard of it for a while.
+    looked = Once(lambda call, key: call is StoreCall.GET and key == FIRST, made)
     with contextlib.suppress(TxnLogError):
         if slow == "open":
-            memory.open(clock=clock, wrap=Slow)
+            memory.open(clock=clock, wrap=partial(HookStore, after=looked))
         else:
-            with txn_catalog.open(memory.root, clock=clock, store=Slow(memory.store())) as cat:
+            with txn_catalog.open(memory.root, clock=clock, store=HookStore(memory.store(), after=looked)) as cat:
                 cat.create_namespace("sales", if_not_exists=True)
     assert read(memory.open(create=False, clock=clock)) == [0]

@@ -24,7 +24,7 @@ from txnlog.errors import (
 from txnlog.format.actions import DeleteRecords, Vacuum
 from txnlog.log.commands import Simple
 from txnlog.store import HookStore
-from txnlog.store.wrappers import Call
+from txnlog.store.wrappers import StoreCall
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -479,7 +479,7 @@ def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place)
             txn.abort()
     asked: list[str] = []
 
-    def note(_call: Call, key: str) -> None:
+    def note(_call: StoreCall, key: str) -> None:
         if kind_of(key) == "segment":
             asked.append(key)
 

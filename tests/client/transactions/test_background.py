@@ -22,7 +22,7 @@ from txnlog.errors import (
 from txnlog.format import codec
 from txnlog.format.actions import Acknowledgement, PartitionRanges
 from txnlog.log import appender
-from txnlog.log.segment_writer import SharedSegmentBuilder
+from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 

@@ -26,7 +26,7 @@ from txnlog.client import (
 from txnlog.client import transaction_buffer as work
 from txnlog.engine import effects, engine, runtime
 from txnlog.errors import InvalidTransactionState, TransactionAborted, TransactionTimedOut
-from txnlog.log import appender, follower, group_commit, segment_writer
+from txnlog.log import appender, follower, group_commit, segment_builder
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -130,7 +130,7 @@ def test_an_end_that_is_interrupted_anywhere_and_repeated_doubles_nothing(
     for number in itertools.count():
         txn = ns.begin()
         txn.produce("orders", rows(number))
-        going_on = interrupted(getattr(txn, call), (transaction, work, segment_writer), number + 1)
+        going_on = interrupted(getattr(txn, call), (transaction, work, segment_builder), number + 1)
         getattr(txn, call)()
         if call == "prepare":
             ns.complete(str(txn.id), commit=True)

@@ -12,20 +12,20 @@ from txnlog.errors import (
     InvalidInputError,
 )
 from txnlog.format.actions import Close
-from txnlog.log import segment_writer
+from txnlog.log import segment_builder
 from txnlog.log.commands import Simple
 
 
 def _segments_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of segments that are encoded from here on."""
     made: list[int] = []
-    make = segment_writer.make
+    make = segment_builder.make
 
     def counting(*given: Any) -> Any:
         made.append(given[3])
         return make(*given)
 
-    monkeypatch.setattr(segment_writer, "make", counting)
+    monkeypatch.setattr(segment_builder, "make", counting)
     return made
 
 

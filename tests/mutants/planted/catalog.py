@@ -77,7 +77,7 @@ MUTANTS: Final = (
     Mutant(
         "a publisher goes on behind what it knows without a look",
         "catalog/publication/publisher.py",
-        "return self._note(self._follow(self._looked_at(self._shown, work), work, ahead=2))",
+        "return self._note(self._follow(self._looked_at(self._shown, changes), changes, ahead=2))",
         "return self._shown",
         "a gap where the newest version was removed, rows in two versions where others made it again",
         (
@@ -107,7 +107,7 @@ MUTANTS: Final = (
     Mutant(
         "a version that was written again keeps the checkpoint that others made of it meanwhile",
         "catalog/publication/publisher.py",
-        "return self._renew_checkpoint(written, work)",
+        "return self._renew_checkpoint(written, changes)",
         "return written",
         "a version whose rows depend on whether a reader begins at the checkpoint",
         (PUBLISHERS + "a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew_more_of_it",),

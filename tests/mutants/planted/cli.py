@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    COMMAND_LINE,
+    COMMAND_LINE_ADVICE,
 )
 
 MUTANTS: Final = (
@@ -17,6 +17,6 @@ MUTANTS: Final = (
         "if path is None or command is None or",
         "if path is not None or command is None or",
         "whoever types a command is told to call a function",
-        (COMMAND_LINE + "errors_speak_of_the_command_line",),
+        (COMMAND_LINE_ADVICE + "errors_speak_of_the_command_line",),
     ),
 )

@@ -25,7 +25,7 @@ MUTANTS: Final = (
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(
         "a length is taken for rows that stay",
-        "txnlog/client/partition_assignment.py",
+        "txnlog/client/row_placement.py",
         "return not all(kind is dict or _is_table(kind) for kind in kinds)",
         'return not hasattr(data, "__len__")',
         "a produce is told that it is committed, and the rows are gone: they were read for the topic of before",

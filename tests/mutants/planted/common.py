@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    COMMAND_LINE,
+    COMMAND_LINE_ADVICE,
 )
 
 MUTANTS: Final = (
@@ -17,6 +17,6 @@ MUTANTS: Final = (
         "if found < shortest and not allowed:",
         "if found < least and not allowed:",
         "seconds taken for milliseconds end time travel for everybody",
-        (COMMAND_LINE + "errors_speak_of_the_command_line",),
+        (COMMAND_LINE_ADVICE + "errors_speak_of_the_command_line",),
     ),
 )

@@ -137,7 +137,7 @@ MUTANTS: Final = (
     Mutant(
         "sources of another namespace of the name",
         "spark_ext/streaming/batch_commit.py",
-        "if not found.is_of(ns.name, connection_of(ns).coordinators, log_of(connection_of(ns))):",
+        "if not found.is_of(ns.name, connection_of(ns).coordinators, connection_of(ns).log_label):",
         "if found.namespace != ns.name:",
         "a sink takes off of its own topic what was read of another one",
         (QUERY_CHECKPOINT + "sources_of_other_places_and_subscriptions_are_not_ours",),
@@ -218,7 +218,7 @@ MUTANTS: Final = (
     # --- spark_ext.process --------------------------------------------------------------------------------------------
     Mutant(
         "a run of process takes no epoch",
-        "spark_ext/processing/batch_plan.py",
+        "spark_ext/processing/claim.py",
         "epochs = _take(connection, [record.id for record in by_topic.values()], name)",
         "epochs = {record.id: record.epoch for record in by_topic.values()}",
         "a dead run's flushed batch holds its messages for ever, and two runs work side by side",
@@ -234,7 +234,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what somebody else took off counts as committed",
-        "spark_ext/processing/batch_plan.py",
+        "spark_ext/processing/earlier_batches.py",
         "if connection_of(ns).remembers_outcomes_behind(after):",
         "if after < 0:",
         "a Delta table keeps rows that no topic will ever show, and nobody is told",

@@ -15,8 +15,10 @@ import pytest
 import txnlog
 from spark_ext.delta.commit_arbiter import DeltaDecision
 from spark_ext.delta.idempotence import Versioned, of_app, of_stream
-from spark_ext.processing.batch_plan import Batch, Claim, End, PartitionNotThereError
+from spark_ext.processing.batch_plan import Batch, End
+from spark_ext.processing.claim import Claim
 from spark_ext.processing.delta_batches import BatchIdentity, RepeatBatchError, RunIdentity, of_run
+from spark_ext.processing.earlier_batches import PartitionNotThereError
 from txnlog.api.namespace import Namespace
 from txnlog.common.ids import TxnId
 from txnlog.errors import (

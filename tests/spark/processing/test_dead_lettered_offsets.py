@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_ext.processing.batch_plan import Batch, Claim, claim, dead_lettered, plan_batch, what_is_left
+from spark_ext.processing.batch_plan import Batch, plan_batch
+from spark_ext.processing.claim import Claim, claim
+from spark_ext.processing.earlier_batches import dead_lettered, what_is_left
 from spark_ext.read.scan import Scan, open_scan
 from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options

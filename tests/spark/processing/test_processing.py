@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from spark_ext.write.dataframe_transaction import DataFrameTransaction
 from tests.spark.handlers import commits, hides_a_mismatch
+from txnlog.common.backoff import Backoff
 
 __all__ = ["shop"]  # a fixture
 
@@ -289,7 +290,7 @@ def test_a_handler_that_fails_is_tried_again_after_longer_and_longer_pauses(
         pauses.append(milliseconds)
         return False
 
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1000.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(1_000.0, 30_000.0))
     monkeypatch.setattr(Stop, "wait", wait)
     shop.produce(0)
     assert shop.run(flaky, max_attempts=8).rows == 4

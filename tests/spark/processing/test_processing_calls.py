@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import spark_ext
-from spark_ext.processing.batch_plan import claim
+from spark_ext.processing.claim import claim
 from spark_ext.processing.progress import progress_line
 from spark_ext.processing.run import Run
 from spark_ext.support import namespace_cache

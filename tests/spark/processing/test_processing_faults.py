@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import txnlog
-from spark_ext.processing.batch_plan import claim
+from spark_ext.processing.claim import claim
 from spark_ext.processing.stop import interruptible
 from spark_ext.support import namespace_cache
 from tests.client.support import SCHEMA, FaultyStore, Place, memory_place, raises
 from tests.spark.shop import Shop, shop
 from tests.spark.support import path_of
+from txnlog.common.backoff import Backoff
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
@@ -173,7 +174,7 @@ def test_a_commit_without_an_answer_is_asked_for_and_the_handler_is_not_run_agai
 def test_a_commit_that_stays_unknown_ends_the_run_and_the_next_one_asks_the_log(
     shop: Shop, landed: bool, same_process: bool, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_ext.processing.run._PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._BACKOFF", Backoff(1.0, 1.0))
     shop.produce(0)
     shop.produce(4)
     handler, store = doubtful(shop, ["late"])
@@ -264,7 +265,7 @@ def test_a_batch_that_others_aborted_is_tried_again(shop: Shop, caplog: pytest.L
 
 
 def test_a_batch_is_not_tried_for_ever(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_ext.processing.run._PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._BACKOFF", Backoff(1.0, 1.0))
 
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
         shop.calls.append([])

@@ -23,6 +23,7 @@ from spark_ext.support import namespace_cache
 from spark_ext.write.task_writer import TaskIdentity
 from tests.client.support import FaultyStore, unique_name
 from tests.effort import tries
+from txnlog.common.backoff import Backoff
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import ConsumerFenced, RetriableError, StoreError, TransactionAborted
 from txnlog.format.actions import Acknowledge, Acknowledgement, Commit
@@ -232,9 +233,9 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(TaskIdentity, "current", lambda: TaskIdentity(0, next(attempts)))
     monkeypatch.setattr(Run, "_frame", frame)
     monkeypatch.setattr("spark_ext.processing.process.check_reads", lambda *_: None)
-    monkeypatch.setattr("spark_ext.processing.run._PAUSE_MS", 0.0)
-    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 0.0)
-    monkeypatch.setattr("spark_ext.processing.batch_plan._CLAIM_PAUSE_MS", 0.0)
+    monkeypatch.setattr("spark_ext.processing.run._BACKOFF", Backoff(0.0, 0.0))
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(0.0, 0.0))
+    monkeypatch.setattr("spark_ext.processing.claim._CLAIM_PAUSE_MS", 0.0)
     monkeypatch.setattr(Runtime, "sleep_ms", lambda _self, _milliseconds: None)
     yield
     namespace_cache._handles.clear()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_ext.processing.batch_plan import claim, was_committed
+from spark_ext.processing.claim import claim
+from spark_ext.processing.earlier_batches import was_committed
 from tests.client.support import SCHEMA, Place, memory_place, raises, rows  # noqa: F401 - a fixture
 from txnlog.api.internals import acknowledge_ranges
 from txnlog.common.limits import OUTCOME_RETENTION_MS

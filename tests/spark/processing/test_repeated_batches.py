@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_ext.processing.batch_plan import Batch, claim, plan_again, plan_batch
+from spark_ext.processing.batch_plan import Batch, plan_again, plan_batch
+from spark_ext.processing.claim import claim
 from spark_ext.processing.delta_batches import BatchRecord, RepeatBatchError
 from spark_ext.read.scan import Scan, open_scan
 from spark_ext.support import namespace_cache

@@ -18,7 +18,7 @@ from txnlog.fold.expiry import overdue
 from txnlog.fold.state import Draft, Outcome
 from txnlog.format.actions import Abort, Begin, Commit, Consumer, DropSubscription, DropTopic, Header
 from txnlog.log.commands import Answer, Piece, Simple, effect
-from txnlog.log.group_commit import Attempt, MadeEntry, Member, Reply, Riders, SharedWave, Step
+from txnlog.log.group_commit import Attempt, MadeEntry, Member, MemberReply, Riders, SharedWave, Step
 from txnlog.log.transaction_commands import AbortCommand, CommitCommand, Opening, Skipped
 
 
@@ -321,7 +321,7 @@ def test_an_answer_is_of_the_state_that_its_own_command_made(log: Log) -> None:
 
 def carry_out(
     log: Log, attempt: Attempt[Member], passing: list[int], loses: Callable[[], bool] = lambda: False
-) -> Iterator[Reply[Member]]:
+) -> Iterator[MemberReply[Member]]:
     """Bring a batch into the log as the appender does. Gives each reply at the moment at which it is told.
 
     ``passing``: the time before each look, in milliseconds; ``loses`` tells whether somebody else takes the next slot.
@@ -353,7 +353,7 @@ def carry_out(
     raise AssertionError("deciding has no end")
 
 
-def told_by(log: Log, attempt: Attempt[Member]) -> Iterator[Reply[Member]]:
+def told_by(log: Log, attempt: Attempt[Member]) -> Iterator[MemberReply[Member]]:
     """What is told before there is an entry: the log alone must say so."""
     for reply in attempt.answers:
         draft, header = log.state.draft(), log.header()
@@ -374,7 +374,7 @@ def check_places(log: Log, made: MadeEntry[Member]) -> None:
     assert tables_of(draft)["outcomes"] == tables_of(made.draft)["outcomes"]
 
 
-def check_place(log: Log, draft: Draft, header: Header, reply: Reply[Member]) -> None:
+def check_place(log: Log, draft: Draft, header: Header, reply: MemberReply[Member]) -> None:
     """Carry a command out by itself, with segments of its own, and compare what it comes to."""
     rows: dict[int, int] = {}
     for piece in reply.member.command.pieces:
@@ -435,7 +435,7 @@ def dropping(topic: int) -> Member:
     return Member(effect(lambda _draft, _at: [DropTopic(topic)]))
 
 
-def errors_of(replies: Iterator[Reply[Member]], members: list[Member]) -> dict[int, type]:
+def errors_of(replies: Iterator[MemberReply[Member]], members: list[Member]) -> dict[int, type]:
     return {members.index(reply.member): type(reply.error) for reply in replies}
 
 
@@ -503,7 +503,7 @@ def test_a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_ne
     assert replies[1].value.dropped_topics == (other,)
 
 
-def check_shown(log: Log, other: int, reply: Reply[Member]) -> None:
+def check_shown(log: Log, other: int, reply: MemberReply[Member]) -> None:
     """The log shows what was done, or was done before, at the moment at which it is told."""
     command: Any = reply.member.command
     if isinstance(reply.value, Outcome):

@@ -1,4 +1,4 @@
-"""Rows of one call to their partitions: a given one, by the key's hash, or in turn."""
+"""Which partition each row of a call goes to: a given one, by the hash of its key, or in turn."""
 
 from __future__ import annotations
 

@@ -1,0 +1,182 @@
+"""The claim of a subscription by one run of ``spark_ext.process``, and the cursors below it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from txnlog.api import subscriptions
+from txnlog.api.internals import connection_of
+from txnlog.client import dead_letters
+from txnlog.client.positions import check_position
+from txnlog.client.subscription_ownership import check_all_free, check_streamable, release_epochs, try_to_take
+from txnlog.common.names import nearest
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
+
+if TYPE_CHECKING:
+    from spark_ext.read.scan import Scan
+    from txnlog.client.connection import Connection
+    from txnlog.client.positions import Position
+    from txnlog.fold.state import Cursor, SubscriptionRecord
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+_CLAIM_ATTEMPTS: Final = 4
+_CLAIM_PAUSE_MS: Final = 500.0
+
+_SHOWN_POSITIONS: Final = 8
+"""The most partitions whose positions an advice states; for more it states the expression that returns them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A topic's subscription, by id, as claimed by one run: valid only while its epoch is this one."""
+
+    topic: str
+    subscription: int
+    epoch: int
+
+
+def claim(
+    connection: Connection,
+    topics: Sequence[str],
+    subscription: str,
+    *,
+    query_name: str | None,
+    start: Position | Mapping[str, Position],
+    to_dead_letters: bool,
+) -> tuple[Claim, ...]:
+    """Become the consumer of the subscription on all topics, in one entry: an older run is fenced from here on.
+
+    When this returns the materialized state includes that entry, and so whatever an older run committed is in the
+    cursors. A missing subscription is created, after all checks that may refuse the call.
+
+    Raises:
+        TopicNotFound: with the nearest name.
+        UnsupportedFeature: the subscription is of a kind whose messages several consumers share.
+        ConsumerBusy: its takeover rule reserves it for another name.
+        InvalidInputError: dead letters are wanted and it has no topic for them, or it needs ``query_name``.
+        OutcomeUnknown: the store did not answer; run again.
+    """
+    connection.follower.refresh()
+    name = query_name or f"process-{connection.runtime.unique()[:8]}"
+    known: list[SubscriptionRecord] = []
+    missing: list[str] = []
+    for topic in topics:
+        record = connection.subscription_record(connection.topic_record(topic).id, subscription)
+        if to_dead_letters:
+            _check_dead_letters(connection, topic, subscription, record)
+        if record is None:
+            missing.append(topic)
+            continue
+        check_streamable(record)
+        if record.takeover == "same_name" and query_name is None:
+            raise InvalidInputError(
+                f"the subscription {subscription!r} of {topic!r} is taken over under the same name only",
+                advice="pass query_name=..., the same at every run",
+            )
+        known.append(record)
+    starts = {topic: _start_of(topic, start, topics) for topic in topics}
+    for topic, position in starts.items():  # checked for an existing subscription as well, which ignores it
+        check_position(connection.topic_record(topic), position, connection.log_now_ms())
+    check_all_free(connection, known, name, may_end_query=True)
+    made: list[SubscriptionRecord] = []
+    try:
+        for topic in missing:
+            # Another first run may create it at the same time: then its subscription is used.
+            found = subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
+            made.append(found.record)
+        by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
+        with connection.naming_dropped():
+            epochs = _take(connection, [record.id for record in by_topic.values()], name)
+    except TxnLogError as error:
+        if made and error.durable is Durable.NOTHING:
+            error.durable = Durable.MAYBE
+        raise
+    return tuple(Claim(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
+
+
+def release(connection: Connection, claims: Iterable[Claim]) -> None:
+    """Release the subscription for plain consumers after a run that ended normally. Never raises.
+
+    A run that failed keeps it, as one that crashed does: a consumer opened to investigate must not take it over.
+    """
+    try:
+        release_epochs(connection, {item.subscription: item.epoch for item in claims})
+    except TxnLogError as error:
+        _logger.warning(
+            "The run ended, and its subscription could not be released: a consumer needs takeover=True", exc_info=error
+        )
+
+
+def _start_of(topic: str, start: Position | Mapping[str, Position], topics: Sequence[str]) -> Position:
+    if not isinstance(start, Mapping) or not any(isinstance(key, str) for key in start):
+        return start  # type: ignore[return-value]  # one start for all topics
+    by_topic: Mapping[str, Position] = start  # type: ignore[assignment]
+    for name in by_topic:
+        if name not in topics:
+            raise InvalidInputError(
+                f"start names the topic {ascii(name)[:80]}, which is not read", advice=nearest(str(name), topics)
+            )
+    return by_topic.get(topic, "earliest")
+
+
+def _check_dead_letters(
+    connection: Connection, topic: str, subscription: str, record: SubscriptionRecord | None
+) -> None:
+    """Raise InvalidInputError unless there is a dead-letter topic for messages on which the handler fails."""
+    what = f'on_error="dead_letter", but the subscription {subscription!r} of {topic!r}'
+    if record is None:
+        raise InvalidInputError(
+            f"{what} does not exist yet",
+            advice=f"create it with ns.create_subscription({topic!r}, ..., dead_letter_topic=...), which creates that "
+            'topic as well; or pass on_error="stop"',
+        )
+    if record.dead_letter_topic is None:
+        start = f"{{item.partition: item.cursor for item in ns.lag({topic!r}, {subscription!r})}}"
+        cursors = connection.cursors_of(record.id)
+        if len(cursors) <= _SHOWN_POSITIONS:
+            start = str({partition: cursor.position for partition, cursor in sorted(cursors.items())})
+        raise InvalidInputError(
+            f"{what} has no dead-letter topic, and its settings cannot be changed",
+            advice=f"ns.create_subscription({topic!r}, 'another name', start={start}, dead_letter_topic=...) creates "
+            'one that starts at the cursor of this one: process that one from now on; or pass on_error="stop"',
+        )
+    dead_letters.target(connection, record)
+
+
+def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int, int]:
+    for _ in range(_CLAIM_ATTEMPTS - 1):
+        try:
+            return try_to_take(connection, wanted, name, name)
+        except OutcomeUnknown:  # an epoch that this call may have created belongs to nobody
+            connection.runtime.sleep_ms(_CLAIM_PAUSE_MS)
+    return try_to_take(connection, wanted, name, name)
+
+
+@contextmanager
+def naming_dropped(connection: Connection) -> Iterator[None]:
+    """Context in which the error for a subscription that was dropped during the run names it, and says what to do."""
+    try:
+        with connection.naming_dropped():
+            yield
+    except SubscriptionNotFound as error:
+        error.advice = "run it again: that creates the subscription again, at the position start"
+        raise
+
+
+def cursors_of_claims(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
+    """By topic the claim and its cursors in the materialized state. Raises ConsumerFenced where a claim was lost."""
+    connection = connection_of(scan.namespace)
+    result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
+    with naming_dropped(connection), connection.follower.lock:
+        for item in claims:
+            connection.check_consumer(item.subscription, item.epoch)
+            result[item.topic] = item, connection.cursors_of(item.subscription)
+    return result
+
+
+__all__ = ["Claim", "claim", "cursors_of_claims", "naming_dropped", "release"]

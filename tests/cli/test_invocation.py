@@ -1,0 +1,89 @@
+"""How the command line is called: the program, the path, the name of the command, the options of the store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.command_line import lines, run
+from txnlog.cli.output import StatusLine
+
+
+def test_python_runs_it_as_a_module(lake):
+    path, _ = lake
+    asked = [path, "topics"]
+    done = subprocess.run([sys.executable, "-m", "txnlog", *asked], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, run(*asked).stdout)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("topic", "gate"), "did you mean 'topic describe gate'? there are: alter, create, describe, drop"),
+        (("describe", "gate"), "did you mean 'topic describe' or 'transactions describe'?"),
+        (("topcs",), "did you mean 'topics'?"),
+        (("producers", "x"), "there are: fence, list"),
+    ],
+)
+def test_a_command_that_is_not_there_is_answered_with_what_may_be_meant(lake, command, told):
+    done = run(lake[0], *command)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):
+    done = run(lake[0], "topic", "describe", "order")
+    assert done.returncode == 2
+    assert "TopicNotFound" in done.stderr
+    assert "did you mean 'orders'?" in done.stderr
+    missing = run(lake[0] + "x", "topics")
+    assert missing.returncode == 2
+    assert "lake/salesx'" in missing.stderr
+    assert "in Python txnlog.open(root, namespace=..., create=True) makes it" in missing.stderr
+
+
+def test_a_root_for_a_namespace_is_answered_with_its_namespaces(lake):
+    done = run(lake[0].removesuffix("/sales"), "topics")
+    assert done.returncode == 2
+    assert "append one of its namespaces (sales)" in done.stderr
+
+
+def test_a_name_alone_is_a_namespace_of_the_present_folder(lake, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    monkeypatch.chdir(lake[0].removesuffix("/sales"))
+    assert lines("sales", "topics", "--json")[0]["topic"] == "orders"
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "ftp", "http", "https", "sftp", "webhdfs"])
+def test_a_scheme_without_create_if_absent_says_so_and_which_work(scheme):
+    done = run(f"{scheme}://host/lake/sales", "topics")
+    assert done.returncode == 3
+    assert f"{scheme}:// has no atomic create-if-absent" in done.stderr
+    assert "use a local path, file:// or one of s3://, s3a://, abfss://" in done.stderr
+
+
+def test_secrets_in_storage_options_are_not_shown(lake):
+    done = run("--storage-options", "secret-text", lake[0], "topics")
+    assert done.returncode == 2
+    assert "secret-text" not in done.stderr
+
+
+def test_storage_options_that_are_nested_too_deep_are_refused_as_others_are(lake):
+    done = run("--storage-options", "[" * 50_000, lake[0], "topics")
+    assert done.returncode == 2
+    assert "not a JSON object" in done.stderr
+
+
+def test_a_status_line_is_shown_on_a_terminal_and_taken_back(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with StatusLine() as status:
+        status.show("orders: 1 files")
+        status.show("audit")
+    assert capsys.readouterr().err == "\rorders: 1 files\raudit          \r               \r"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with StatusLine() as status:
+        status.show("orders: 1 files")
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,113 @@
+"""What is listed and described, for people as columns and for programs as JSON lines."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+import txnlog
+from tests.cli.command_line import lines, run
+
+
+def test_listings_are_json_lines_on_demand(lake):
+    path, open_one = lake
+    assert lines(path, "topics", "--json") == [{"topic": "orders", "partitions": 2, "messages": 2}]
+    (billing,) = lines(path, "subscriptions", "orders", "--json")
+    assert (billing["subscription"], billing["cursors"]) == ("billing", {"0": 0, "1": 0})
+    assert [row["behind_messages"] for row in lines(path, "lag", "orders", "billing", "--json")] == [0, 2]
+    (shown,) = lines(path, "transactions", "list", "--state", "OPEN", "--json")
+    assert shown["txn_id"] == str(open_one.id)
+    assert [row["producer"] for row in lines(path, "producers", "list", "--json")] == ["loader"]
+    assert len(lines(path, "read", "orders", "--json")) == 2
+    assert lines(path, "read", "orders", "--timestamp", "2100-01-01T00:00:00Z", "--json")[1]["_offset"] == 1
+    assert len(lines(path, "read", "orders", "--isolation-level", "read_uncommitted", "--json")) == 3
+    assert lines(path, "log", "show", "--limit", "1", "--json")[0]["actions"].startswith("1 Begin")
+
+
+def test_listings_are_columns_for_people(lake):
+    done = run(lake[0], "topics")
+    assert done.stdout.splitlines() == ["topic   partitions  messages", "orders  2           2"]
+
+
+def test_an_empty_listing_says_so_to_people_alone(lake):
+    asked = (lake[0], "transactions", "list", "--state", "PREPARED")
+    assert run(*asked).stdout == "(none)\n"
+    assert lines(*asked, "--json") == []
+
+
+def test_without_a_topic_the_subscriptions_of_all_are_shown(lake):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        ns.create_topic("audit")
+        ns.create_subscription("audit", "checks")
+        ns.create_subscription("orders", "more")
+    everything = [("audit", "checks"), ("orders", "billing"), ("orders", "more")]
+
+    def shown(*command):
+        return [(row["topic"], row["subscription"]) for row in lines(path, *command, "--json")]
+
+    assert shown("subscriptions") == everything
+    assert shown("subscriptions", "orders") == everything[1:]
+    assert sorted(set(shown("lag"))) == everything
+    assert len(shown("lag", "orders")) == 4, "each by partition"
+    assert set(shown("lag", "orders", "more")) == {everything[2]}
+    assert run(path, "lag", "orders", "mor").returncode == 2
+
+
+def test_people_are_shown_times_and_programs_epoch_milliseconds(lake):
+    path, _ = lake
+    for command in (("transactions", "list"), ("log", "show")):
+        heading, *shown = run(path, *command).stdout.splitlines()
+        assert "timestamp" in heading.split()
+        assert not [name for name in heading.split() if name in {"timestamp_ms", "deadline_ms"}]
+        told = lines(path, *command, "--json")
+        assert len(shown) == len(told) > 1
+        for line, row in zip(shown, told, strict=True):
+            for name in ("timestamp_ms", "deadline_ms"):
+                if row.get(name) is not None:
+                    moment = datetime.datetime.fromtimestamp(row[name] // 1000, datetime.UTC)
+                    assert moment.isoformat().removesuffix("+00:00") in line
+                    assert str(row[name]) not in line
+    described = run(path, "transactions", "describe", lines(path, "transactions", "list", "--json")[0]["txn_id"])
+    assert "+00:00" in described.stdout
+
+
+def test_an_entry_is_shown_by_its_version(lake):
+    path, _ = lake
+    assert run(path, "log", "show", "1").stdout == run(path, "log", "show", "--version", "1").stdout
+    assert "orders" in run(path, "log", "show", "1").stdout
+    assert run(path, "log", "show", "99").returncode == 2
+    assert run(path, "log", "show", "1", "--version", "1").returncode == 2
+
+
+@pytest.mark.parametrize("command", [("read", "orders"), ("log", "show")])
+def test_a_negative_limit_is_refused(lake, command):
+    assert run(lake[0], *command, "--limit", "-1").returncode == 2
+
+
+def test_a_state_is_asked_for_in_any_case(lake):
+    path, open_one = lake
+    (found,) = lines(path, "transactions", "list", "--state", "open", "--json")
+    assert found["txn_id"] == str(open_one.id)
+
+
+def test_subscriptions_show_who_has_what(tmp_path):
+    path = str(tmp_path / "lake" / "sales")
+    with txnlog.open(path, create=True) as ns:
+        ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+        ns.produce("orders", [{"id": number} for number in range(5)])
+        ns.create_subscription("orders", "kept", type="failover")
+        ns.consumer("orders", "kept", name="first")
+        ns.create_subscription("orders", "many", type="shared", max_redeliveries=3, dead_letter_topic="dead")
+        consumer = ns.consumer("orders", "many", name="one")
+        messages = consumer.receive(4, timeout_ms=0)
+        consumer.negative_acknowledge(messages[0])
+        ns.begin().acknowledge(messages[1])
+        kept, many = lines(path, "subscriptions", "orders", "--json")
+        (lag,) = lines(path, "lag", "orders", "many", "--json")
+    assert (kept["type"], kept["consumer"], kept["leased"]) == ("failover", "first", 0)
+    assert (many["type"], many["leased"], many["pending"], many["redelivered"]) == ("shared", 3, 1, 1)
+    assert many["dead_letter_topic"] == "dead"
+    assert (lag["behind_messages"], lag["pending"], lag["leased"]) == (5, 1, 3)

@@ -1,0 +1,86 @@
+"""Topics are altered and dropped, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.command_line import lines, run
+
+
+def test_nobody_is_asked_about_a_topic_that_is_not_there(lake):
+    done = run(lake[0], "topic", "drop", "order")
+    assert (done.returncode, "did you mean 'orders'?" in done.stderr, done.stdout) == (2, True, "")
+    asked = run(lake[0], "topic", "drop", "orders")
+    question = (
+        r"Drop the topic 'orders' of '\w+' \([0-9,]+ messages were written to it\) and its subscriptions \(\w+\)\?"
+    )
+    assert (asked.returncode, bool(re.search(question, asked.stdout))) == (1, True), asked.stdout
+    assert lines(lake[0], "topics", "--json")
+
+
+def test_a_topic_is_altered(lake):
+    path, _ = lake
+    add = ("--add", "note:string", "--add", "price:decimal(10,2)", "--add", "at:timestamp")
+    (found,) = lines(path, "topic", "alter", "orders", *add, "--property", "user.owner=ann", "--delta", "off", "--json")
+    assert found["columns"]["price"] == "decimal128(10, 2)"
+    assert found["properties"] == {"user.owner": "ann", "txnlog.delta": "off"}
+    done = run(path, "topic", "alter", "orders", "--widen", "price:decimal(12,4)", "--property", "user.owner=")
+    assert (done.returncode, done.stderr) == (0, "")
+    (found,) = lines(path, "topic", "describe", "orders", "--json")
+    assert list(found["columns"]) == ["key", "value", "headers", "note", "price", "at"]
+    assert found["columns"]["price"] == "decimal128(12, 4)"
+    assert found["properties"] == {"txnlog.delta": "off"}
+
+
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        ("int", "int32"),
+        ("INT", "int32"),
+        ("integer", "int32"),
+        ("bigint", "int64"),
+        ("smallint", "int16"),
+        ("tinyint", "int8"),
+        ("real", "float"),
+        ("decimal(10, 2)", "decimal128(10, 2)"),
+        ("DECIMAL( 10 , 2 )", "decimal128(10, 2)"),
+        ("numeric(10,2)", "decimal128(10, 2)"),
+        (" string ", "string"),
+    ],
+)
+def test_a_type_may_have_the_name_that_spark_sql_gives_it(lake, given, means):
+    (found,) = lines(lake[0], "topic", "alter", "orders", "--add", f"note:{given}", "--json")
+    assert found["columns"]["note"] == means
+
+
+def test_a_type_that_is_none_is_answered_with_those_that_are(lake):
+    for text in (
+        "note:decimal(39,2)",
+        "note:decimal(2,10)",
+        "note:varchar(10)",
+        "note:int(4)",
+        "note:big int",
+        "note:",
+    ):
+        done = run(lake[0], "topic", "alter", "orders", "--add", text)
+        assert done.returncode == 2
+        assert "or a decimal like decimal(10,2) of at most 38 digits" in done.stderr
+        assert "in Python" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--add", "note"), "'note' is not of the form NAME:VALUE"),
+        (("--add", "note:text"), "unknown column type 'text'"),
+        (("--widen", "value:string"), "does not widen"),
+        (("--property", "owner"), "not of the form NAME=VALUE"),
+        (("--delta", "perhaps"), "Invalid value"),
+    ],
+)
+def test_an_alteration_that_cannot_be_is_refused(lake, options, told):
+    done = run(lake[0], "topic", "alter", "orders", *options)
+    assert done.returncode == 2
+    assert told in done.stderr
