@@ -40,7 +40,7 @@ WORDS: Final = {
     Fate.REFUSED: " refused",
     Fate.UNKNOWN: ": no answer",
     Fate.NOTHING: " failed",
-    Fate.SUBMITTED: "_async",
+    Fate.SENT: "",
 }
 """How an arrow says what became of the call."""
 
@@ -52,11 +52,14 @@ def arrows() -> dict[tuple[Stage, Stage], list[str]]:
     """
     found: dict[tuple[Stage, Stage], list[str]] = {}
     for fate, to in TABLE[Stage.OPEN][Request.COMMIT].items():
-        if to not in {Stage.OPEN, Stage.COMMITTING, Stage.ABORTED}:  # of what goes on in the background
+        if to not in {Stage.OPEN, Stage.COMMITTING, Stage.ABORTED}:
             found[Stage.COMMITTING, to] = [fate.value]
     for stage, row in TABLE.items():
         for request, cell in row.items():
+            goes_through = cell.get(Fate.SENT) is Stage.COMMITTING  # whose arrows say what becomes of it
             for fate, to in cell.items():
+                if stage not in ENDED and (fate is Fate.SENT) is not goes_through:
+                    continue
                 if to not in {stage, Stage.ABORTED} and request is not Request.ABORT:
                     found.setdefault((stage, to), []).append(f"{request}{WORDS[fate]}")
     return found
@@ -79,7 +82,8 @@ def _cell(stage: Stage, cell: Mapping[Fate, Stage]) -> str:
         return "waits"
     leads: dict[Stage, list[str]] = {}
     for fate, to in cell.items():
-        leads.setdefault(to, []).append(fate.value)
+        if fate is not Fate.SENT:  # what it is until its fate is known
+            leads.setdefault(to, []).append(fate.value)
     return "; ".join(f"{', '.join(fates)} → {'as it was' if to is stage else to}" for to, fates in leads.items())
 
 

@@ -18,7 +18,7 @@ import catalog as txn_catalog
 from catalog import Catalog
 from catalog.publication import publisher
 from tests.by_hand import compact
-from tests.client.support import SCHEMA, Place, raises, read, rows
+from tests.client.support import SCHEMA, Place, raises, read, rows, staged
 from txnlog.errors import StoreError, VersionNotAvailable
 from txnlog.fold.id_blocks import TOUCH_MS
 from txnlog.format import keys
@@ -144,7 +144,7 @@ def files_that_no_entry_names_of_writers_that_died(ns: Any, clock: ManualClock, 
     with place.open(clock=clock) as dying:
         txn = dying.begin()
         txn.produce("orders", rows(1))
-        txn._work.stage(everything=True)
+        staged(txn)
     gone_after(ns, clock, DAY_MS + TOUCH_MS, stored(ns, "orders/"))
 
 

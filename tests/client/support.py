@@ -17,7 +17,8 @@ import pytest
 
 import txnlog
 from txnlog.api.namespace import Namespace
-from txnlog.engine.effects import Pause
+from txnlog.engine.effects import Pause, Result
+from txnlog.engine.promises import Promise
 from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.fold.apply import apply_entry
@@ -312,6 +313,31 @@ def prepared(ns: Any, *numbers: int, topic: str = "orders", **options: Any) -> s
     txn.produce(topic, rows(*numbers))
     token: str = txn.prepare()
     return token
+
+
+def waiting(ns: Any) -> int:
+    """How many calls of a handle wait for the next entry."""
+    appender = ns._connection.appender
+    return len(appender._admission) + len(appender._queue)
+
+
+def submitted(ns: Any, command: Any) -> Future[Any]:
+    """A command of the log that is carried out in the background."""
+    appender, future = ns._connection.appender, Promise[Any](ns._connection.runtime.call_back)
+
+    def answer(result: Result[Any]) -> None:
+        if result.error is None:
+            future.set_result(result.get())
+        else:
+            future.set_exception(result.error)
+
+    appender.submit(partial(appender.carry_out, command, in_background=True), answer)
+    return future
+
+
+def staged(txn: Any) -> None:
+    """Write a transaction's rows as segments that no entry names yet."""
+    txn._run(partial(txn._machine.spill, everything=True))
 
 
 def raises(kind: type[TxnLogError], match: str = "", durable: Durable = Durable.NOTHING) -> Any:

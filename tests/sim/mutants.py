@@ -24,6 +24,7 @@ from txnlog.api.snapshot import Snapshot, snapshot_at
 from txnlog.api.transaction import Transaction
 from txnlog.client import acknowledgement_conflicts, dead_letters, delivery
 from txnlog.client.ledger import Ledger
+from txnlog.client.transaction_machine import TransactionMachine
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_file import decode
 from txnlog.data.segment_reader import SegmentReader
@@ -237,18 +238,18 @@ def subscription_epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 def timeout_then_commit(patch: pytest.MonkeyPatch) -> None:
     """The owner reports a timeout without a word to the log, and commits all the same when asked again."""
-    check = Transaction._check_deadline
+    check = TransactionMachine._check_deadline
 
-    def mutated(self: Transaction) -> None:
+    async def mutated(self: TransactionMachine) -> None:
         try:
             self._opening.left_ms()
         except TransactionTimedOut:
             self._opening.deadline_ms = None
             self._opening.timeout_ms = None
             raise
-        check(self)
+        await check(self)
 
-    patch.setattr(Transaction, "_check_deadline", mutated)
+    patch.setattr(TransactionMachine, "_check_deadline", mutated)
 
 
 def sequences_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -265,10 +266,12 @@ def produce_and_acknowledge_apart(patch: pytest.MonkeyPatch) -> None:
     commit = Transaction.commit
 
     def mutated(self: Transaction) -> Any:
-        taken = list(self._work.acknowledged)
-        if not taken or not (self._work.pieces or self._work.staged) or self._life.logged:
+        work = self._machine.work
+        taken = list(work.acknowledged)
+        self._connection.runtime.engine.look(work.collect)
+        if not taken or not (work.pieces or work.staged) or self._machine.life.logged:
             return commit(self)
-        self._work.acknowledged.clear()
+        work.acknowledged.clear()
         result = commit(self)
         number = self._connection.appender.take_numbers(1)[0]
         action = Commit(number, "", (), tuple(taken))

@@ -328,14 +328,19 @@ def acknowledge_plain(
                 if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
                     ledger.claim(number, item, deadline_ms, plain=True)
 
-    with connection.naming_dropped(), _no_transaction_to_abort():
+    appender = connection.appender
+
+    async def acknowledge() -> None:
         try:
             # Claimed while its entry is under way: nobody receives it meanwhile, and no transaction takes it.
-            check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)
-            connection.appender.call(effect(decide, txn_ids=(number,)))
+            await check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)
+            await appender.carry_out(effect(decide, txn_ids=(number,)))
         finally:
             for ledger in ledgers:  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
                 ledger.restore(number, None)
+
+    with connection.naming_dropped(), _no_transaction_to_abort():
+        appender.run(acknowledge, (number,))
 
 
 @contextlib.contextmanager

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, get_args
 
+from txnlog.client import transaction_ending
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest, parse_label, parse_producer_name
 from txnlog.common.validation import Duration, duration_ms, shown, truth, whole_number
 from txnlog.errors import (
-    CoordinatorFenced,
     InvalidInputError,
-    InvalidTransactionState,
     TransactionNotFound,
     UnsupportedFeature,
     unknown_outcome,
@@ -123,13 +123,8 @@ def abort(
 
 def end(connection: Connection, command: AbortCommand) -> Outcome:
     """Append an abort. An end that the log records is the answer instead, also one that only a checkpoint holds."""
-    try:
-        return connection.appender.call(command)
-    except (CoordinatorFenced, InvalidTransactionState, TransactionNotFound):
-        outcome = connection.follower.outcome(command.txn)
-        if outcome is None:
-            raise
-        return outcome
+    appender = connection.appender
+    return appender.run(partial(transaction_ending.end, appender, connection.follower, command), (command.txn,))
 
 
 def end_failed(connection: Connection, number: int) -> Outcome:

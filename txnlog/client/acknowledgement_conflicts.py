@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim, offsets_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from txnlog.client.session_owner import SessionOwner
 
 
-def check_conflicts(
+async def check_conflicts(
     connection: SessionOwner,
     txn: int,
     wanted: Sequence[Acknowledgement],
@@ -27,7 +28,7 @@ def check_conflicts(
     *,
     rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None = None,
 ) -> None:
-    """Raise the conflict of acknowledgements, or claim them: between the two nothing else happens to them.
+    """Raise the conflict of acknowledgements, or claim them. A command of the engine: nothing comes between the two.
 
     A conflict with the log, with a claim of another transaction of this client, or with what their consumer has
     still to deliver. No request where there is none. What the client knows is looked at again before it says no,
@@ -38,7 +39,7 @@ def check_conflicts(
         txn: the transaction that acknowledges.
         wanted: what it acknowledges.
         receipt: how it was received, where a consumer did: maybe one of another handle.
-        claim: claims them, or what is left of them. It makes no request: everybody waits for it.
+        claim: claims them, or what is left of them.
         rest_of: what of them is left to acknowledge, if not all; for an acknowledgement outside of transactions.
 
     Raises:
@@ -53,11 +54,12 @@ def check_conflicts(
     if refusal is None:
         return
     for handle in handles:
-        handle.follower.refresh()
+        await handle.follower.refreshing()
         with contextlib.suppress(OutcomeUnknown):  # of its end: the refusal stands then
-            end_overdue(handle, [item.subscription for item in wanted])
+            await ending_overdue(handle, [item.subscription for item in wanted])
     if len(handles) > 1:
-        connection.follower.refresh()  # of what the other one ended, which alone may know of its unlogged aborts
+        # Of what the other one ended, which alone may know of its unlogged aborts.
+        await connection.follower.refreshing()
     if known != [handle.follower.version for handle in handles]:
         refusal = _refusal(handles, txn, wanted, receipt, claim, rest_of)
     if refusal is not None:
@@ -73,24 +75,20 @@ def _refusal(
     rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None,
 ) -> TxnLogError | None:
     """The conflict of acknowledgements by what these handles know; None where they are claimed."""
-    # In one order, or two threads wait for each other. Without a context manager of ours, whose frames an interrupt
-    # would leave with the lock: behind Ctrl-C a traceback may be kept for ever, and an ExitStack entered halfway.
-    first, second = sorted((handles[0], handles[-1]), key=id)
     rest = wanted
-    with first.follower.lock, second.follower.lock:
-        try:
-            for handle in handles:  # a consumer passes over what is claimed in one of them, and must not lose it
-                draft = handle.follower.state.draft()
-                rest = wanted if rest_of is None else rest_of(draft)
-                check_claim(draft, txn, rest, _claims_of(handle, wanted))
-            if rest_of is None:
-                _check_plain(handles[0], wanted, receipt)
-            if receipt is not None:
-                receipt.check_delivered()
-        except TxnLogError as error:
-            return error
-        claim(rest)
-        return None
+    try:
+        for handle in handles:  # a consumer passes over what is claimed in one of them, and must not lose it
+            draft = handle.follower.state.draft()
+            rest = wanted if rest_of is None else rest_of(draft)
+            check_claim(draft, txn, rest, _claims_of(handle, wanted))
+        if rest_of is None:
+            _check_plain(handles[0], wanted, receipt)
+        if receipt is not None:
+            receipt.check_delivered()
+    except TxnLogError as error:
+        return error
+    claim(rest)
+    return None
 
 
 def _claims_of(connection: SessionOwner, wanted: Iterable[Acknowledgement]) -> Iterator[tuple[int, Claim]]:
@@ -140,31 +138,44 @@ def end_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> None:
 
     Somebody waits for them.
     """
+    if connection.mode == "rw":
+        if _have_overdue(connection, subscriptions):
+            connection.appender.run(partial(ending_overdue, connection, subscriptions))
+        _forget_logged_aborts(connection)
+
+
+async def ending_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> None:
+    """See ``end_overdue``; for commands of the engine."""
     if connection.mode != "rw":
         return
     unlogged_aborts = connection.session.unlogged_aborts
-
-    def is_due() -> bool:
-        now_ms = connection.runtime.now_ms()
-        with connection.follower.lock:
-            state = connection.follower.state
-            held = any(
-                cursor.holds or cursor.cumulative is not None
-                for (subscription, _), cursor in state.cursors.items()
-                if subscription in subscriptions
-            )
-            return held and bool(overdue(state.draft(), now_ms, unlogged_aborts))
-
     ending = Simple(
         lambda draft, at: overdue(draft, at.timestamp_ms, unlogged_aborts) or Answer(False),
         lambda _draft, _at: True,
     )
     # An entry ends a part of them, and who holds these messages may come last. Where it ends none, the clock was
     # ahead a moment ago: by the time of the log none is overdue.
-    while is_due() and connection.appender.call(ending):
+    while _have_overdue(connection, subscriptions) and await connection.appender.carry_out(ending):
         pass
-    for txn in [txn for txn in list(unlogged_aborts) if connection.follower.state.outcomes.get(txn) is not None]:
-        unlogged_aborts.pop(txn, None)
+    _forget_logged_aborts(connection)
 
 
-__all__ = ["check_conflicts", "end_claims", "end_overdue", "ledgers_of"]
+def _forget_logged_aborts(connection: SessionOwner) -> None:
+    aborts = connection.session.unlogged_aborts
+    for txn in [txn for txn in list(aborts) if connection.follower.state.outcomes.get(txn) is not None]:
+        aborts.pop(txn, None)
+
+
+def _have_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> bool:
+    now_ms = connection.runtime.now_ms()
+    with connection.follower.lock:
+        state = connection.follower.state
+        held = any(
+            cursor.holds or cursor.cumulative is not None
+            for (subscription, _), cursor in state.cursors.items()
+            if subscription in subscriptions
+        )
+        return held and bool(overdue(state.draft(), now_ms, connection.session.unlogged_aborts))
+
+
+__all__ = ["check_conflicts", "end_claims", "end_overdue", "ending_overdue", "ledgers_of"]

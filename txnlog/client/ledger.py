@@ -15,11 +15,11 @@ a newer consumer ended cannot come back.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Ranges
@@ -27,6 +27,9 @@ from txnlog.errors import TxnLogError
 from txnlog.fold.acknowledgements import hold, not_held
 from txnlog.fold.state import Draft
 from txnlog.format.actions import Acknowledgement, PartitionRanges
+
+if TYPE_CHECKING:
+    from txnlog.engine.runtime import Runtime
 
 Offsets = Mapping[int, Ranges]
 """By partition."""
@@ -84,9 +87,8 @@ class Ledger:
         self.subscription = subscription
         self.epoch = epoch
         self.leased = False
-        # A handler of a signal may come here again, in the thread that has it.
-        self._lock = threading.RLock()
-        self._state = _State({}, {}, {}, {})
+        # Each state under its number: what has been replaced, and what replaces it. The last one counts.
+        self._states: dict[int, _State] = {0: _State({}, {}, {}, {})}
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
@@ -121,15 +123,28 @@ class Ledger:
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
+    @property
+    def _state(self) -> _State:
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, _State]:
+        while True:
+            number = max(self._states.copy())
+            state = self._states.get(number)
+            if state is not None:  # else others replaced it twice meanwhile
+                return number, state
+
     def _change(self, transition: Callable[[_State], _State]) -> None:
-        """Replace the state. A handler of a signal that comes in between has its own change first."""
-        with self._lock:
-            while True:
-                before = self._state
-                after = transition(before)
-                if self._state is before:  # nothing can come between this and the assignment
-                    self._state = after
-                    return
+        """Replace the state, unless somebody else was faster: then replace that one.
+
+        Without a lock: the handler of a signal may come here in the middle of it, and wait for the engine, which does.
+        """
+        while True:
+            number, before = self._newest()
+            after = transition(before)
+            if self._states.setdefault(number + 1, after) is after:  # one step: of several threads one is the first
+                self._states.pop(number - 1, None)
+                return
 
     def prefetch(self, consumer: str, offsets: Offsets) -> None:
         """FREE to PREFETCHED: the log shows them leased to the consumer; of what it was delivered before, once more."""
@@ -281,17 +296,19 @@ class Receipt(Protocol):
 class Ledgers:
     """The ledgers of one handle: each lives as long as a consumer or a transaction refers to it. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._known: weakref.WeakValueDictionary[tuple[int, int], Ledger] = weakref.WeakValueDictionary()
 
     def of(self, subscription: int, epoch: int) -> Ledger:
         """The ledger of a subscription in an epoch; the first who asks for it makes it."""
-        with self._lock:
-            found = self._known.get((subscription, epoch))
-            if found is None:
-                found = self._known[subscription, epoch] = Ledger(subscription, epoch)
-            return found
+        return self._runtime.engine.look(partial(self._of, subscription, epoch))
+
+    def _of(self, subscription: int, epoch: int) -> Ledger:
+        found = self._known.get((subscription, epoch))
+        if found is None:
+            found = self._known[subscription, epoch] = Ledger(subscription, epoch)
+        return found
 
 
 def check_claim(draft: Draft, txn: int, wanted: Sequence[Acknowledgement], claims: Iterable[tuple[int, Claim]]) -> None:

@@ -103,7 +103,7 @@ class Session:
         self._append_ms = runtime.now_ms()
         self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
-        self.ledgers = Ledgers()
+        self.ledgers = Ledgers(runtime)
         self.unlogged_aborts: dict[int, AbortReason] = {}
         self.unended = Unended()
         self.heartbeats = Heartbeats(self.store, runtime)

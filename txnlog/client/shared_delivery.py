@@ -20,7 +20,7 @@ from txnlog.fold import leases
 from txnlog.fold.leases import Wanted, in_turn
 from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
 from txnlog.format.actions import AnyAction, Header
-from txnlog.log.appender import Ride
+from txnlog.log.append_queue import Ride
 from txnlog.log.commands import Answer, Simple, effect
 
 if TYPE_CHECKING:

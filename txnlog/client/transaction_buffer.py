@@ -1,8 +1,13 @@
-"""What a transaction did and has not logged yet: rows, acknowledgements, and the way of rows into its own segments."""
+"""What a transaction did and has not logged yet: rows, acknowledgements, and the way of rows into its own segments.
+
+Rows come from any thread, into an inbox. All else happens in the engine, by one command of the transaction at a time.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
@@ -28,13 +33,27 @@ class Mark(NamedTuple):
     digest: xxhash.xxh3_64
 
 
-class Work:
-    """The work of one transaction, in the order it was done. Not thread-safe: the transaction has the lock.
-
-    Ctrl-C comes where something is called. So each change is made in one go, by statements that call nothing until the
-    last: rows that are both buffered and staged would be there twice, half of a call's rows would be committed.
+class Rows:
+    """The rows of one call of ``produce()``.
 
     Attributes:
+        text: what they add to the digest of the work.
+    """
+
+    __slots__ = ("pieces", "size_bytes", "text")
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = pieces
+        self.size_bytes = sum([piece.size_bytes for piece in pieces])
+        self.text = "".join([f"p{piece.digest_text()};" for piece in pieces]).encode()
+
+
+class TransactionWork:
+    """The work of one transaction, in the order it was done.
+
+    Attributes:
+        takes_rows: whether what is put into the inbox from now on will be part of it. Who ends the transaction says no
+            before it looks into the inbox for the last time.
         pieces: rows that wait for the entry, which they may share with other transactions.
         staged: segments that are on the store and that no entry names yet, or ever will: their topic was dropped.
         acknowledged: acknowledgements that no entry names yet, likewise.
@@ -47,23 +66,27 @@ class Work:
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
+        self._session = connection.session
+        self._appender = connection.appender
         self._identity = connection.identity
         self._number = number
         self._digest = xxhash.xxh3_64()
         self._topics: set[int] = set()
         self._owned_topics: set[int] = set()
         self._adopted: set[tuple[int, str]] = set()
-        self._buffered_bytes = 0
         self._sealed = 0
+        self._inbox: deque[Rows] = deque()
+        self._inbox_bytes = self._collected_bytes = 0
+        self.takes_rows = True
         self.pieces: list[Piece] = []
         self.staged: list[Segment] = []
         self.acknowledged: list[Acknowledgement] = []
         self.logged: list[Acknowledgement] = []
         self.stream: StreamBatch | None = None
         self.since_ms = connection.runtime.now_ms()
-        self._numbers = connection.appender.numbers
+        self._numbers = self._appender.numbers
         self._numbers.keep_for(number, self)
-        self._unended = connection.session.unended
+        self._unended = self._session.unended
 
     def __del__(self) -> None:
         """Report work that nobody can commit any more. It runs wherever the garbage collector does: without locks."""
@@ -95,16 +118,48 @@ class Work:
         """Whether nothing waits to be logged."""
         return not (self.pieces or self.staged or self.acknowledged or self.stream)
 
-    def add_rows(self, pieces: Sequence[Piece]) -> None:
-        """Take the rows of one call. A store that fails where the buffer is full fails the call: it adds nothing."""
-        if self._buffered_bytes >= BUFFER_BYTES:
-            self.stage(everything=True)
-        size = sum(piece.size_bytes for piece in pieces)
-        text = "".join(f"p{piece.digest_text()};" for piece in pieces).encode()
-        self._note({piece.topic for piece in pieces})
-        self.pieces += pieces
-        self._buffered_bytes += size
-        self._digest.update(text)
+    # --- from any thread --------------------------------------------------------------------------------------------
+
+    @property
+    def has_many_rows(self) -> bool:
+        """Whether some of the rows may be too many to share a file."""
+        return self._buffered_bytes >= SMALL_PRODUCE_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows should be written before more of them come."""
+        return self._buffered_bytes >= BUFFER_BYTES
+
+    @property
+    def _buffered_bytes(self) -> int:
+        """About the size of the rows that no segment has yet. Threads that produce side by side may make it less."""
+        return self._inbox_bytes + self._collected_bytes
+
+    def put(self, rows: Rows) -> None:
+        """Put the rows of one call into the inbox, in one step. They are part of the work while it takes rows."""
+        self._note({piece.topic for piece in rows.pieces})
+        self._inbox_bytes += rows.size_bytes
+        self._inbox.append(rows)
+
+    def take_back(self, rows: Rows) -> bool:
+        """Take rows out of the inbox, and whether they were there yet: otherwise they are part of the work."""
+        try:
+            self._inbox.remove(rows)
+        except ValueError:
+            return False
+        return True
+
+    # --- in the engine ----------------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Take what is in the inbox."""
+        inbox = self._inbox
+        self._inbox_bytes = 0
+        while inbox:
+            rows = inbox.popleft()
+            self.pieces += rows.pieces
+            self._collected_bytes += rows.size_bytes
+            self._digest.update(rows.text)
 
     def add_segments(self, segments: Iterable[Segment]) -> None:
         """Take segments that were written elsewhere, but for those that an earlier call added.
@@ -128,7 +183,7 @@ class Work:
         fresh = self.acknowledged[self._sealed :] + added
         if not any(item.expected for item in fresh):
             fresh = list(joined(fresh).values())
-        known = self._connection.follower.state.subscriptions
+        known = self._session.follower.state.subscriptions
         self._note({record.topic for item in added if (record := known.get(item.subscription)) is not None})
         self.acknowledged[self._sealed :] = fresh
         self._digest.update(text)
@@ -162,6 +217,7 @@ class Work:
         """The transaction ended: let go of everything."""
         self._numbers.release(self._number)
         self.settle()
+        self._inbox.clear()
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 
     def unlogged_numbers(self) -> list[int]:
@@ -170,7 +226,7 @@ class Work:
 
     # --- segments ---------------------------------------------------------------------------------------------------
 
-    def stage(self, *, everything: bool) -> None:
+    async def stage(self, *, everything: bool) -> None:
         """Write buffered rows as segments of this transaction: all, or where they are too many to share a file.
 
         Of a topic that has such a segment all rows go this way: shared rows come first in an entry, so mixing would
@@ -183,19 +239,18 @@ class Work:
             sizes[piece.topic] = sizes.get(piece.topic, 0) + piece.size_bytes
         for topic, size in sorted(sizes.items()):
             if everything or size >= SMALL_PRODUCE_BYTES or topic in self._owned_topics:
-                written = self._write(topic, [piece for piece in self.pieces if piece.topic == topic])
-                left = [piece for piece in self.pieces if piece.topic != topic]
-                self.staged += written
-                self.pieces = left
-                self._buffered_bytes -= size
-                self._owned_topics |= {topic}
+                chosen = [piece for piece in self.pieces if piece.topic == topic]
+                self.staged += await self._session.runtime.job(partial(self._write, topic, chosen))
+                self.pieces = [piece for piece in self.pieces if piece.topic != topic]
+                self._collected_bytes -= size
+                self._owned_topics.add(topic)
 
     def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
-        record = self._connection.topic_record_by_id(topic)
+        record = self._session.follower.state.topics[topic]  # topics are never forgotten
         staged: list[Segment] = []
         wave: list[BuiltSegment] = []
         waiting = 0
-        for built in build_owned(record, pieces, self._number, self._take_number, self._connection.runtime.unique):
+        for built in build_owned(record, pieces, self._number, self._take_number, self._session.runtime.unique):
             wave.append(built)
             staged.append(built.action)
             waiting += len(built.data)
@@ -206,10 +261,10 @@ class Work:
         return staged
 
     def _put(self, wave: list[BuiltSegment]) -> None:
-        put_unnamed(self._connection.store, self._connection.runtime, [(built.key, built.data) for built in wave])
+        put_unnamed(self._session.store, self._session.runtime, [(built.key, built.data) for built in wave])
 
     def _take_number(self) -> int:
-        return self._connection.appender.take_numbers(1)[0]
+        return self._appender.take_numbers(1)[0]
 
 
-__all__ = ["Mark", "Work"]
+__all__ = ["Mark", "Rows", "TransactionWork"]

@@ -1,8 +1,8 @@
 """The life of a transaction as a table: what each call, and what became of it, makes of the stage that it is in. Pure.
 
 The stages are those that the owner of a transaction knows. The log's own states are in ``txnlog.fold.state``. A call
-that a stage has no cell for is refused before anything is sent. Whoever sends something takes the outcome ``unknown``
-first, and the real one when it is there: so nothing that comes in between, as Ctrl-C does, can pass for a failure.
+that a stage has no cell for is refused before anything is sent. What was sent may be in the log from then on, whatever
+becomes of the call: so it is ``sent`` until its fate is known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Stage(StrEnum):
     PREPARED = "PREPARED"
     """Others decide about it."""
     COMMITTING = "COMMITTING"
-    """A commit is under way in the background."""
+    """A commit was sent, and there is no answer yet."""
     COMMIT_UNKNOWN = "COMMIT_UNKNOWN"
     """A commit was sent, and its outcome is unknown."""
     COMMITTED = "COMMITTED"
@@ -53,8 +53,8 @@ class Fate(StrEnum):
     """The log's rules refused it: another end was first, or can be the only one."""
     UNKNOWN = "unknown"
     """It was sent, and the answer is missing."""
-    SUBMITTED = "submitted"
-    """It goes on in the background."""
+    SENT = "sent"
+    """It is on its way."""
 
 
 _Cell = Mapping[Fate, Stage]
@@ -71,7 +71,7 @@ def _commit(stage: Stage) -> _Cell:
         Fate.NOTHING: stage,
         Fate.REFUSED: Stage.ABORTED,
         Fate.UNKNOWN: Stage.COMMIT_UNKNOWN,
-        Fate.SUBMITTED: Stage.COMMITTING,
+        Fate.SENT: Stage.COMMITTING,
     }
 
 
@@ -81,6 +81,7 @@ def _prepare(stage: Stage) -> _Cell:
         Fate.NOTHING: stage,
         Fate.REFUSED: Stage.FAILED,
         Fate.UNKNOWN: Stage.PREPARE_UNKNOWN,
+        Fate.SENT: Stage.PREPARE_UNKNOWN,
     }
 
 
@@ -92,6 +93,7 @@ TABLE: Final[Mapping[Stage, Mapping[Request, _Cell]]] = {
             Fate.NOTHING: Stage.OPEN,
             Fate.REFUSED: Stage.FAILED,
             Fate.UNKNOWN: Stage.OPEN,
+            Fate.SENT: Stage.OPEN,
         },
         Request.PREPARE: _prepare(Stage.OPEN),
         Request.COMMIT: _commit(Stage.OPEN),
@@ -106,9 +108,9 @@ TABLE: Final[Mapping[Stage, Mapping[Request, _Cell]]] = {
         Request.ABORT: _abort(Stage.PREPARE_UNKNOWN),
     },
     Stage.COMMITTING: {
-        # commit() waits for what is under way, whose fate counts from the stage that it began in.
+        # Both wait for it, and what becomes of it counts from the stage that it began in.
         Request.COMMIT: {},
-        Request.ABORT: {**_abort(Stage.COMMITTING), Fate.REFUSED: Stage.COMMITTED},
+        Request.ABORT: {},
     },
     Stage.COMMIT_UNKNOWN: {
         Request.COMMIT: _commit(Stage.COMMIT_UNKNOWN),
@@ -157,7 +159,7 @@ class Life(NamedTuple):
 
     def after(self, request: Request, fate: Fate) -> Life:
         """What it is after a call that began here."""
-        sent = fate in {Fate.DONE, Fate.UNKNOWN} and request in {Request.FLUSH, Request.PREPARE}
+        sent = fate in {Fate.DONE, Fate.SENT, Fate.UNKNOWN} and request in {Request.FLUSH, Request.PREPARE}
         return Life(TABLE[self.stage][request][fate], self.logged or sent)
 
     def ended(self, stage: Stage) -> Life:

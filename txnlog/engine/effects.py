@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -57,7 +58,7 @@ class Effect(Generic[R_co]):
     """Something that a command awaits.
 
     Attributes:
-        can_be_cancelled: whether the command need not wait for it when its caller is gone.
+        can_be_cancelled: whether it need not begin where the command's caller is gone.
     """
 
     can_be_cancelled = False
@@ -69,8 +70,9 @@ class Effect(Generic[R_co]):
         """Begin it for a command. Gives the result where it is there at once."""
         raise NotImplementedError
 
-    def cancel(self, waiting: Waiting) -> None:
-        """The command waits no longer."""
+    def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see below
+        """The command's caller is gone. False where the command has to wait all the same."""
+        return False
 
 
 class Pause(Effect[None]):
@@ -86,9 +88,10 @@ class Pause(Effect[None]):
         """See Effect."""
         self._end = waiting.resume_after(self, self._milliseconds)
 
-    def cancel(self, waiting: Waiting) -> None:  # noqa: ARG002 - see Effect
+    def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see Effect
         """See Effect."""
         self._end()
+        return True
 
 
 Submit = Callable[[Callable[[], Callable[[], None]]], None]
@@ -157,9 +160,42 @@ class Reply(Effect[R]):
             self._waiting.append(waiting)
         return self.result
 
-    def cancel(self, waiting: Waiting) -> None:
+    def cancel(self, waiting: Waiting) -> bool:
         """See Effect."""
         self._waiting = [item for item in self._waiting if item is not waiting]
+        return True
 
 
-__all__ = ["Cancelled", "Effect", "Pause", "Reply", "Request", "Requests", "Result", "Waiting", "result_of"]
+class Turn:
+    """Commands that must not run side by side have their turn, in the order in which they ask: ``async with turn``."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: deque[Reply[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if not self._is_taken:
+            self._is_taken = True
+            return
+        given: Reply[None] = Reply()
+        self._waiting.append(given)
+        try:
+            await given
+        except Cancelled:
+            if given.result is None:
+                self._waiting.remove(given)
+            else:  # it was given the turn just now
+                self._give()
+            raise
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._give()
+
+    def _give(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().give(None)
+        else:
+            self._is_taken = False
+
+
+__all__ = ["Cancelled", "Effect", "Pause", "Reply", "Request", "Requests", "Result", "Turn", "Waiting", "result_of"]

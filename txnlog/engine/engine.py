@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Result
 from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker
+from txnlog.errors import TxnLogError
 
 R = TypeVar("R")
 
@@ -96,8 +97,7 @@ class Task(Generic[R]):
         effect = self._effect
         if effect is None:  # it did not begin
             self._end(Result(None, Cancelled()))
-        elif effect.can_be_cancelled:
-            effect.cancel(self)
+        elif effect.cancel(self):
             self._advance(self._cancelled())
 
     def _cancelled(self) -> Result[Any]:
@@ -155,19 +155,34 @@ class Engine:
         """Whether this is called in the engine: by a command."""
         return self._worker.is_current()
 
-    def call(self, command: Command[R]) -> R:
-        """Run a command, and wait for it. Raises whatever the command raises, and what interrupts the wait."""
+    def call(
+        self,
+        command: Command[R],
+        *,
+        through: Callable[[Step], None] | None = None,
+        interrupted: Callable[[BaseException], None] = _nothing,
+    ) -> R:
+        """Run a command, and wait for it. Raises whatever the command raises, and what interrupts the wait.
+
+        Args:
+            command: makes its coroutine.
+            through: has a step run in the engine; by default at once.
+            interrupted: as of ``exchange``.
+        """
         replies = self._host.inbox()
         task = Task(self, command, replies.put)
-        return self.exchange(replies, partial(self._begin, task), task.cancel)
+        return self.exchange(replies, partial(self._begin, task, through or self._put), task.cancel, interrupted)
 
-    def exchange(self, replies: Inbox, ask: Step, withdraw: Step) -> Any:
+    def exchange(
+        self, replies: Inbox, ask: Step, withdraw: Step, interrupted: Callable[[BaseException], None] = _nothing
+    ) -> Any:
         """Ask for something in the engine, and wait for the reply.
 
         Args:
             replies: gets a Result.
             ask: asks. From any thread.
             withdraw: called in the engine where the wait is interrupted: nobody will hear of the reply.
+            interrupted: called with what interrupts the wait, and is about to be raised.
 
         Raises:
             CalledInItsOwnWork: in the engine itself, which would wait for itself.
@@ -179,13 +194,15 @@ class Engine:
         try:
             ask()
             reply: Result[Any] = replies.take(None)
-        except BaseException:
+        except BaseException as error:
             self._put(withdraw)
+            if not isinstance(error, TxnLogError):
+                interrupted(error)
             raise
         try:
             return reply.get()
         finally:
-            del replies, ask, withdraw, reply  # the traceback of an error refers to this frame
+            del replies, ask, withdraw, interrupted, reply  # the traceback of an error refers to this frame
 
     def step(self, function: Step) -> None:
         """Have a function called in the engine, without waiting for it. It makes no request. From any thread."""
@@ -199,23 +216,37 @@ class Engine:
         """Call a function in the engine: nothing changes meanwhile. It makes no request, and waits for nothing."""
         return function() if self.is_current else self.call(partial(_call, function))
 
-    def post(self, command: Command[R], done: Callable[[Result[R]], None] = _nothing) -> None:
+    def post(
+        self,
+        command: Command[R],
+        done: Callable[[Result[R]], None] = _nothing,
+        *,
+        through: Callable[[Step], None] | None = None,
+    ) -> None:
         """Run a command that nobody waits for. The end of the process does. From any thread.
 
-        ``done`` is called in the engine when it came to its end.
+        Args:
+            command: makes its coroutine.
+            done: called in the engine when it came to its end, also where this call is refused or interrupted.
+            through: has a step run in the engine; by default at once.
         """
-        self._begin(Task(self, command, done, keeps_process=True))
+        task = Task(self, command, done, keeps_process=True)
+        try:
+            self._begin(task, through or self._put)
+        except BaseException:
+            self._put(task.cancel)
+            raise
 
     def keeps_process(self) -> bool:
         """Whether the end of the process should wait for a command. From any thread."""
         return any(task.keeps_process for task in list(self._under_way))
 
-    def _begin(self, task: Task[Any]) -> None:
+    def _begin(self, task: Task[Any], through: Callable[[Step], None]) -> None:
         self._under_way[task] = None
         if self.is_current:
             task.begin()
         else:
-            self._put(task.begin)
+            through(task.begin)
 
 
 async def _call(function: Callable[[], R]) -> R:

@@ -12,20 +12,22 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
 from txnlog.engine.effects import Pause, Request, Requests
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
-from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Worker, do
-from txnlog.errors import InvalidInputError, InvalidTransactionState, RetriableError
+from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker, do
+from txnlog.errors import InvalidInputError, RetriableError
 
 T = TypeVar("T")
 _logger = logging.getLogger("txnlog.runtime")
+
+_NO_THREAD_PAUSE_MS: Final = 100.0
 
 PARALLEL_REQUESTS = 16
 """Store requests of one data wave or one catch-up that are under way at once."""
@@ -97,143 +99,11 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    _failures.clear()
-    _promises.clear()
     for item in list(_renewed):
         item._begin_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-class Promise(Future[T]):
-    """The Future of work in the background, which would end with the process: its end waits, a minute at most.
-
-    Failures that nobody asked for are reported to Python's logging then.
-    """
-
-    _asked = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._number = next(_numbers)
-        self._process = os.getpid()
-        _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
-
-    def result(self, timeout: float | None = None) -> T:
-        """See Future."""
-        self._ask()
-        self._let_others_be_called()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """See Future."""
-        self._ask()
-        self._let_others_be_called()
-        return super().exception(timeout)
-
-    def _let_others_be_called(self) -> None:
-        """A callback of a Future that waits for another one must not keep that from its result."""
-        callbacks = callbacks_of_process()
-        if not self.done() and callbacks.is_current():
-            callbacks.step_aside()
-
-    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """See Future."""
-        self._ask()
-        super().add_done_callback(fn)
-
-    def set_result(self, result: T) -> None:
-        """See Future. It is kept once its callbacks ran, which may promise more."""
-        try:
-            super().set_result(result)
-        finally:  # a callback may exit
-            _forget(self._number)
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """See Future, and ``set_result``."""
-        if not self._asked and len(_failures) < _MOST_FAILURES:
-            _failures[self._number] = str(exception)
-        if self._asked:  # by another thread just now, which found nothing to take out
-            _failures.pop(self._number, None)
-        try:
-            super().set_exception(exception)
-        finally:
-            _forget(self._number)
-
-    def forget(self) -> None:
-        """Nobody got it: nobody is to wait for it."""
-        _forget(self._number)
-
-    def _ask(self) -> None:
-        if self._process != os.getpid() and not self.done():
-            raise InvalidTransactionState(
-                "the Future belongs to the process that this one was forked from", advice="ask for its result there"
-            )
-        self._asked = True
-        _failures.pop(self._number, None)
-
-
-_EXIT_S: Final = 60.0
-"""For how long the end of a process waits. A store that is away so long is not waited for."""
-
-_EXIT_PAUSE_S: Final = 0.005
-
-_MOST_FAILURES: Final = 100
-"""Texts that are kept of failures that nobody asked for: what the first ones say is enough."""
-
-# Dictionaries: all of one can be listed in one step while other threads go on.
-_promises: Final[dict[int, weakref.ref[Promise[Any]]]] = {}
-_failures: Final[dict[int, str]] = {}
-_numbers: Final = itertools.count()
-
-
-def _forget(number: int, _gone: object = None) -> None:
-    _promises.pop(number, None)
-
-
-@contextlib.contextmanager
-def forgetting_failures() -> Iterator[None]:
-    """Do not report at the end what fails meanwhile in the background and nobody asks for: for simulated clients."""
-    before = set(_failures)
-    try:
-        yield
-    finally:
-        for number in set(_failures) - before:
-            _failures.pop(number, None)
-
-
-class _End:
-    """The end of the process, which waits a minute in all."""
-
-    def __init__(self) -> None:
-        self._left_s = _EXIT_S
-
-    def wait(self) -> None:
-        """Let the workers keep what they promised."""
-        began = time.monotonic()
-        while self._is_open() and time.monotonic() - began < self._left_s:
-            time.sleep(_EXIT_PAUSE_S)
-        self._left_s -= time.monotonic() - began
-
-    def _is_open(self) -> bool:
-        return bool(_promises) or engine_of_process().keeps_process()
-
-    def report(self) -> None:
-        """Wait again, and report failures: nobody is left who could ask."""
-        self.wait()
-        if self._is_open():
-            _logger.error("calls in the background were not finished within %d s", _EXIT_S)
-        for number, text in list(_failures.items()):
-            _failures.pop(number, None)
-            _logger.error("a call in the background failed, and nobody asked its Future: %s", text)
-
-
-# First while thread pools still take calls, which stores and run_all need; there is no public way to be so early. Then
-# for what other threads began since: the interpreter has waited for them by then.
-_end: Final = _End()
-getattr(threading, "_register_atexit", atexit.register)(_end.wait)
-atexit.register(_end.report)
 
 
 class Runtime:
@@ -321,6 +191,21 @@ class Runtime:
         """The thread that calls what users want to have called."""
         return callbacks_of_process() if self._own is None else self._own[1]
 
+    def call_back(self, step: Step) -> None:
+        """Have something called that users want to have called, such as a callback of a Future: one after the other."""
+        try:
+            self.callbacks.put(step)
+        except RetriableError:  # it is queued all the same, and waits for a thread
+            self.engine.post(self._wake_callbacks)
+
+    async def _wake_callbacks(self) -> None:
+        """Start the thread of the callbacks, as soon as the process may have another one."""
+        while True:
+            await Pause(_NO_THREAD_PAUSE_MS)
+            with contextlib.suppress(RetriableError):
+                self.callbacks.put(lambda: None)
+                return
+
     def current(self) -> object:
         """What runs now: a thread."""
         return self._host.current()
@@ -397,10 +282,8 @@ __all__ = [
     "Background",
     "Clock",
     "OfOneProcess",
-    "Promise",
     "Runtime",
     "SystemClock",
     "call_at_exit",
-    "forgetting_failures",
     "renew_in_child",
 ]

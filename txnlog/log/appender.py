@@ -1,9 +1,8 @@
 """Compare-and-append: commands of one client become entries, several in one (PROTOCOL.md, "Appending").
 
-All but what callers do ("for callers") happens in the engine, so nothing here needs a lock: a caller only adds to a
-queue, which is one step, and looks at what the engine sets last. Whoever has a command waits for its answer; as long as
-there are commands, one entry after the other is appended with all that queued up meanwhile (group commit). One entry is
-under way per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
+All but what callers do ("for callers") happens in the engine, so nothing here needs a lock. As long as there are
+commands, one entry after the other is appended with all that queued up meanwhile (group commit). One entry is under way
+per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
 
 A command whose caller was interrupted (Ctrl-C) is withdrawn, unless it is on its way into the log: then it goes on.
 """
@@ -12,23 +11,21 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from txnlog.common.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
-from txnlog.engine.effects import Reply, Result, result_of
+from txnlog.common.limits import RENEW_AFTER_MS
+from txnlog.engine.admission import Admission
+from txnlog.engine.effects import Reply, Result
 from txnlog.engine.engine import CalledInItsOwnWork
-from txnlog.engine.runtime import Promise, Runtime
+from txnlog.engine.engine import Command as EngineCommand
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     Durable,
     OutcomeUnknown,
-    RetriableError,
     StoreError,
     TxnLogError,
     UnsupportedFeature,
@@ -40,10 +37,11 @@ from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.format.codec import Entry, decode_entry
+from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
 from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
 from txnlog.log.failed_append import blocked, note_interrupted, outcome_unknown
 from txnlog.log.follower import Follower
-from txnlog.log.group_commit import Attempt, MadeEntry, Member, Riders, SharedWave, Step
+from txnlog.log.group_commit import Attempt, MadeEntry, Riders, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool
 from txnlog.log.slots import CREATE_ATTEMPTS, not_sent, occupy
 from txnlog.store.base import Store
@@ -62,13 +60,8 @@ _RACES_BEFORE_CATCHING_UP = 2
 _EXPIRY_SCAN_MS = 1_000
 """A look at all open transactions for overdue ones is not paid at every entry; their grace is five times this."""
 
-_GROUP_COMMANDS = 1_024
-"""Deciding them takes some 30 ms of the engine, which is about what an entry costs on a store that is not local."""
-
 _CALLBACKS_MS: Final = 60_000.0
 """For how long a handle that is closed waits for callbacks of its Futures."""
-
-_NO_THREAD_PAUSE_MS: Final = 100.0
 
 _ENCODED_HERE_BYTES: Final = 16 << 10
 """Rows of a size whose encoding takes less than half a millisecond, which other commands can wait."""
@@ -83,48 +76,6 @@ class SharedSegments(Protocol):
 
     def build(self, draft: Draft, pieces: list[tuple[int, Piece]], numbers: NumberPool, /) -> SharedWave | None:
         """Files for ``(txn, piece)`` in commit order, without dropped topics; None where numbers are missing."""
-
-
-class Ride(Protocol):
-    """What rides along: ``outcome`` is its answer and its error, one of which is None, once there is one."""
-
-    @property
-    def outcome(self) -> tuple[Any, BaseException | None] | None:
-        """See above."""
-
-
-class _Waiting(Member):
-    """A command, and the ``reply`` to it, which never changes.
-
-    Attributes:
-        is_announced: whether the engine was asked to look at the queue while this was its first command.
-    """
-
-    __slots__ = ("_heard", "in_background", "is_announced", "reply")
-
-    def __init__(
-        self,
-        command: Command[Any],
-        heard: Callable[[Result[Any]], object] = lambda _reply: None,
-        *,
-        in_background: bool = False,
-    ) -> None:
-        super().__init__(command)
-        self._heard = heard
-        self.in_background = in_background
-        self.is_announced = False
-        self.reply: Result[Any] | None = None
-
-    def answer(self, value: Any, error: BaseException | None = None) -> None:
-        """Reply to it, once: a second reply changes nothing."""
-        if self.reply is None:
-            self.reply = Result(value, error)
-            self._heard(self.reply)
-
-    @property
-    def outcome(self) -> tuple[Any, BaseException | None] | None:
-        """The answer and the error, one of which is None, once there is one."""
-        return None if self.reply is None else (self.reply.value, self.reply.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,70 +124,77 @@ class Appender:
         self._after_append = after_append
         self._own_riders = riders
         self._unlogged_aborts = unlogged_aborts
-        self._queue: deque[_Waiting] = deque()
-        self._riding: deque[_Waiting] = deque()
-        self._requesting: set[object] = set()
+        self._queue = AppendQueue(self._wake)
         self._is_appending = False
-        self._idle: Reply[None] = Reply()
-        self._completions: list[Callable[[], None]] = []
+        self._admission = Admission(self._wake, lambda: self._is_appending)
+        self._requesting: set[object] = set()
+        self._submitted: set[object] = set()
+        self._rest: Reply[None] = Reply()
         self._closed: TxnLogError | None = None
         self._unresolved: _Unresolved | None = None
         self._last_append_ms = -1e12
         self._shown_ms = runtime.now_ms()
-        self._last_batch = 0
         self._last_expiry_scan_ms: int | None = None
 
     # --- for callers ------------------------------------------------------------------------------------------------
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
+        return self.run(partial(self.carry_out, command), command.txn_ids, through=self._admission.add)
+
+    def run(
+        self,
+        command: EngineCommand[R],
+        txn_ids: Iterable[int] = (),
+        *,
+        through: Callable[[Callable[[], None]], None] | None = None,
+    ) -> R:
+        """Run a command of the engine that may append something, and wait for it.
+
+        Args:
+            command: makes its coroutine.
+            txn_ids: numbers of the transactions that it is about: what interrupts the wait says how to ask for them.
+            through: how it gets into the engine; by default at once.
+        """
         if self._runtime.current() in self._requesting:
             raise CalledInItsOwnWork  # the entry waits for this request, and the command would wait for the entry
-        replies = self._runtime.inbox()
-        waiting = _Waiting(command, replies.put)
-        try:
-            answer: R = self._runtime.engine.exchange(
-                replies, partial(self._enqueue, waiting), partial(self._withdraw, waiting)
-            )
-            return answer
-        except BaseException as error:
-            is_reply = waiting.reply is not None and waiting.reply.error is error
-            if not is_reply and not isinstance(error, TxnLogError | CalledInItsOwnWork):
-                note_interrupted(error, map(self._follower.state.txn_id, command.txn_ids))
-            raise
-        finally:
-            del waiting  # it has the reply: the traceback of an error refers to this frame
+        interrupted = partial(self._note_interrupted, txn_ids)
+        return self._runtime.engine.call(command, through=through, interrupted=interrupted)
 
-    def submit(self, command: Command[R], finish: Callable[[R | None, BaseException | None], T]) -> Future[T]:
-        """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error.
+    def run_with_next(self, command: EngineCommand[R], txn_ids: Iterable[int]) -> R:
+        """``run`` a command that appends something, when the next entry is made."""
+        return self.run(command, txn_ids, through=self._admission.add)
 
-        It, and the callbacks of the Future, are called in the order of the answers, in a thread of their own: they may
-        call anything.
+    def _note_interrupted(self, txn_ids: Iterable[int], error: BaseException) -> None:
+        if not isinstance(error, CalledInItsOwnWork):
+            note_interrupted(error, map(self._follower.state.txn_id, txn_ids))
+
+    def submit(self, command: EngineCommand[R], done: Callable[[Result[R]], None]) -> None:
+        """Run a command of the engine in the background, when the next entry is made. ``close`` waits for it.
+
+        Args:
+            command: makes its coroutine.
+            done: called in the engine when it came to its end.
+
+        Raises what refuses new commands.
         """
-        future: Promise[T] = Promise()
-        future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
-        waiting = _Waiting(
-            command,
-            lambda reply: self._completions.append(partial(_complete, future, finish, reply)),
-            in_background=True,
-        )
-        try:
-            self._enqueue(waiting)
-        except BaseException:
-            future.forget()
-            self._runtime.engine.step(partial(self._withdraw, waiting))
-            raise
-        return future
+        if self._closed is not None:
+            raise self._closed
 
-    def _withdraw(self, waiting: _Waiting) -> None:
-        """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
-        self._taken_out(waiting)
+        async def submitted() -> R:
+            name = object()
+            self._submitted.add(name)
+            try:
+                return await command()
+            finally:
+                self._submitted.discard(name)
+                self._rest.give(None)
+
+        self._runtime.engine.post(submitted, done, through=self._admission.add)
 
     def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
-        waiting = _Waiting(command)
-        self._riding.append(waiting)
-        return waiting
+        return self._queue.ride(command)
 
     def take_numbers(self, count: int = 1) -> list[int]:
         """Numbers of this writer's blocks, reserving a block where there are too few.
@@ -268,83 +226,47 @@ class Appender:
 
     async def _close(self, error: TxnLogError) -> None:
         self._closed = self._closed or error
-        while self._is_appending:
-            await self._idle
+        while True:
+            self._begin()
+            if not (self._is_appending or self._submitted or self._queue or self._admission):
+                break
+            if self._rest.result is not None:
+                self._rest = Reply()
+            await self._rest
+        self._queue.refusal = self._closed
 
-    # --- the queue --------------------------------------------------------------------------------------------------
+    # --- in the engine ----------------------------------------------------------------------------------------------
 
-    def _enqueue(self, waiting: _Waiting) -> None:
-        """From any thread. The engine need not hear of it while it appends: it looks into the queue by itself.
+    async def carry_out(self, command: Command[R], *, in_background: bool = False) -> R:
+        """Carry out a command with one of the next entries. Raises as ``call`` does."""
+        return await Append(self._queue, command, in_background=in_background)
 
-        Nor where it was asked to look at the first one in the queue, and has not begun.
-        """
-        if self._closed is not None:
-            raise self._closed
-        self._queue.append(waiting)
-        if self._is_appending:
-            return
-        try:
-            first = self._queue[0]
-        except IndexError:  # it began meanwhile
-            return
-        if not first.is_announced:
-            try:
-                self._runtime.engine.step(self._begin)
-            except RetriableError:  # no thread could be started, unless another caller started one just now
-                if self._taken_out(waiting):
-                    raise
-            first.is_announced = True  # behind it: it may be interrupted
-
-    def _taken_out(self, waiting: _Waiting) -> bool:
-        """Take a command out of the queue, and whether it was there yet. From any thread."""
-        try:
-            self._queue.remove(waiting)
-        except ValueError:
-            return False
-        return True
+    def _wake(self) -> None:
+        """Have entries appended, behind the steps that wait already: they may bring more for the first one."""
+        if not self._is_appending:
+            self._runtime.engine.step(self._begin)
 
     def _begin(self) -> None:
-        if self._queue and not self._is_appending:
-            self._is_appending, self._idle = True, Reply()
+        if (self._queue or self._admission) and not self._is_appending:
+            self._is_appending = True
             self._runtime.engine.post(self._append_all)
 
     async def _append_all(self) -> None:
         """Append one entry after the other, as long as commands wait."""
         try:
-            while self._queue:
+            while self._queue or self._admission:
                 if not await self._append_next() and self._closed is not None:
-                    while self._queue:
-                        self._queue.popleft().answer(None, self._closed)
-                self._call_back()
+                    self._queue.fail(self._closed)
         finally:
             self._is_appending = False
-            self._idle.give(None)
+            self._rest.give(None)
             self._begin()  # for what came since the last look
-
-    def _call_back(self) -> None:
-        """Have the Futures of the background answered: all of an entry in a row, so that their thread wakes up once."""
-        completions, self._completions = self._completions, []
-        has_no_thread = False
-        for completion in completions:
-            try:
-                self._runtime.callbacks.put(completion)
-            except RetriableError:  # it is queued all the same, and waits for a thread
-                has_no_thread = True
-        if has_no_thread:
-            self._runtime.engine.post(self._wake_callbacks)
-
-    async def _wake_callbacks(self) -> None:
-        """Have Futures answered whose thread could not be started, as soon as it can."""
-        while True:
-            await self._runtime.pause(_NO_THREAD_PAUSE_MS)
-            with suppress(RetriableError):
-                self._runtime.callbacks.put(lambda: None)
-                return
 
     async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
         await self._gather()
-        attempt = self._take_batch()
+        self._admission.run()
+        attempt = self._queue.take_batch()
         if attempt is None:
             return True
         try:
@@ -372,10 +294,10 @@ class Appender:
             await self._runtime.pause(left_ms)
         seen = 0
         for _ in range(_COMPANY_LOOKS):
-            queued = len(self._queue)
-            if not seen < queued < self._last_batch or not self._queue[0].in_background:
+            self._admission.run()
+            if not self._queue.expects_company(seen):
                 return
-            seen = queued
+            seen = len(self._queue)
             await self._runtime.pause(_COMPANY_PAUSE_MS)
 
     def _maintain(self) -> None:
@@ -397,32 +319,7 @@ class Appender:
 
         return marked
 
-    def _take_batch(self) -> Attempt[_Waiting] | None:
-        """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
-        batch: list[_Waiting] = []
-        kept: list[_Waiting] = []
-        alone: set[Hashable] = set()
-        size = rows_bytes = 0
-        while self._queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES and rows_bytes < BUFFER_BYTES:
-            waiting = self._queue.popleft()
-            kind = waiting.command.alone
-            if kind is not None and kind in alone:
-                kept.append(waiting)
-                continue
-            if kind is not None:
-                alone.add(kind)
-            batch.append(waiting)
-            size += 200 + 64 * len(waiting.command.pieces)
-            rows_bytes += sum(piece.size_bytes for piece in waiting.command.pieces)
-        self._queue.extendleft(reversed(kept))
-        self._last_batch = len(batch)
-        if not batch:
-            return None
-        while self._riding:
-            batch.append(self._riding.popleft())
-        return Attempt(batch)
-
-    def _fail(self, attempt: Attempt[_Waiting], error: BaseException) -> None:
+    def _fail(self, attempt: Attempt[Asked], error: BaseException) -> None:
         """Answer everybody who waits with what is known: outcome unknown for a sent entry, the error for others."""
         self._answer_settled(attempt)
         state = self._follower.state
@@ -442,7 +339,7 @@ class Appender:
                 answer.__cause__ = error.__cause__
             member.answer(None, answer)
 
-    def _answer_settled(self, attempt: Attempt[_Waiting]) -> None:
+    def _answer_settled(self, attempt: Attempt[Asked]) -> None:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
         draft = self._follower.state.draft()
         head = draft.head  # no clock is asked: that may be what failed
@@ -461,7 +358,7 @@ class Appender:
             self._unresolved = None
             self._add_numbers(own.actions)
 
-    async def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
+    async def _append_batch(self, attempt: Attempt[Asked]) -> None:
         left = _MAX_STEPS
         while left:
             left -= 1
@@ -482,13 +379,13 @@ class Appender:
             f"no entry came of {_MAX_STEPS:,} looks and races", advice="see whether the store answers truly"
         )
 
-    async def _refresh(self, attempt: Attempt[_Waiting]) -> None:
+    async def _refresh(self, attempt: Attempt[Asked]) -> None:
         """Look at the log, and next for what is overdue in it: nobody shall be refused for that."""
         await self._follower.refreshing()
         self._last_expiry_scan_ms = None
         attempt.refreshed = True
 
-    def _make_entry(self, attempt: Attempt[_Waiting]) -> MadeEntry[_Waiting] | Step:
+    def _make_entry(self, attempt: Attempt[Asked]) -> MadeEntry[Asked] | Step:
         """Decide the members at the newest state."""
         self._follower.check_whole()
         draft = self._follower.state.draft()
@@ -498,11 +395,11 @@ class Appender:
         begin_entry(draft, header)
         made = attempt.make(draft, header, self._riders(draft, header))
         self._complete_all(attempt)
-        self._queue.extendleft(reversed(attempt.returned))
+        self._queue.put_back(attempt.returned)
         attempt.returned = []
         return made
 
-    async def _make_wave(self, attempt: Attempt[_Waiting]) -> None:
+    async def _make_wave(self, attempt: Attempt[Asked]) -> None:
         """Encode the segments that the members share: small ones here, where a hand-over would cost as much again."""
         pieces = attempt.pieces()
         build = partial(self._shared.build, self._follower.state.draft(), pieces, self.numbers)
@@ -511,12 +408,12 @@ class Appender:
         if wave is not None:
             attempt.set_wave(wave)
             return
-        wanted = _Waiting(_numbers_wanted(self.numbers))
+        wanted = Asked(_numbers_wanted(self.numbers))
         await self._append_batch(Attempt([wanted]))
         if wanted.reply is not None:
             wanted.reply.get()
 
-    async def _send(self, attempt: Attempt[_Waiting], made: MadeEntry[_Waiting]) -> bool:
+    async def _send(self, attempt: Attempt[Asked], made: MadeEntry[Asked]) -> bool:
         """Put the data wave, then the entry. False where another entry took the slot."""
         before = await self._put_wave(attempt)
         version = made.header.version
@@ -545,7 +442,7 @@ class Appender:
         self._complete_all(attempt)
         return True
 
-    async def _put_wave(self, attempt: Attempt[_Waiting]) -> Callable[[], None]:
+    async def _put_wave(self, attempt: Attempt[Asked]) -> Callable[[], None]:
         """Put the files of the shared segments. What is left to be done right before the entry is put is returned.
 
         Of one file at most that is all of it: so a small entry needs one request of the pool.
@@ -563,7 +460,7 @@ class Appender:
 
         return before
 
-    def _complete_all(self, attempt: Attempt[_Waiting]) -> None:
+    def _complete_all(self, attempt: Attempt[Asked]) -> None:
         for reply in attempt.answers:
             reply.member.answer(reply.value, reply.error)
         attempt.answers.clear()
@@ -625,19 +522,6 @@ class Appender:
             raise
 
 
-def _complete(future: Future[T], finish: Callable[[R | None, BaseException | None], T], result: Result[R]) -> None:
-    """Make a Future's value, and call its callbacks. What those raise costs nobody else an answer."""
-    value, error = (result.get(), None) if result.error is None else (None, result.error)
-    finished = result_of(partial(finish, value, error))
-    try:
-        if finished.error is not None:
-            future.set_exception(finished.error)
-        else:
-            future.set_result(finished.get())
-    except BaseException:
-        _logger.exception("A callback of a Future raised an error.")
-
-
 def _numbers_wanted(pool: NumberPool) -> Command[None]:
     """Needs numbers now: makes an entry, with which the reservation rides."""
 
@@ -652,4 +536,4 @@ def _life_wanted() -> Command[None]:
     return effect(lambda _draft, _at: [], ONE_RENEWAL)
 
 
-__all__ = ["Appender", "Ride", "SharedSegments"]
+__all__ = ["Appender", "SharedSegments"]

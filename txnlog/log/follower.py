@@ -50,7 +50,7 @@ class Follower:
     def __init__(self, log: Log, runtime: Runtime) -> None:
         self.log = log
         self.lock = threading.RLock()
-        self._runtime = runtime
+        self.runtime = runtime
         self._is_whole = True
         self.state, self.base, self.applied_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
@@ -81,16 +81,16 @@ class Follower:
         """Apply whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
         first = self.version + 1
         data = self.log.get(first)  # by the caller: mostly there is nothing, and so nothing to do for the engine
-        return self.version if data is None else self._runtime.engine.call(partial(self.refreshing, {first: data}))
+        return self.version if data is None else self.runtime.engine.call(partial(self.refreshing, {first: data}))
 
     async def refreshing(self, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
         """See ``refresh``; for commands of the engine. Entries that are ``known`` are not read again."""
         ahead = max(1, len(known))
         while True:
             wanted = range(self.version + 1, self.version + 1 + ahead)
-            batch = up_to_free(wanted, known, await self._runtime.requests(self.log.reads(wanted, known)))
+            batch = up_to_free(wanted, known, await self.runtime.requests(self.log.reads(wanted, known)))
             if batch:
-                await self._runtime.request(partial(self._make_durable, wanted[len(batch) - 1]))
+                await self.runtime.request(partial(self._make_durable, wanted[len(batch) - 1]))
             for version, data in zip(wanted, batch, strict=False):
                 self.apply_entry(decode_entry(data, version))
             if len(batch) < ahead:
@@ -156,7 +156,7 @@ class Follower:
 
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds, unless that is known to be unusable."""
-        self._runtime.engine.look(partial(self._rebase, manifest))
+        self.runtime.engine.look(partial(self._rebase, manifest))
 
     def _rebase(self, manifest: Manifest) -> None:
         if (self.base is None or self.base.version < manifest.version) and self.log.checkpoints.judged_usable(manifest):
@@ -191,7 +191,7 @@ class Follower:
             return  # another thread was faster
         # Hot rows are not touched, so others apply and append meanwhile.
         state, older, _ = self.log.state_at(base.version, self.log.checkpoints.named_by(base.version))
-        self._runtime.engine.look(partial(self._replace_base, base, older, state))
+        self.runtime.engine.look(partial(self._replace_base, base, older, state))
 
     def _replace_base(self, base: Manifest, older: Manifest | None, state: State) -> None:
         if self.base == base:

@@ -82,6 +82,17 @@ class Opening:
     app_version: int | None = None
     deadline_ms: int | None = None
     timeout_ms: int | None = None
+    timed_from_log: bool = False
+
+    def start_clock(self) -> None:
+        """The deadline counts from here, unless it does already."""
+        if self.deadline_ms is None and self.timeout_ms is not None:
+            self.deadline_ms = self.now_ms() + self.timeout_ms
+
+    def note_effect(self) -> None:
+        """The transaction has work. The deadline counts from here, or from the log where work takes its time."""
+        if not self.timed_from_log:
+            self.start_clock()
 
     @property
     def txn(self) -> int:

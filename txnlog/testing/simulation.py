@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
-from txnlog.engine.runtime import Runtime, forgetting_failures
+from txnlog.engine.promises import forgetting_failures
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidTransactionState, TxnLogError
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.garbage import unneeded_from

@@ -84,64 +84,30 @@ def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_releases(
 
 
 @pytest.mark.clause("P-209", "P-215")
-@pytest.mark.parametrize("when", ["before", "behind"])
-def test_no_cumulative_one_takes_what_an_abort_releases(sales: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+def test_no_cumulative_one_takes_what_an_abort_releases(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a transaction claims no more is to be delivered again: there is no moment in between."""
     sales.produce("orders", rows(*range(3)))
     messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
     first, second = sales.begin(), sales.begin()
     first.acknowledge(messages[:2])
     first.flush()
-    answers: list[object] = []
+    answers: list[list[object]] = []
     abort = Ledger.abort
+    meanwhile = threading.Thread(
+        target=lambda: answers.append(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
+    )
 
     def beside(*arguments: Any) -> None:
         monkeypatch.undo()
-        if when == "behind":
-            abort(*arguments)
-        answers.extend(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
-        if when == "before":
-            abort(*arguments)
+        meanwhile.start()
+        time.sleep(0.05)
+        abort(*arguments)
 
     monkeypatch.setattr(Ledger, "abort", beside)
     first.abort()
-    assert [type(answer) for answer in answers] == [TransactionConflict]
+    meanwhile.join(30)
+    assert [type(answer) for answer in answers[0]] == [TransactionConflict]
     assert received(sales.consumer("orders", "billing")) == [0, 1, 2]
-
-
-class SlowlyTaken:
-    """A lock that gives others time behind each time it is entered, and does not wait for ever."""
-
-    def __init__(self, lock: Any) -> None:
-        self.lock = lock
-
-    def __enter__(self) -> None:
-        assert self.lock.acquire(timeout=20), "they wait for each other"
-        time.sleep(0.02)
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.lock, name)
-
-
-def test_threads_that_acknowledge_over_two_handles_do_not_wait_for_each_other(memory: Place) -> None:
-    """Each takes what a consumer of the other's handle received, and so needs both to stand still."""
-    handles = [memory.open(), memory.open()]
-    handles[0].create_topic("orders", SCHEMA)
-    handles[0].produce("orders", rows(1, 2))
-    messages = [ns.consumer("orders", name).receive() for ns, name in zip(handles, ["billing", "mail"], strict=True)]
-    for ns in handles:
-        ns._connection.follower.lock = SlowlyTaken(ns._connection.follower.lock)
-
-    def take(ns: Any, received: Any) -> None:
-        with ns.begin() as txn:
-            txn.acknowledge(received[0])
-            txn.acknowledge(received[1])
-
-    assert run_threads(partial(take, handles[0], messages[1]), partial(take, handles[1], messages[0])) == [None, None]
-    assert [handles[0].subscription("orders", name).cursors[0].cursor for name in ("billing", "mail")] == [2, 2]
 
 
 # --- while the entry of a plain acknowledgement is under way ----------------------------------------------------------

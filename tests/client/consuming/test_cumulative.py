@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, received, rows
-from txnlog.client.ledger import Ledger
 from txnlog.errors import OutOfOrderSequence, TransactionConflict, TransactionHasFailedOperation
 
 Acknowledge = Callable[..., None]
@@ -172,31 +169,6 @@ def test_it_does_not_take_what_a_failed_transaction_will_release(ten: Any, ackno
     with raises(TransactionConflict, match="pending"):
         acknowledge(consumer, later)
     first.abort()
-    assert received(consumer, 4) == [0, 1, 2, 3]
-
-
-@pytest.mark.clause("P-209", "P-215")
-def test_it_does_not_take_what_an_abort_is_about_to_release(ten: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread of the client acknowledges at the very moment of the abort."""
-    consumer = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(consumer.receive(4, timeout_ms=0))
-    later = consumer.receive(3, timeout_ms=0)
-    abort = Ledger.abort
-
-    def meanwhile() -> None:
-        with contextlib.suppress(TransactionConflict):
-            consumer.acknowledge(later, cumulative=True)
-
-    def slowly(*arguments: Any) -> None:
-        for _ in range(2):  # before and after
-            thread = threading.Thread(target=meanwhile)
-            thread.start()
-            thread.join(30)
-            abort(*arguments)
-
-    monkeypatch.setattr(Ledger, "abort", slowly)
-    txn.abort()
     assert received(consumer, 4) == [0, 1, 2, 3]
 
 

@@ -9,7 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, kind_of, raises, read, rows, take, wait_for
+from tests.client.support import (
+    SCHEMA,
+    Place,
+    Unchanged,
+    counts,
+    ids,
+    kind_of,
+    raises,
+    read,
+    rows,
+    take,
+    wait_for,
+    waiting,
+)
 from txnlog.errors import (
     InvalidInputError,
     OffsetOutOfRange,
@@ -421,7 +434,7 @@ def test_topics_and_subscriptions_that_one_client_creates_at_once_have_entries_o
             """While an entry is under way, calls queue up that would share the next one."""
             made.append(pool.submit(ns.create_subscription, "orders", "billing", **BILLING))
             made.append(pool.submit(ns.create_topic, "audit", SCHEMA))
-            wait_for(lambda: len(ns._connection.appender._queue) == len(made))
+            wait_for(lambda: waiting(ns) == len(made))
 
         store.script.append(gather)
         ns.produce("orders", rows(1))

@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, raises, received, rows, take, wait_for
+from tests.client.support import (
+    SCHEMA,
+    FaultyStore,
+    Place,
+    Unchanged,
+    ids,
+    raises,
+    received,
+    rows,
+    take,
+    wait_for,
+    waiting,
+)
 from txnlog.errors import Durable, SubscriptionNotFound, TopicNotFound
 
 
@@ -153,7 +165,7 @@ def test_a_subscription_is_described_as_it_was_created_whatever_becomes_of_it(pa
 
         def then(call: Callable[..., object], *arguments: Any, **options: Any) -> None:
             calls.append(pool.submit(call, *arguments, **options))
-            wait_for(lambda: len(ns._connection.appender._queue) == len(calls))
+            wait_for(lambda: waiting(ns) == len(calls))
 
         def gather() -> None:
             then(ns.create_subscription, "orders", "billing", start={0: 1}, if_not_exists=there)

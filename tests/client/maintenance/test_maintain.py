@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows, run_threads, staged
 from txnlog.errors import InvalidInputError, OutcomeUnknown, ReadOnly, TxnLogError
 from txnlog.maintenance import optimizer, upkeep, vacuum
 from txnlog.testing import ManualClock
@@ -26,7 +26,7 @@ def ns(place: Place, clock: ManualClock) -> Any:
     with place.open(clock=clock) as dying:
         txn = dying.begin()
         txn.produce("orders", rows(99))
-        txn._work.stage(everything=True)
+        staged(txn)
     return handle
 
 

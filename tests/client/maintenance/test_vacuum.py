@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.by_hand import append
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows, staged
 from tests.client.vacuums import (
     DAY_MS,
     HOUR_MS,
@@ -41,8 +41,8 @@ def test_what_open_and_prepared_transactions_logged_stays(
     if kind == "prepared":
         txn.prepare()
     else:
-        txn._work.stage(everything=True)
-        append(owner, Begin(txn.id.number), *txn._work.staged)  # without a deadline
+        staged(txn)
+        append(owner, Begin(txn.id.number), *txn._machine.work.staged)  # without a deadline
     owner.close()
     clock.advance(10 * WEEK_MS)
     ns = memory.open(clock=clock)

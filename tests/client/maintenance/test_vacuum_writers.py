@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import Place, Unchanged, is_entry, raises, read, rows
+from tests.client.support import Place, Unchanged, is_entry, raises, read, rows, staged
 from tests.client.vacuums import HOUR_MS, WEEK_MS, check_every_version, concerns, counts, files, hooked, left_behind
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.id_blocks import TOUCH_MS
@@ -140,7 +140,7 @@ def test_a_writer_that_wakes_up_while_files_are_deleted_is_refused(
     writer = memory.open(clock=ManualClock(START_MS))
     txn = writer.begin()
     txn.produce("orders", rows(1))
-    txn._work.stage(everything=True)  # its file is there; frozen before its entry
+    staged(txn)  # its file is there; frozen before its entry
     clock.advance(2 * HOUR_MS)
     ns, store = hooked(memory, clock)
     woken: list[str] = []
@@ -167,7 +167,7 @@ def test_a_writer_at_work_is_left_alone(lake: Any, memory: Place, clock: ManualC
     busy.produce("orders", rows(2))
     txn = busy.begin()
     txn.produce("orders", rows(3))
-    txn._work.stage(everything=True)  # a file without an entry
+    staged(txn)  # a file without an entry
     ns, store = hooked(memory, clock)
     done: list[str] = []
 

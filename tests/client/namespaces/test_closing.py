@@ -67,6 +67,33 @@ def test_a_with_block_closes(place: Place) -> None:
         ns.topics()
 
 
+def test_close_finishes_a_commit_that_has_not_come_to_its_entry(ns: Any, place: Place) -> None:
+    """Another call of the transaction is under way, which it waits for."""
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    runtime, held, go = ns._connection.runtime, threading.Event(), threading.Event()
+
+    def wait() -> None:
+        held.set()
+        go.wait(30)
+
+    async def busy() -> None:
+        async with txn._machine._turn:
+            await runtime.request(wait)
+
+    runtime.engine.post(busy)
+    assert held.wait(30)
+    future = txn.commit_async()
+    closing = threading.Thread(target=ns.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    go.set()
+    closing.join(30)
+    assert future.result(0).offsets
+    assert read(place.open()) == [1]
+
+
 def test_close_ends_no_transaction(ns: Any, place: Place) -> None:
     txn = ns.begin()
     txn.produce("orders", rows(1))
@@ -264,14 +291,14 @@ def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for
 
 def test_who_asks_while_it_fails_asked(local: Place) -> None:
     last = """
-from txnlog.engine.runtime import Promise
+from txnlog.engine.promises import Promise
 
 class AskedMeanwhile(Exception):
     def __str__(self):
         promise.add_done_callback(lambda _: None)
         return "it failed"
 
-promise = Promise()
+promise = Promise(lambda step: step())
 promise.set_exception(AskedMeanwhile())
 """
     assert _run(local, last).stderr == ""
@@ -349,7 +376,7 @@ threading.Thread(target=serve).start()
 )
 def test_the_end_waits_for_what_is_under_way_and_for_nothing_else(local: Place, last: str, after: str) -> None:
     """Two seconds are all that it may wait here."""
-    done = _run(local, last, after, before="import txnlog.engine.runtime\ntxnlog.engine.runtime._end._left_s = 2.0\n")
+    done = _run(local, last, after, before="import txnlog.engine.promises\ntxnlog.engine.promises._end._left_s = 2.0\n")
     assert "not finished" not in done.stderr
     assert sorted(read(local.open())) == list(range(31 if last else 30))
 

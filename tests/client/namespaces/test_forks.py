@@ -212,12 +212,17 @@ def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_c
     txn.produce("orders", rows(1))
     held, go = threading.Event(), threading.Event()
 
-    def busy() -> None:
-        with txn._lock:
-            held.set()
-            go.wait(60)
+    runtime = ns._connection.runtime
 
-    thread = threading.Thread(target=busy)
+    def wait() -> None:
+        held.set()
+        go.wait(60)
+
+    async def busy() -> None:
+        async with txn._machine._turn:
+            await runtime.request(wait)
+
+    thread = threading.Thread(target=lambda: runtime.engine.call(busy))
     thread.start()
     try:
         assert held.wait(30)

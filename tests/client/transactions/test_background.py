@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, together, wait_for
+from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, together, wait_for, waiting
 from txnlog.errors import (
     InvalidTransactionState,
     ProducerFenced,
@@ -198,7 +198,7 @@ def test_an_end_that_does_not_come_after_all_is_reported_to_nobody(group: Any) -
 
         def ask() -> Future[Any]:
             asked = pool.submit(ns.abort, first.id)
-            wait_for(lambda: len(ns._connection.appender._queue) == 2)
+            wait_for(lambda: waiting(ns) == 2)
             return asked
 
         calls = (first.commit_async, ask, second.commit_async, third.commit_async)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.by_hand import append
-from tests.client.support import SCHEMA, Place, Unchanged, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, read, rows, staged
 from txnlog.api.producer import begin_transaction
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.id_blocks import block_of
@@ -133,7 +133,7 @@ def test_segments_that_wait_for_their_entry_are_kept_nameable_next_to_a_busy_wri
     txn.produce("orders", rows(1))
     use_up(writer)
     writer.produce("orders", rows(0))
-    txn._work.stage(everything=True)
+    staged(txn)
     use_up(writer)
     pass_hours(20)
     txn.commit()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, cursor, raises, received, rows
-from txnlog.api import transaction_admin
 from txnlog.api.producer import begin_transaction
+from txnlog.client import transaction_ending
 from txnlog.errors import StoreError, TransactionConflict
 from txnlog.testing import ManualClock
 
@@ -116,7 +116,7 @@ def test_what_was_abandoned_is_ended_for_who_waits_at_either_handle(
 ) -> None:
     """The abort of a transaction did not reach the log; the messages are of a consumer of the first handle."""
 
-    def lose(*_: object) -> None:
+    async def lose(*_: object) -> None:
         raise StoreError("away")
 
     handles = [ten, place.open()]
@@ -125,7 +125,7 @@ def test_what_was_abandoned_is_ended_for_who_waits_at_either_handle(
     first.acknowledge(messages)
     first.flush()
     with monkeypatch.context() as store:
-        store.setattr(transaction_admin, "end", lose)
+        store.setattr(transaction_ending, "end", lose)
         first._discard()
     with handles[taker].begin() as txn:
         txn.acknowledge(messages)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.client.support import Place, ids, raises, read, rows, together
+from tests.client.support import Place, ids, raises, read, rows, submitted, together
 from txnlog.errors import (
     InvalidInputError,
     LimitExceeded,
@@ -20,7 +20,7 @@ from txnlog.errors import (
 from txnlog.fold.state import Draft
 from txnlog.format import codec
 from txnlog.format.actions import DropTopic, Header
-from txnlog.log import appender
+from txnlog.log import append_queue
 from txnlog.log.commands import Simple
 from txnlog.log.transaction_commands import FlushCommand
 
@@ -82,7 +82,7 @@ def test_a_refused_member_leaves_no_trace_in_what_the_client_knows(pair: Any, me
     good.produce("orders", rows(1))
     wanted = tuple(messages._acknowledgements(ns._connection, cumulative=False))
     command = FlushCommand(bad._opening, (), wanted)
-    first, refused = together(ns, store, good.commit_async, lambda: ns._connection.appender.submit(command, _unwrap))
+    first, refused = together(ns, store, good.commit_async, lambda: submitted(ns, command))
     first.result(30)
     assert isinstance(refused.exception(30), TransactionConflict)
     fresh = memory.open()
@@ -99,16 +99,10 @@ def test_a_bug_in_one_command_fails_it_alone(pair: Any) -> None:
     good = ns.begin()
     good.produce("orders", rows(1))
     command = Simple(broken, broken)
-    first, refused = together(ns, store, good.commit_async, lambda: ns._connection.appender.submit(command, _unwrap))
+    first, refused = together(ns, store, good.commit_async, lambda: submitted(ns, command))
     assert first.result(30).offsets == {("orders", 0): range(1, 2)}
     assert isinstance(refused.exception(30), ZeroDivisionError)
     assert read(ns) == [0, 1]
-
-
-def _unwrap(result: Any, error: BaseException | None) -> Any:
-    if error is not None:
-        raise error
-    return result
 
 
 @pytest.mark.clause("P-118", "P-119")
@@ -141,7 +135,9 @@ def test_a_refusal_that_rests_on_another_member_waits_for_the_entry(pair: Any) -
     messages = consumer.receive(timeout_ms=0)
     first, second = ns.begin(), ns.begin()
     first.acknowledge(messages)
-    second._work.add_acknowledgements(first._work.acknowledged)  # as if another thread had been here at the same moment
+    second._machine.work.add_acknowledgements(
+        first._machine.work.acknowledged
+    )  # as if another thread had been here at the same moment
     futures: list[Any] = []
 
     def rival_ends_the_first() -> None:
@@ -166,7 +162,7 @@ def test_two_for_one_message_in_one_entry_the_first_wins(pair: Any) -> None:
     consumer = ns.consumer("orders", "billing")
     first, second = ns.begin(), ns.begin()
     first.acknowledge(consumer.receive(timeout_ms=0))
-    second._work.add_acknowledgements(first._work.acknowledged)
+    second._machine.work.add_acknowledgements(first._machine.work.acknowledged)
     one, two = together(ns, store, first.commit_async, second.commit_async)
     one.result(30)
     assert isinstance(two.exception(30), TransactionConflict)
@@ -222,9 +218,7 @@ def test_a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_name
     txn.produce("orders", rows(1))
     txn.produce("audit", rows(2))
     drop = Simple(lambda _draft, _at: [DropTopic(ns.topic("orders").id)], lambda _draft, _at: None)
-    _, committed = together(
-        ns, store, lambda: ns._connection.appender.submit(drop, lambda _value, _error: None), txn.commit_async
-    )
+    _, committed = together(ns, store, lambda: submitted(ns, drop), txn.commit_async)
     result = committed.result(30)
     assert (dict(result.offsets), result.dropped) == ({("audit", 0): range(1, 2)}, ("orders",))
     assert ids(rival.snapshot(version=result.version).read("audit")) == [0, 2]
@@ -240,7 +234,7 @@ def test_a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken(pair: An
     first.produce("audit", rows(2))
     second.produce("audit", rows(3))
     drop = Simple(lambda _draft, _at: [DropTopic(ns.topic("orders").id)], lambda _draft, _at: None)
-    dropping = lambda: ns._connection.appender.submit(drop, lambda _value, _error: None)  # noqa: E731
+    dropping = lambda: submitted(ns, drop)  # noqa: E731
     futures = together(ns, store, dropping, first.commit_async, second.commit_async)
     assert [future.result(30).skipped for future in futures[1:]] == [False, False]
     assert read(rival, "audit") == [0, 2, 3]
@@ -300,7 +294,7 @@ def test_one_of_a_split_group_that_stays_unknown_does_not_speak_for_the_rest(
 def test_the_rows_of_a_group_are_bounded(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What gathers while an entry is under way may be more than memory should hold as files at once."""
     ns, store, _ = pair
-    monkeypatch.setattr(appender, "BUFFER_BYTES", 40_000)
+    monkeypatch.setattr(append_queue, "BUFFER_BYTES", 40_000)
     transactions = [ns.begin() for _ in range(6)]
     for number, txn in enumerate(transactions):
         txn.produce("orders", pa.table({"id": [number + 1] * 1_000, "name": ["x" * 10] * 1_000}))

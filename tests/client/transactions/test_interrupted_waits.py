@@ -6,19 +6,19 @@ import contextlib
 import itertools
 import re
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, assert_whole, ids, raises, read, rows, take, wait_for
+from tests.client.support import SCHEMA, Place, assert_whole, ids, raises, read, rows, take, wait_for, waiting
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
+from txnlog.engine.admission import Admission
 from txnlog.engine.engine import engine_of_process
 from txnlog.errors import InvalidTransactionState, OutcomeUnknown, TxnLogError
 from txnlog.fold.draft_tables import DraftTable
-from txnlog.log.appender import _Waiting
+from txnlog.log.append_queue import Asked
 from txnlog.log.commands import effect
 from txnlog.store import Created, ForwardingStore, Store
 
@@ -244,7 +244,6 @@ def test_a_handle_that_was_closed_while_its_call_was_interrupted_has_no_thread_l
 
 def test_a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn(interrupting: Any, memory: Place) -> None:
     ns, store = interrupting
-    queue = ns._connection.appender._queue
     first = threading.Thread(target=lambda: ns.produce("orders", rows(1)), daemon=True)
     create, release = store.create, threading.Event()
 
@@ -253,20 +252,43 @@ def test_a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn(in
         return create(key, data)
 
     def interrupt() -> None:
-        wait_for(lambda: len(queue) == 1)
+        wait_for(lambda: waiting(ns) == 1)
         interrupt_main_thread()
 
     store.create = held
     first.start()
-    wait_for(lambda: ns._connection.appender._is_appending and not queue)
+    wait_for(lambda: ns._connection.appender._is_appending and not waiting(ns))
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         ns.produce("orders", rows(2))
-    wait_for(lambda: not queue)
     release.set()
     first.join(20)
     ns.produce("orders", rows(3))
     assert read(memory.open(mode="r")) == [1, 3]
+
+
+@pytest.mark.real_runtime
+@pytest.mark.parametrize("call", ["commit", "flush", "prepare"])
+def test_a_commit_that_is_interrupted_before_it_is_sent_was_never_called(memory: Place, call: str) -> None:
+    """It waits for others to share its entry: nobody takes it then, and the transaction goes on as if before."""
+    memory.open().create_topic("orders", SCHEMA)
+    ns = memory.open(min_commit_interval_ms=500)
+    ns.produce("orders", rows(0))
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+
+    def interrupt() -> None:
+        wait_for(lambda: waiting(ns) == 1)
+        interrupt_main_thread()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(txn, call)()
+    wait_for(lambda: not txn._machine._turn._is_taken)
+    assert not txn._machine.life.logged
+    txn.produce("orders", rows(2))
+    txn.commit()
+    assert read(memory.open(mode="r")) == [0, 1, 2]
 
 
 def test_a_call_that_comes_while_the_last_entry_ends_is_appended_as_well(interrupting: Any) -> None:
@@ -275,17 +297,18 @@ def test_a_call_that_comes_while_the_last_entry_ends_is_appended_as_well(interru
     own = ns._connection.appender
     replies = ns._connection.runtime.inbox()
 
-    class Queue(deque[Any]):
+    class Late(Admission):
         found_empty = 0
 
-        def __bool__(self) -> bool:
-            self.found_empty += not len(self)
-            if len(self) or self.found_empty != 2:  # first by who takes the batch, then behind its entry
-                return len(self) > 0
-            self.append(_Waiting(effect(lambda _draft, _at: []), replies.put))  # as another thread does
-            return False
+        def __len__(self) -> int:
+            left = super().__len__()
+            self.found_empty += not left
+            if not left and self.found_empty == 2:  # the look behind the entry
+                asked = Asked(effect(lambda _draft, _at: []), replies.put)
+                self.add(partial(own._queue.add, asked))  # as another thread does
+            return left
 
-    own._queue = Queue()
+    own._admission = Late(own._wake, lambda: own._is_appending)
     ns.produce("orders", rows(1))
     reply = replies.take(5_000)
     assert reply is not None

@@ -27,7 +27,7 @@ class Scene:
 
     @property
     def stage(self) -> Stage:
-        stage: Stage = self.txn._life.stage
+        stage: Stage = self.txn._machine.life.stage
         return stage
 
     def call(self, request: Request) -> object:
@@ -133,7 +133,7 @@ CELLS = [
     for request, cell in row.items()
     for fate in cell
     for arrives in ([False, True] if fate is Fate.UNKNOWN else [False])
-    if stage in REACH and fate is not Fate.SUBMITTED
+    if stage in REACH and fate is not Fate.SENT
     if not (fate in {Fate.NOTHING, Fate.UNKNOWN} and (stage, request) in NEEDS_NO_ENTRY - {(Stage.OPEN, Request.WORK)})
 ]
 
@@ -144,14 +144,14 @@ def test_each_fate_of_each_call_leads_where_the_table_says(
 ) -> None:
     REACH[stage](scene)
     assert scene.stage is stage
-    before = scene.txn._life
+    before = scene.txn._machine.life
     arrange(scene, request_, fate, arrives=arrives)
     error: BaseException | None = None
     try:
         scene.call(request_)
     except TxnLogError as raised:
         error = raised
-    assert scene.txn._life == before.after(request_, fate), error
+    assert scene.txn._machine.life == before.after(request_, fate), error
     match fate:
         case Fate.DONE:
             assert error is None
@@ -184,18 +184,18 @@ BLANKS = [(stage, request) for stage in REACH for request in Request if request 
 @pytest.mark.parametrize(("stage", "request_"), BLANKS, ids=str)
 def test_a_call_without_a_cell_is_refused_and_sends_nothing(scene: Scene, stage: Stage, request_: Request) -> None:
     REACH[stage](scene)
-    before, sent = scene.txn._life, len(scene.store.calls)
+    before, sent = scene.txn._machine.life, len(scene.store.calls)
     with pytest.raises(TxnLogError) as caught:
         scene.call(request_)
     assert caught.value.advice
-    assert scene.txn._life == before
+    assert scene.txn._machine.life == before
     assert not [name for name, _ in scene.store.calls[sent:] if name != "get"]
     end(scene)
 
 
 @pytest.mark.parametrize("fate", [Fate.DONE, Fate.NOTHING, Fate.REFUSED, Fate.UNKNOWN])
 def test_while_a_commit_is_under_way_the_fate_counts_from_where_it_began(scene: Scene, fate: Fate) -> None:
-    before = scene.txn._life
+    before = scene.txn._machine.life
     gate, reached = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -207,16 +207,16 @@ def test_while_a_commit_is_under_way_the_fate_counts_from_where_it_began(scene: 
         scene.place.open().consumer("orders", "billing")
     future = scene.txn.commit_async()
     assert reached.wait(30)
-    assert scene.txn._life == before.after(Request.COMMIT, Fate.SUBMITTED)
+    assert scene.txn._machine.life == before.after(Request.COMMIT, Fate.SENT)
     assert scene.txn.commit_async() is future, "two could be answered differently"
     for request in Request:
-        if request not in TABLE[Stage.COMMITTING]:
+        if request not in TABLE[Stage.COMMITTING]:  # the others wait for it
             with pytest.raises(TxnLogError, match="under way"):
                 scene.call(request)
     arrange(scene, Request.COMMIT, Fate.DONE if fate is Fate.REFUSED else fate, arrives=True)
     gate.set()
     assert (future.exception(30) is None) == (fate is Fate.DONE)
-    assert scene.txn._life == before.after(Request.COMMIT, fate)
+    assert scene.txn._machine.life == before.after(Request.COMMIT, fate)
     end(scene)
 
 

@@ -498,7 +498,7 @@ def test_a_decision_repeated_names_what_was_dropped_before_the_first(
     txn.produce("orders", rows(4))
     txn.acknowledge(messages)
     txn.acknowledge(shipping.receive(timeout_ms=0))
-    digest = txn._work.digest
+    digest = txn._machine.work.digest
     token = txn.prepare()
     other = memory.open()
     other.drop_topic("audit")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, Place, raises, read, rows, run_threads, waiting
 from txnlog.api.namespace import Namespace
 from txnlog.errors import (
     CorruptionError,
@@ -253,7 +253,7 @@ def test_a_caller_that_has_its_answer_does_not_wait_for_the_next_entry(pair: Any
 
     def late() -> None:
         begun.wait(20)
-        while len(ns._connection.appender._queue) < 1:
+        while waiting(ns) < 1:
             pass
         ended.set()
         while not ns.snapshot().read("orders").num_rows >= 3:

@@ -35,29 +35,34 @@ class Limit:
 
         patch.setattr(threading.Thread, "start", limited)
 
+    def __enter__(self) -> None:
+        self.on = True
 
-def test_a_future_is_answered_where_its_thread_could_not_be_started_once(
+    def __exit__(self, *_error: object) -> None:
+        self.on = False
+
+
+def test_a_callback_whose_thread_could_not_be_started_once_is_called_later(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The Futures themselves have their results at once."""
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     limit = Limit(monkeypatch, "txnlog-callbacks")
     wait_for(lambda: not any(t.name == "txnlog-callbacks" for t in threading.enumerate()))
-    limit.on = True
-    futures = []
-    for number in range(2):
-        txn = ns.begin()
-        txn.produce("orders", rows(number))
-        futures.append(txn.commit_async())
-    wait_for(lambda: bool(limit.refused))
-    wait_for(lambda: len(read(memory.open(mode="r"))) == 2)
-    limit.on = False
-    ns.produce("orders", rows(7))
-    txn = ns.begin()
-    txn.produce("orders", rows(8))
-    txn.commit_async().result(10)
-    for future in futures:
-        future.result(10)
+    called: list[int] = []
+    with limit:
+        futures = []
+        for number in range(2):
+            txn = ns.begin()
+            txn.produce("orders", rows(number))
+            futures.append(txn.commit_async())
+            futures[-1].add_done_callback(lambda _, number=number: called.append(number))
+        for future in futures:
+            assert future.result(10).offsets
+        wait_for(lambda: bool(limit.refused))
+        assert not called
+    wait_for(lambda: called == [0, 1])
 
 
 def test_a_handle_whose_check_found_no_thread_once_goes_on(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,10 +99,8 @@ def test_a_call_that_found_no_engine_thread_does_nothing_later(memory: Place, mo
     ns.produce("orders", rows(0))
     wait_for(lambda: not any(t.name == "txnlog-engine" for t in threading.enumerate()))
     limit = Limit(monkeypatch, "txnlog-engine")
-    limit.on = True
-    with pytest.raises(RetriableError, match="nothing was written"):
+    with limit, pytest.raises(RetriableError, match="nothing was written"):
         ns.produce("orders", rows(1))
-    limit.on = False
     assert limit.refused
     ns.produce("orders", rows(2))
     assert read(ns) == [0, 2]

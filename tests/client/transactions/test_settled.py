@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, is_entry, raises, received, rows, wait_for
+from tests.client.support import SCHEMA, FaultyStore, Place, is_entry, raises, received, rows, wait_for, waiting
 from txnlog.engine.effects import Pause
 from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError
 from txnlog.format.actions import Begin
@@ -61,9 +61,9 @@ def one_batch(ns: Any, *calls: Callable[[], Any]) -> list[Any]:
     async def gather_all() -> None:
         own._gather = gather
         for thread in threads[1:]:
-            before = len(own._queue)
+            before = waiting(ns)
             thread.start()
-            while len(own._queue) == before:
+            while waiting(ns) == before:
                 await Pause(1)
 
     own._gather = gather_all

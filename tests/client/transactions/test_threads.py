@@ -48,6 +48,33 @@ def test_every_commit_that_meets_an_abort_has_one_end(memory: Place) -> None:
     assert read(ns) == committed
 
 
+@pytest.mark.parametrize("end", ["commit", "abort", "commit_async"])
+def test_rows_that_come_while_the_transaction_ends_are_in_it_or_refused(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The thread that produces has looked just before."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    monkeypatch.setattr(txn._machine, "seems_open", lambda: True)
+    meanwhile: list[object] = []
+    late = threading.Thread(target=lambda: meanwhile.extend(run_threads(partial(txn.produce, "orders", rows(2)))))
+
+    def beside() -> None:
+        late.start()
+        time.sleep(0.05)
+
+    store.script.append(beside)
+    ended = getattr(txn, end)()
+    if end == "commit_async":
+        ended.result(30)
+    late.join(30)
+    assert isinstance(meanwhile[0], InvalidTransactionState)
+    assert read(ns) == ([] if end == "abort" else [1])
+
+
 def test_refreshes_commits_and_checkpoints_of_one_handle_agree_with_a_rivals(memory: Place) -> None:
     ns, rival = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA, partitions=2)

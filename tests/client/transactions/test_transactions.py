@@ -239,7 +239,7 @@ def test_a_big_transaction_is_written_as_it_goes(sales: Any, monkeypatch: pytest
     for start in range(0, 4_000, 400):
         txn.produce("orders", rows(*range(start, start + 400)))
     txn.produce("audit", rows(-1))
-    assert len(txn._work.staged) >= 3
+    assert len(txn._machine.work.staged) >= 3
     result = txn.commit()
     assert read(sales) == list(range(4_000))
     assert read(sales, "audit") == [-1]

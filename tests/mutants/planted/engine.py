@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import BACKGROUND, ENGINE, INTERRUPTED_WAITS, SCARCE_THREADS
+from tests.mutants.names import BACKGROUND, CLOSING, ENGINE, INTERRUPTED_WAITS, SCARCE_THREADS
 
 MUTANTS: Final = (
     Mutant(
         "a callback waits for one behind it",
-        "txnlog/engine/runtime.py",
-        "            callbacks.step_aside()\n",
-        "            pass\n",
+        "txnlog/engine/promises.py",
+        "        super().add_done_callback(partial(_pass_on, self._call_back, fn))\n",
+        "        super().add_done_callback(fn)\n",
         "a callback that asks another Future hangs, and all that come behind it",
         (BACKGROUND + "a_callback_may_wait_for_another_future",),
     ),
@@ -35,8 +35,8 @@ MUTANTS: Final = (
     Mutant(
         "a request is left when its caller is interrupted",
         "txnlog/engine/engine.py",
-        "        elif effect.can_be_cancelled:\n",
-        "        else:\n",
+        "        elif effect.cancel(self):\n",
+        "        elif effect.cancel(self) or True:\n",
         "an entry that was sent has no owner: what the handle has in memory is not what the log says",
         (ENGINE + "a_request_under_way_goes_on_when_the_wait_is_interrupted",),
     ),
@@ -90,9 +90,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who is behind another one does not wake the engine",
-        "txnlog/log/appender.py",
+        "txnlog/engine/admission.py",
         "        if not first.is_announced:\n",
-        "        if first is waiting:\n",
+        "        if first is admitted:\n",
         "a commit waits until somebody else appends, perhaps for ever",
         (
             INTERRUPTED_WAITS
@@ -122,5 +122,29 @@ MUTANTS: Final = (
         "        if not self._runtime:\n",
         "the garbage collector hangs the handle for ever",
         (SCARCE_THREADS + "generators_that_are_left_behind_with_a_transaction_hold_up_nobody",),
+    ),
+    Mutant(
+        "a closed handle forgets what it was given",
+        "txnlog/log/appender.py",
+        "            if not (self._is_appending or self._submitted or self._queue or self._admission):\n",
+        "            if not (self._is_appending or self._queue or self._admission):\n",
+        "a commit in the background that close() is to finish is refused",
+        (CLOSING + "close_finishes_a_commit_that_has_not_come_to_its_entry",),
+    ),
+    Mutant(
+        "two commands of one transaction at a time",
+        "txnlog/engine/effects.py",
+        "        if not self._is_taken:\n            self._is_taken = True\n            return\n",
+        "        return\n",
+        "an abort beside a flush leaves the transaction open in the log",
+        (ENGINE + "commands_have_their_turn_in_the_order_in_which_they_came",),
+    ),
+    Mutant(
+        "who leaves the row keeps the turn",
+        "txnlog/engine/effects.py",
+        "            else:  # it was given the turn just now\n                self._give()\n            raise\n",
+        "            raise\n",
+        "after a Ctrl-C every later call of the transaction waits for ever",
+        (ENGINE + "who_is_interrupted_when_it_is_given_its_turn_gives_it_on",),
     ),
 )

@@ -138,7 +138,7 @@ MUTANTS: Final = (
     Mutant(
         "what does not fit is forgotten",
         "txnlog/log/appender.py",
-        "        self._queue.extendleft(reversed(attempt.returned))\n",
+        "        self._queue.put_back(attempt.returned)\n",
         "",
         "a commit that did not fit into an entry with others never gets an answer",
         (BACKGROUND + "a_background_commit_that_does_not_fit_goes_into_the_next_entry",),
@@ -196,14 +196,6 @@ MUTANTS: Final = (
         "",
         "a call waits for ever, or until its handle appends something else",
         (INTERRUPTED_WAITS + "a_call_that_comes_while_the_last_entry_ends_is_appended_as_well",),
-    ),
-    Mutant(
-        "an interrupted call is sent later",
-        "txnlog/log/appender.py",
-        "        self._taken_out(waiting)\n",
-        "        pass\n",
-        "who pressed Ctrl-C and calls again has the rows twice",
-        (INTERRUPTED_WAITS + "a_call_that_is_interrupted_while_it_waits_for_its_entry_is_withdrawn",),
     ),
     Mutant(
         "a state with half of an entry is decided with",

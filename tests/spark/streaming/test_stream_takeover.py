@@ -15,7 +15,7 @@ from spark_ext.streaming.source_plan import StreamPlan
 from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options
 from spark_ext.write import write_jobs
-from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows  # noqa: F401 - a fixture
+from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows, waiting  # noqa: F401 - a fixture, waiting
 from txnlog.client import subscription_ownership
 from txnlog.common.ids import TxnId
 from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, TransactionAborted, TxnLogError
@@ -72,7 +72,7 @@ def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: P
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + 10
-        while len(ns._connection.appender._queue) < 2 and time.monotonic() < deadline:
+        while waiting(ns) < 2 and time.monotonic() < deadline:
             time.sleep(0.001)
 
     store.script.append(both_wait)

@@ -6,7 +6,6 @@ import copy
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.effort import tries
-from tests.interrupts import interrupted
 from tests.lines import before_line
 from txnlog.client import ledger as module
 from txnlog.client.ledger import Ledger, Ledgers
 from txnlog.common import ranges
+from txnlog.engine.runtime import Runtime
 from txnlog.format.actions import Acknowledgement, PartitionRanges
 
 PARTITIONS, OFFSETS = 2, 12
@@ -273,19 +272,27 @@ def test_an_interrupted_transition_happened_or_did_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)
-def test_an_interrupted_transition_keeps_no_lock(name: str) -> None:
-    """Wherever Ctrl-C can come."""
-    for place in itertools.count(1):
-        found = begun()
-        going_on = interrupted(partial(TRANSITIONS[name], found), (module,), place)
-        assert found._lock.acquire(timeout=1), place
-        if not going_on:
-            break
-    assert place > 2
+def test_a_transition_goes_on_behind_one_that_comes_in_its_middle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the handler of a signal, or of another thread: what the other one does stands, and so does this one."""
+    expected = begun()
+    expected.redeliver("ada", {0: ((3, 4),)})
+    TRANSITIONS[name](expected)
+    found = begun()
+    newest = found._newest
+
+    def interrupted_behind() -> Any:
+        monkeypatch.undo()
+        state = newest()
+        found.redeliver("ada", {0: ((3, 4),)})
+        return state
+
+    monkeypatch.setattr(found, "_newest", interrupted_behind)
+    TRANSITIONS[name](found)
+    assert seen(found) == seen(expected)
 
 
 def test_a_ledger_lives_as_long_as_somebody_refers_to_it() -> None:
-    ledgers = Ledgers()
+    ledgers = Ledgers(Runtime())
     first = ledgers.of(7, 1)
     first.deliver("ada", {0: ((0, 4),)})
     assert ledgers.of(7, 1) is first

@@ -17,7 +17,7 @@ from tests.client.support import wait_for
 from tests.forks import in_child
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine import worker as module
-from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests
+from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests, Turn
 from txnlog.engine.engine import CalledInItsOwnWork, Engine, Task, engine_of_process
 from txnlog.engine.worker import THREADS, Worker, do
 
@@ -459,3 +459,57 @@ def test_a_forked_child_has_an_engine_of_its_own() -> None:
     assert in_child(child) == (False, 2, False)
     release.set()
     wait_for(lambda: not parents.keeps_process())
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def test_commands_have_their_turn_in_the_order_in_which_they_came(engine: Engine) -> None:
+    turn, seen, ended = Turn(), list[str](), list[object]()
+
+    async def steps(name: str) -> None:
+        async with turn:
+            seen.append(name)
+            await Pause(5)
+            seen.append(name)
+
+    for name in "abc":
+        engine.post(partial(steps, name), ended.append)
+    wait_for(lambda: len(ended) == 3)
+    assert seen == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_who_is_interrupted_in_the_row_leaves_it(engine: Engine) -> None:
+    turn, seen, ended = Turn(), list[str](), list[object]()
+
+    async def steps(name: str) -> None:
+        async with turn:
+            seen.append(name)
+            await Pause(20)
+
+    tasks = [Task(engine, partial(steps, name), ended.append) for name in "abc"]
+    for task in tasks:
+        engine.step(task.begin)
+    engine.step(tasks[1].cancel)
+    wait_for(lambda: len(ended) == 3)
+    assert seen == ["a", "c"]
+
+
+def test_who_is_interrupted_when_it_is_given_its_turn_gives_it_on(engine: Engine) -> None:
+    turn, seen, ended = Turn(), list[str](), list[object]()
+    tasks: list[Task[None]] = []
+
+    async def first() -> None:
+        async with turn:
+            await Pause(5)
+        tasks[1].cancel()  # it was given the turn, and has not gone on yet
+
+    async def steps(name: str) -> None:
+        async with turn:
+            seen.append(name)
+
+    tasks += [Task(engine, command, ended.append) for command in (first, partial(steps, "b"), partial(steps, "c"))]
+    for task in tasks:
+        engine.step(task.begin)
+    wait_for(lambda: len(ended) == 3)
+    assert seen == ["c"]

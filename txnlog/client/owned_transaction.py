@@ -1,0 +1,361 @@
+"""A transaction as its owner has it: its life, its work and its claims, and how it ends. All of it in the engine."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from txnlog.client import transaction_ending
+from txnlog.client.transaction_buffer import Rows, TransactionWork
+from txnlog.client.transaction_claims import TransactionClaims
+from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
+from txnlog.engine.effects import Cancelled, Turn
+from txnlog.errors import (
+    AbortableError,
+    ConsumerFenced,
+    Durable,
+    FencedError,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    RetriableError,
+    StoreError,
+    TransactionConflict,
+    TransactionHasFailedOperation,
+    TransactionNotFound,
+    TransactionTimedOut,
+    TxnLogError,
+)
+from txnlog.fold.producers import check_producer, committed_app
+from txnlog.log.transaction_commands import AbortCommand, CommitResult, Skipped, ended_error, forgotten
+from txnlog.results import Committed
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+    from txnlog.engine.promises import Promise
+    from txnlog.fold.state import Outcome
+    from txnlog.format.actions import AbortReason
+    from txnlog.log.commands import Command
+    from txnlog.log.transaction_commands import Opening
+
+R = TypeVar("R")
+_logger = logging.getLogger("txnlog.transaction")
+
+_Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
+"""An operation was refused, and the transaction has not ended by that."""
+
+
+class OwnedTransaction:
+    """One transaction of this process.
+
+    Attributes:
+        life: the moment in its life.
+        work: what it did.
+        claims: what it acknowledges.
+        result: what its commit returned.
+        cause: why it is FAILED or ABORTED, where that was no call of abort().
+        may_prepare: whether ``prepare()`` is allowed: not where somebody else commits it.
+    """
+
+    def __init__(self, connection: Connection, opening: Opening) -> None:
+        self.life = Life()
+        self.work = TransactionWork(connection, opening.txn)
+        self.claims = TransactionClaims(connection, opening.txn, opening)
+        self.result: Committed | None = None
+        self.cause: TxnLogError | None = None
+        self.may_prepare = True
+        self._connection = connection
+        self._number = opening.txn
+        self._opening = opening
+        self._appender = connection.appender
+        self._follower = connection.follower
+        self._owner = connection.identity
+        self._decision: Outcome | None = None
+        self._turn = Turn()
+        self._submitted: dict[str, Promise[Committed]] = {}
+
+    # --- from any thread ----------------------------------------------------------------------------------------------
+
+    @property
+    def submitted(self) -> Promise[Committed] | None:
+        """The Future of a commit in the background, until that has come to its end."""
+        return self._submitted.get("commit")
+
+    def note_submitted(self, future: Promise[Committed]) -> Promise[Committed]:
+        """It is committed in the background from here on. Gives the Future of whoever was first."""
+        return self._submitted.setdefault("commit", future)
+
+    def forget_submitted(self, future: Promise[Committed]) -> None:
+        """Nobody commits it in the background any more for this Future."""
+        if self._submitted.get("commit") is future:
+            self._submitted.pop("commit", None)
+
+    def begin_in_child(self) -> None:
+        """In a forked child: whose turn it is, and what is under way, is the parent's."""
+        self._turn = Turn()
+        self._submitted = {}
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether rows are part of it that are put into its work now: as long as nobody ends it."""
+        return self.life.stage is Stage.OPEN and self.work.takes_rows and self.submitted is None
+
+    def seems_open(self) -> bool:
+        """Whether this process knows of no conflict with more work. It makes no request, and waits for nothing."""
+        opening, state = self._opening, self._follower.state
+        if not self.takes_rows or state.outcomes.get(self._number) is not None:
+            return False
+        if opening.producer is not None:
+            record = state.producers.get(opening.producer)
+            if record is None or record.epoch != opening.epoch:
+                return False
+        return opening.deadline_ms is None or self._follower.runtime.now_ms() < opening.deadline_ms
+
+    def add(self, rows: Rows) -> bool:
+        """Make rows a part of it. False where it takes none any more: ``check_open`` says why."""
+        self._opening.note_effect()
+        self.work.put(rows)
+        return self.takes_rows or not self.work.take_back(rows)
+
+    def known_outcome(self) -> Outcome | None:
+        """How others ended it, as far as this process has read of it."""
+        outcome = self._follower.state.outcomes.get(self._number)
+        if outcome is not None:
+            self._decision = outcome  # a checkpoint takes it out of memory
+        return self._decision
+
+    def committed_before(self) -> Skipped | None:
+        """The commit that brought this version of its application, or a later one, as far as this client knows."""
+        known = committed_app(self._follower.state, self._opening.app_id, self._opening.app_version)
+        return None if known is None else Skipped(known.txn, known.version)
+
+    def check_not_submitted(self) -> None:
+        """Raise InvalidTransactionState where it is being committed in the background. From any thread."""
+        if self.submitted is not None and self.life.stage not in ENDED:
+            raise InvalidTransactionState(
+                f"the commit of {self._opening.id} is under way", advice="begin a new transaction"
+            )
+
+    # --- checks -------------------------------------------------------------------------------------------------------
+
+    async def _check_open(self) -> None:
+        """Raise the conflict with more work; otherwise the work has all rows that were produced before."""
+        self._check_owner()
+        stage = self.life.stage
+        if stage is Stage.COMMITTED:
+            raise InvalidTransactionState(
+                f"the transaction {self._opening.id} was committed", advice="begin a new transaction"
+            )
+        if stage is Stage.ABORTED:
+            raise self.cause or self._was_aborted()
+        if stage is Stage.PREPARED:
+            await self._ended_elsewhere(await self._decided())
+        self._check_prepare_answered()
+        self.check_not_submitted()
+        if stage in UNANSWERED:
+            raise InvalidTransactionState(
+                f"the outcome of the commit of {self._opening.id} is unknown",
+                advice="call commit() again, or abort() to make it definite",
+            )
+        if stage is Stage.FAILED:
+            raise self._has_failed()
+        outcome = self._follower.state.outcomes.get(self._number)
+        if outcome is not None:
+            await self._ended_elsewhere(outcome)
+        self._check_not_fenced()
+        await self._check_deadline()
+        self.work.collect()
+
+    def _check_owner(self) -> None:
+        """Raise InvalidTransactionState unless it is of this process and its handle is open."""
+        self._connection.check_owner(self._owner, "transaction")
+
+    def _check_prepare_answered(self) -> None:
+        if self.life.stage is Stage.PREPARE_UNKNOWN:
+            raise InvalidTransactionState(
+                f"the outcome of prepare() of {self._opening.id} is unknown",
+                advice="call prepare() again, or abort() to make it definite",
+            )
+
+    def _check_not_fenced(self) -> None:
+        if self._opening.producer is None:
+            return
+        try:
+            check_producer(self._follower.state.draft(), self._opening.producer, self._opening.epoch)
+        except FencedError as error:
+            self._release(error)
+            raise
+
+    async def _check_deadline(self) -> None:
+        try:
+            self._opening.left_ms()
+        except TransactionTimedOut as error:
+            if self.life.logged:
+                outcome = await self._end("timeout")
+                if outcome is not None and (outcome.state == "COMMITTED" or outcome.reason != "timeout"):
+                    await self._ended_elsewhere(outcome)
+            self._release(error)
+            raise
+
+    def _was_aborted(self) -> InvalidTransactionState:
+        return InvalidTransactionState(
+            f"the transaction {self._opening.id} was aborted", advice="begin a new transaction"
+        )
+
+    def _has_failed(self) -> TransactionHasFailedOperation:
+        cause = self.cause
+        assert cause is not None, "a stage that an error led to"
+        advice = cause.advice if isinstance(cause, TransactionConflict) else None
+        error = TransactionHasFailedOperation(
+            f"an operation of the transaction {self._opening.id} failed: {cause.message}", advice=advice
+        )
+        error.__cause__ = cause
+        return error
+
+    # --- what is sent, and what becomes of it -------------------------------------------------------------------------
+
+    async def _send(self, request: Request, command: Command[R]) -> R:
+        """Have a command carried out. Until its fate is known, it may be in the log.
+
+        Where its caller was interrupted before it was sent, nothing of it was done.
+        """
+        before = self.life
+        self.life = before.after(request, Fate.SENT)
+        try:
+            return await self._appender.carry_out(command, in_background=self.submitted is not None)
+        except Cancelled:
+            self._settle(before, request, Fate.NOTHING)
+            raise
+        except BaseException:
+            self._settle(before, request, Fate.UNKNOWN)  # unless it turns out to be known
+            raise
+
+    def _settle(self, before: Life, request: Request, fate: Fate) -> None:
+        """A call that began at ``before`` has this fate. An end that came meanwhile stays."""
+        if self.life.stage not in ENDED:
+            self.life = before.after(request, fate)
+
+    async def _check_recorded(self, error: TxnLogError, *, again: bool) -> None:
+        """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""
+        if isinstance(error, _Refused) and not again:
+            return
+        outcome = await self._recorded(error, again=again)
+        if outcome is not None:
+            await self._ended_elsewhere(outcome)
+
+    async def _recorded(self, error: TxnLogError, *, again: bool) -> Outcome | None:
+        """The end behind a refusal by the log, where only a checkpoint remembers it.
+
+        ``again`` says that an earlier end was sent and has no answer. Raises TransactionNotFound where that is so and
+        the number can have been used and forgotten: then a refusal proves nothing about the earlier one.
+        """
+        if isinstance(error, RetriableError | StoreError):
+            return None
+        outcome = await self._outcome()
+        if outcome is None and again and self._connection.may_have_ended(self._number):
+            raise forgotten(self._opening.id, Durable.MAYBE) from error
+        return outcome
+
+    async def _outcome(self) -> Outcome | None:
+        return await transaction_ending.recorded_outcome(self._follower, self._number)
+
+    async def _fail(self, request: Request, error: AbortableError | FencedError) -> None:
+        """An operation was refused by the log: the transaction can only be aborted, or has ended."""
+        if isinstance(error, _Refused):
+            self._note_failed(request, error)
+        else:
+            await self._abandon(error)
+
+    def _note_failed(self, request: Request, error: TxnLogError) -> None:
+        """Note that it can only be aborted; it keeps what it claimed until then."""
+        self.life, self.cause = self.life.after(request, Fate.REFUSED), error
+
+    # --- how it ends --------------------------------------------------------------------------------------------------
+
+    async def _decided(self) -> Outcome:
+        """How others ended it since it was prepared. Raises InvalidTransactionState as long as nobody has."""
+        await self._follower.refreshing()
+        outcome = self._decision or await self._outcome()
+        if outcome is not None:
+            return outcome
+        if self._connection.may_have_ended(self._number):
+            raise forgotten(self._opening.id, Durable.MAYBE)
+        raise InvalidTransactionState(
+            f"the transaction {self._opening.id} is PREPARED, and nobody has decided about it: this TxnID is its token",
+            advice=Words("use ", Call("complete", "token", "commit=True or False")),
+        )
+
+    async def _ended_elsewhere(self, outcome: Outcome) -> NoReturn:
+        """Take over the end that the log records, and raise it: the owner wanted another one."""
+        raise await self._take_over(outcome)
+
+    async def _take_over(self, outcome: Outcome) -> TxnLogError:
+        """The end that the log records is this handle's from here on; gives the error for who wanted another one."""
+        error = ended_error(outcome, self._opening, self._connection.producer_epoch(self._opening.producer))
+        if outcome.state == "COMMITTED":
+            await self._end_committed(outcome)
+        else:
+            self._release(error)
+        return error
+
+    async def _end_committed(self, result: CommitResult) -> Committed:
+        dropped = () if isinstance(result, Skipped) else getattr(result, "dropped_subscriptions", ())
+        shown = partial(self._connection.committed, result, self.claims.subscriptions)
+        known = all(number in self.claims.subscriptions for number in dropped)
+        return self._note_committed(shown() if known else await self._follower.runtime.job(shown))
+
+    def _note_committed(self, result: Committed) -> Committed:
+        self.result, self.life = result, self.life.ended(Stage.COMMITTED)
+        self.claims.drop()
+        self.work.clear()
+        if result.dropped:
+            _logger.warning(
+                "%s was committed. Its rows and acknowledgements for what was dropped meanwhile were left out: %s. The "
+                "rest took effect, acknowledgements of other topics included.",
+                self._opening.id,
+                ", ".join(map(str, result.dropped)),
+            )
+        return result
+
+    async def _abandon(self, error: TxnLogError) -> None:
+        """End a transaction that can commit no more, also in the log where that may show it, and remember why."""
+        if self.life.state == "OPEN":
+            await self._end_in_log("failed")
+            self._release(error)
+
+    async def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
+        """End it in the log. None where a flush of unknown outcome was not logged, and never will be (closed block)."""
+        try:
+            return await transaction_ending.end(
+                self._appender, self._follower, AbortCommand(self._number, reason, force=force)
+            )
+        except TransactionNotFound:
+            if self.life.stage in UNANSWERED:
+                raise  # it may have been committed, and the outcome forgotten
+            return None
+
+    async def _end_in_log(self, reason: AbortReason) -> None:
+        """Release what it claims in the log: now if the store answers, and otherwise later."""
+        if not self.life.logged:
+            return
+        try:
+            await transaction_ending.end(self._appender, self._follower, AbortCommand(self._number, reason))
+        except TxnLogError as error:
+            self._abort_later(reason, error)
+
+    def _abort_later(self, reason: AbortReason, error: TxnLogError) -> None:
+        _logger.warning(
+            "The abort of %s could not be written. It will be retried; otherwise the transaction times out.",
+            self._opening.id,
+            exc_info=error,
+        )
+        self.claims.note_unlogged_abort(reason)
+
+    def _release(self, error: TxnLogError | None) -> None:
+        self.cause, self.life = error, self.life.ended(Stage.ABORTED)
+        self.work.clear()
+        self.claims.abort()
+
+
+__all__ = ["OwnedTransaction"]

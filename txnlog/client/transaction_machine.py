@@ -1,0 +1,362 @@
+"""The calls of a transaction's owner, as commands of the engine.
+
+Those of one transaction have their turn: each sees what the one before it left. What is sent goes on to its end, also
+where its caller was interrupted; what is not sent is withdrawn then, and was never called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from txnlog.client.owned_transaction import OwnedTransaction
+from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
+from txnlog.engine.effects import Cancelled, Result
+from txnlog.errors import (
+    AbortableError,
+    Durable,
+    FencedError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TxnLogError,
+)
+from txnlog.log.transaction_commands import CommitCommand, FlushCommand, PrepareCommand, Skipped
+from txnlog.results import Committed
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.ledger import Receipt
+    from txnlog.client.transaction_claims import Acknowledging
+    from txnlog.engine.promises import Promise
+    from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
+
+
+def _as_after(life: Life, error: TxnLogError) -> TxnLogError:
+    """Copy of an end's error with ``durable=MAYBE`` where an earlier end was sent and has no answer.
+
+    A copy, since others may get the same error.
+    """
+    if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:
+        return error
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    copied.durable = Durable.MAYBE
+    return copied
+
+
+class TransactionMachine(OwnedTransaction):
+    """One transaction of this process, and what its owner may have done with it."""
+
+    # --- a commit in the background ---------------------------------------------------------------------------------
+
+    def answer(self, future: Promise[Committed], result: Result[Committed]) -> None:
+        """A commit in the background came to its end."""
+        self.forget_submitted(future)
+        if isinstance(result.error, Cancelled):
+            future.forget()  # the call itself was interrupted: nobody has the Future
+        elif result.error is None:
+            future.set_result(result.get())
+        elif not future.done():  # it may have been refused already
+            future.set_exception(result.error)
+
+    def refuse(self, future: Promise[Committed], error: TxnLogError) -> None:
+        """A commit in the background could not begin. From any thread."""
+        self.answer(future, Result(None, _as_after(self.life, error)))
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    async def check_open(self) -> None:
+        """Raise the conflict with more work: it ended, timed out or was fenced, or its end has an unknown outcome."""
+        async with self._turn:
+            await self._check_open()
+
+    async def spill(self, *, everything: bool) -> None:
+        """Write the rows so far as segments, all or those of topics with many, so that they need no memory."""
+        async with self._turn:
+            await self._check_open()
+            await self.work.stage(everything=everything)
+
+    async def acknowledge(self, call: Acknowledging) -> None:
+        """Claim what a consumer received."""
+        async with self._turn:
+            await self._check_open()
+            shared = call.received_by.shared_subscription(call.receipt.ledger.subscription) is not None
+            if self.claims.is_repeated(call):
+                if shared:
+                    await self._log_work()
+                return
+            with self.claims.acknowledging(call, self.work):
+                await self._claim(call.wanted, call.receipt)
+                if shared:
+                    # At once, so that no other consumer receives them and an abort counts as a redelivery.
+                    self.claims.log_at_once(call.wanted)
+                    await self._log_work()
+
+    async def acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
+        """Claim messages by their offsets."""
+        async with self._turn:
+            await self._check_open()
+            await self._claim(wanted)
+
+    async def _claim(self, wanted: Sequence[Acknowledgement], receipt: Receipt | None = None) -> None:
+        try:
+            await self.claims.claim(wanted, self.work, receipt)
+        except (AbortableError, FencedError) as error:
+            self._note_failed(Request.WORK, error)
+            raise
+
+    async def adopt_segments(self, segments: list[Segment]) -> None:
+        """Add segments that were written elsewhere, but for those that it was given before."""
+        async with self._turn:
+            await self._check_open()
+            self.work.add_segments(segments)
+
+    async def set_stream(self, batch: StreamBatch) -> None:
+        """Bind the commit to a micro-batch: a replay of it is skipped."""
+        async with self._turn:
+            await self._check_open()
+            self.work.stream = batch
+
+    async def flush(self) -> None:
+        """Make the work so far durable and pending."""
+        async with self._turn:
+            await self._check_open()
+            await self.work.stage(everything=True)
+            if self.work.staged or self.work.acknowledged:
+                await self._log_work()
+            else:
+                await self._follower.refreshing()  # who ended or fenced it is heard of here at the latest
+                await self._check_open()
+
+    async def _log_work(self) -> None:
+        self._opening.start_clock()
+        self.work.seal()
+        command = FlushCommand(self._opening, tuple(self.work.staged), tuple(self.work.acknowledged))
+        before = self.life
+        try:
+            left = await self._send(Request.FLUSH, command)
+        except TxnLogError as error:
+            # After a call without an answer (OutcomeUnknown) the next flush or commit leaves out what the log then
+            # shows. Otherwise nothing of this call is there.
+            if error.durable is Durable.NOTHING:
+                self._settle(before, Request.FLUSH, Fate.NOTHING)
+            await self._check_recorded(error, again=False)
+            if isinstance(error, AbortableError | FencedError):
+                await self._fail(Request.FLUSH, error)
+            raise
+        self._settle(before, Request.FLUSH, Fate.DONE)
+        self.work.note_logged(left)
+        self.claims.note_logged()
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Around each way to end it. Rows that come meanwhile are refused, unless it turns out to be open still.
+
+        A refusal says whether an earlier end, of unknown outcome, may be durable.
+        """
+        self.work.takes_rows = False
+        try:
+            yield
+        except TxnLogError as error:
+            raise _as_after(self.life, error) from error.__cause__
+        finally:
+            self.work.takes_rows = True
+
+    async def prepare(self) -> str:
+        """Make the whole work durable, and wait for a decision from outside."""
+        async with self._turn:
+            with self._ending():
+                return await self._prepare()
+
+    async def _prepare(self) -> str:
+        token = str(self._opening.id)
+        if self.life.stage is Stage.PREPARED:
+            return token
+        if self.life.stage is Stage.PREPARE_UNKNOWN:
+            self._check_owner()
+        else:
+            await self._check_open()
+        if not self.may_prepare:
+            raise InvalidTransactionState(
+                f"the transaction {token} is committed at the end of ns.transact: nobody could decide about it",
+                advice="prepare() one of ns.begin() or of a producer's begin()",
+            )
+        work = self.work
+        if work.stream is not None:
+            raise InvalidTransactionState(
+                f"the transaction {token} holds the micro-batch of a stream, which cannot wait for others",
+                advice="commit() it",
+            )
+        await work.stage(everything=True)
+        self._opening.start_clock()
+        work.seal()
+        work.settle()
+        await self._log_prepare(
+            PrepareCommand(self._opening, work.digest, tuple(work.staged), tuple(work.acknowledged))
+        )
+        work.clear()
+        # The log shows what was acknowledged, so that nobody delivers it; if it is aborted, everybody may.
+        self.claims.abort()
+        return token
+
+    async def _log_prepare(self, command: PrepareCommand) -> None:
+        before = self.life
+        try:
+            await self._send(Request.PREPARE, command)
+        except OutcomeUnknown as error:
+            error._advise(
+                Words("call prepare() again, or abort(); ", Call("transaction", "txn.id"), " shows what the log has")
+            )
+            raise
+        except TxnLogError as error:
+            self._settle(before, Request.PREPARE, Fate.NOTHING)
+            # A decision may have come before this answer.
+            await self._check_recorded(error, again=before.stage in UNANSWERED)
+            if isinstance(error, AbortableError | FencedError):
+                await self._fail(Request.PREPARE, error)
+            raise
+        self._settle(before, Request.PREPARE, Fate.DONE)
+
+    async def commit(self, *, in_background: bool = False) -> Committed:
+        """Commit. In the background, the handle may be closed meanwhile."""
+        async with self._turn:
+            with self._ending():
+                return await self._commit(in_background=in_background)
+
+    async def _commit(self, *, in_background: bool) -> Committed:
+        command = await self._commit_command(in_background=in_background)
+        if command is None:
+            assert self.result is not None, "a transaction that needs no entry has its result"
+            return self.result
+        before = self.life
+        try:
+            try:
+                result = await self._send(Request.COMMIT, command)
+            except TxnLogError as error:
+                outcome = await self._recorded(error, again=before.stage in UNANSWERED)
+                if outcome is None:
+                    raise
+                result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
+            if isinstance(result, Skipped) and before.stage in UNANSWERED:
+                # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
+                own = await self._outcome()
+                result = own if own is not None and own.state == "COMMITTED" else result
+        except TxnLogError as end:
+            await self._note_not_committed(before, end)
+            raise
+        if isinstance(result, Skipped):
+            await self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
+            self.claims.abort()
+        return await self._end_committed(result)
+
+    async def _commit_command(self, *, in_background: bool) -> CommitCommand | None:
+        """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
+        stage = self.life.stage
+        if stage is Stage.COMMITTED:
+            return None
+        if not in_background:
+            self._check_owner()
+        if stage is Stage.ABORTED:
+            raise self.cause or self._was_aborted()
+        if stage is Stage.PREPARED:
+            error = await self._take_over(await self._decided())
+            if self.result is None:
+                raise error
+            return None
+        self._check_prepare_answered()
+        if stage is Stage.FAILED:
+            failed = self._has_failed()
+            await self._abandon(failed)
+            raise failed
+        work = self.work
+        if stage not in UNANSWERED:
+            await self._check_deadline()
+            work.collect()
+            if not self.life.logged and work.empty:
+                self._check_not_fenced()
+                earlier = self.committed_before()
+                empty = Committed(self._opening.id, self._follower.version, {})
+                self._note_committed(empty if earlier is None else self._connection.committed(earlier))
+                return None
+            await work.stage(everything=False)
+        work.settle()
+        return CommitCommand(
+            self._opening,
+            work.digest,
+            tuple(work.pieces),
+            tuple(work.staged),
+            tuple(work.acknowledged),
+            work.stream,
+        )
+
+    async def _note_not_committed(self, before: Life, error: TxnLogError) -> None:
+        """Note what became of a commit that failed."""
+        if isinstance(error, OutcomeUnknown):
+            error._advise(Words("call commit() again, ", error._or_abort))
+        elif isinstance(error, AbortableError | FencedError):
+            await self._abandon(error)
+        else:
+            self._settle(before, Request.COMMIT, Fate.NOTHING)
+
+    async def abort(self) -> None:
+        """End without effect."""
+        async with self._turn:
+            with self._ending():
+                await self._abort()
+
+    async def _abort(self) -> None:
+        stage = self.life.stage
+        if stage is Stage.ABORTED:
+            if self._connection.has_unlogged_abort(self._number):
+                await self._end("user")  # an abort before this one did not reach the log
+            self.claims.abort()
+            return
+        if stage is Stage.COMMITTED:
+            raise InvalidTransactionState(
+                f"the transaction {self._opening.id} was committed",
+                advice="it stays committed: nothing is left to do",
+            )
+        self._check_owner()
+        outcome = None
+        if stage is Stage.PREPARED:
+            outcome = await self._decided()
+        elif self.life.logged or stage in UNANSWERED:
+            # Where prepare() has no answer nobody heard that it succeeded: no outside system can rely on it.
+            outcome = await self._end("user", force=stage is Stage.PREPARE_UNKNOWN)
+        if outcome is not None and outcome.state == "COMMITTED":
+            await self._ended_elsewhere(outcome)
+        self._release(None)
+
+    async def discard(self) -> bool:
+        """Abort, unless a commit is under way or its outcome is unknown; never raises. For blocks that go wrong.
+
+        Where the abort cannot be logged, this handle is through with it all the same: nobody else can commit it, and
+        the abort is logged by whoever waits here for what it claims; otherwise the transaction times out.
+
+        Returns whether it was not committed, and will not be.
+        """
+        if self._is_for_others():
+            return self.life.stage is Stage.ABORTED
+        async with self._turn:
+            if self._is_for_others():
+                return self.life.stage is Stage.ABORTED
+            try:
+                with self._ending():
+                    await self._abort()
+            except TxnLogError as error:
+                if self.life.logged:  # else the log shows nothing of it
+                    self._abort_later("user", error)
+                if self.life.stage not in ENDED:
+                    self._release(None)
+            return True
+
+    def _is_for_others(self) -> bool:
+        """Whether a block that goes wrong leaves it as it is: it ended, or its end was sent."""
+        return self.submitted is not None or self.life.stage not in {Stage.OPEN, Stage.FAILED}
+
+
+__all__ = ["TransactionMachine"]

@@ -1,0 +1,181 @@
+"""Futures of work in the background, and the end of the process, which waits for what they promise."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from txnlog.engine.engine import engine_of_process
+from txnlog.engine.worker import Step
+from txnlog.errors import InvalidTransactionState
+
+T = TypeVar("T")
+_logger = logging.getLogger("txnlog.runtime")
+
+
+class Promise(Future[T]):
+    """The Future of work in the background, which would end with the process: its end waits, a minute at most.
+
+    Its result is set in the engine, and its callbacks are called elsewhere: so none of them keeps another Future, or
+    a command, from its end, whatever it waits for. Failures that nobody asked for are reported to Python's logging when
+    the process ends.
+
+    Args:
+        call_back: has a callback called, in the order in which it is given them.
+    """
+
+    _asked = False
+    _has_callbacks = False
+
+    def __init__(self, call_back: Callable[[Step], None]) -> None:
+        super().__init__()
+        self._call_back = call_back
+        self._number = next(_numbers)
+        self._process = os.getpid()
+        _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
+
+    def result(self, timeout: float | None = None) -> T:
+        """See Future."""
+        self._ask()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See Future."""
+        self._ask()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """See Future."""
+        self._ask()
+        if self.done():
+            super().add_done_callback(fn)
+            return
+        self._has_callbacks = True
+        super().add_done_callback(partial(_pass_on, self._call_back, fn))
+
+    def set_result(self, result: T) -> None:
+        """See Future."""
+        super().set_result(result)
+        self._keep()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """See Future."""
+        if not self._asked and len(_failures) < _MOST_FAILURES:
+            _failures[self._number] = str(exception)
+        if self._asked:  # by another thread just now, which found nothing to take out
+            _failures.pop(self._number, None)
+        super().set_exception(exception)
+        self._keep()
+
+    def _keep(self) -> None:
+        """It is kept once its callbacks were called, which may promise more."""
+        if self._has_callbacks:
+            self._call_back(self.forget)
+        else:
+            self.forget()
+
+    def forget(self) -> None:
+        """Nobody is to wait for it: it was kept, or nobody got it."""
+        _forget(self._number)
+
+    def _ask(self) -> None:
+        if self._process != os.getpid() and not self.done():
+            raise InvalidTransactionState(
+                "the Future belongs to the process that this one was forked from", advice="ask for its result there"
+            )
+        self._asked = True
+        _failures.pop(self._number, None)
+
+
+def _pass_on(call_back: Callable[[Step], None], fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+    call_back(partial(_call, fn, future))
+
+
+def _call(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+    try:
+        fn(future)
+    except BaseException:  # an exit of its thread, too, costs nobody else a callback
+        _logger.exception("A callback of a Future raised an error.")
+
+
+_EXIT_S: Final = 60.0
+"""For how long the end of a process waits. A store that is away so long is not waited for."""
+
+_EXIT_PAUSE_S: Final = 0.005
+
+_MOST_FAILURES: Final = 100
+"""Texts that are kept of failures that nobody asked for: what the first ones say is enough."""
+
+# Dictionaries: all of one can be listed in one step while other threads go on.
+_promises: Final[dict[int, weakref.ref[Promise[Any]]]] = {}
+_failures: Final[dict[int, str]] = {}
+_numbers: Final = itertools.count()
+
+
+def _forget(number: int, _gone: object = None) -> None:
+    _promises.pop(number, None)
+
+
+def _begin_in_child() -> None:
+    _failures.clear()
+    _promises.clear()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
+@contextlib.contextmanager
+def forgetting_failures() -> Iterator[None]:
+    """Do not report at the end what fails meanwhile in the background and nobody asks for: for simulated clients."""
+    before = set(_failures)
+    try:
+        yield
+    finally:
+        for number in set(_failures) - before:
+            _failures.pop(number, None)
+
+
+class _End:
+    """The end of the process, which waits a minute in all."""
+
+    def __init__(self) -> None:
+        self._left_s = _EXIT_S
+
+    def wait(self) -> None:
+        """Let the workers keep what they promised."""
+        began = time.monotonic()
+        while self._is_open() and time.monotonic() - began < self._left_s:
+            time.sleep(_EXIT_PAUSE_S)
+        self._left_s -= time.monotonic() - began
+
+    def _is_open(self) -> bool:
+        return bool(_promises) or engine_of_process().keeps_process()
+
+    def report(self) -> None:
+        """Wait again, and report failures: nobody is left who could ask."""
+        self.wait()
+        if self._is_open():
+            _logger.error("calls in the background were not finished within %d s", _EXIT_S)
+        for number, text in list(_failures.items()):
+            _failures.pop(number, None)
+            _logger.error("a call in the background failed, and nobody asked its Future: %s", text)
+
+
+# First while thread pools still take calls, which stores and run_all need; there is no public way to be so early. Then
+# for what other threads began since: the interpreter has waited for them by then.
+_end: Final = _End()
+getattr(threading, "_register_atexit", atexit.register)(_end.wait)
+atexit.register(_end.report)
+
+
+__all__ = ["Promise", "forgetting_failures"]

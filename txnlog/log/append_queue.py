@@ -1,0 +1,170 @@
+"""Commands that wait for an entry: what a command of the engine awaits to have another one carried out in the log.
+
+All of it happens in the engine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, Protocol, TypeVar
+
+from txnlog.common.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
+from txnlog.engine.effects import Effect, Result, Waiting
+from txnlog.errors import TxnLogError
+from txnlog.log.commands import Command
+from txnlog.log.group_commit import Attempt, Member
+
+R = TypeVar("R")
+
+_GROUP_COMMANDS = 1_024
+"""Deciding them takes some 30 ms of the engine, which is about what an entry costs on a store that is not local."""
+
+
+def _nothing(_reply: Result[Any]) -> None:
+    pass
+
+
+class Ride(Protocol):
+    """What rides along: ``outcome`` is its answer and its error, one of which is None, once there is one."""
+
+    @property
+    def outcome(self) -> tuple[Any, BaseException | None] | None:
+        """See above."""
+
+
+class Asked(Member):
+    """A command that somebody waits for, and the ``reply`` to it, which never changes."""
+
+    __slots__ = ("_heard", "in_background", "reply")
+
+    def __init__(
+        self,
+        command: Command[Any],
+        heard: Callable[[Result[Any]], object] = _nothing,
+        *,
+        in_background: bool = False,
+    ) -> None:
+        super().__init__(command)
+        self._heard = heard
+        self.in_background = in_background
+        self.reply: Result[Any] | None = None
+
+    def answer(self, value: Any, error: BaseException | None = None) -> None:
+        """Reply to it, once: a second reply changes nothing."""
+        if self.reply is None:
+            self.reply = Result(value, error)
+            heard, self._heard = self._heard, _nothing  # it refers to this: rows would wait for the garbage collector
+            heard(self.reply)
+
+    @property
+    def outcome(self) -> tuple[Any, BaseException | None] | None:
+        """The answer and the error, one of which is None, once there is one."""
+        return None if self.reply is None else (self.reply.value, self.reply.error)
+
+
+class Append(Effect[R], Generic[R]):
+    """Carries out a command with one of the next entries.
+
+    Where its caller is gone it is withdrawn while it waits. On its way into the log it goes on: its outcome is heard.
+    """
+
+    can_be_cancelled = True
+
+    def __init__(self, queue: AppendQueue, command: Command[R], *, in_background: bool) -> None:
+        self._queue = queue
+        self._command = command
+        self._in_background = in_background
+
+    def begin(self, waiting: Waiting) -> None:
+        """See Effect. Raises what refuses new commands."""
+        self._asked = Asked(self._command, lambda reply: waiting.resume(self, reply), in_background=self._in_background)
+        self._queue.add(self._asked)
+
+    def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see Effect
+        """See Effect."""
+        return self._queue.take_out(self._asked)
+
+
+class AppendQueue:
+    """The commands that wait for the entries of one handle, in the order in which they came.
+
+    Args:
+        begin: has the appender begin, unless it is at work.
+
+    Attributes:
+        refusal: the error for every new command; None while the queue is open.
+    """
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self._begin = begin
+        self._asked: deque[Asked] = deque()
+        self._riding: deque[Asked] = deque()
+        self._last_batch = 0
+        self.refusal: TxnLogError | None = None
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def add(self, asked: Asked) -> None:
+        """Have a command carried out. Raises the refusal."""
+        if self.refusal is not None:
+            raise self.refusal
+        self._asked.append(asked)
+        self._begin()
+
+    def ride(self, command: Command[object]) -> Ride:
+        """Let a command go along with whatever comes next. From any thread."""
+        asked = Asked(command)
+        self._riding.append(asked)
+        return asked
+
+    def take_out(self, asked: Asked) -> bool:
+        """Withdraw a command, and whether it was there yet."""
+        try:
+            self._asked.remove(asked)
+        except ValueError:
+            return False
+        return True
+
+    def expects_company(self, seen: int) -> bool:
+        """Whether more commands of the background come, beyond those that were seen, up to as many as the last time."""
+        return seen < len(self._asked) < self._last_batch and self._asked[0].in_background
+
+    def take_batch(self) -> Attempt[Asked] | None:
+        """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
+        batch: list[Asked] = []
+        kept: list[Asked] = []
+        alone: set[Hashable] = set()
+        size = rows_bytes = 0
+        queue = self._asked
+        while queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES and rows_bytes < BUFFER_BYTES:
+            asked = queue.popleft()
+            kind = asked.command.alone
+            if kind is not None and kind in alone:
+                kept.append(asked)
+                continue
+            if kind is not None:
+                alone.add(kind)
+            batch.append(asked)
+            size += 200 + 64 * len(asked.command.pieces)
+            rows_bytes += sum(piece.size_bytes for piece in asked.command.pieces)
+        self.put_back(kept)
+        self._last_batch = len(batch)
+        if not batch:
+            return None
+        while self._riding:
+            batch.append(self._riding.popleft())
+        return Attempt(batch)
+
+    def put_back(self, asked: list[Asked]) -> None:
+        """Commands of a batch are for the next entry, before all others."""
+        self._asked.extendleft(reversed(asked))
+
+    def fail(self, error: TxnLogError) -> None:
+        """Answer all that wait with an error."""
+        while self._asked:
+            self._asked.popleft().answer(None, error)
+
+
+__all__ = ["Append", "AppendQueue", "Asked", "Ride"]
