@@ -331,7 +331,10 @@ def submitted(ns: Any, command: Any) -> Future[Any]:
         else:
             future.set_exception(result.error)
 
-    appender.submit(partial(appender.carry_out, command, in_background=True), answer)
+    async def carry_out() -> Any:
+        return await appender.carry_out(command, in_background=True)
+
+    appender.submit(carry_out, answer)
     return future
 
 

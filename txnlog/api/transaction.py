@@ -53,8 +53,9 @@ class Transaction(ProcessBound):
         timed_from_log: bool = False,
     ) -> None:
         self._connection = connection
-        self._runtime = connection.runtime
-        self._id = connection.txn_id(number)
+        session = connection.session
+        self._runtime = session.runtime
+        self._id = session.txn_id(number)
         # Nothing here holds a reference to this object: a cycle would leave it to the garbage collector.
         self._opening = Opening(
             self._id,
@@ -66,7 +67,7 @@ class Transaction(ProcessBound):
             timeout_ms=timeout_ms,
             timed_from_log=timed_from_log,
         )
-        self._appender = connection.appender
+        self._appender = session.appender
         self._owner = connection.identity
         self._machine = TransactionMachine(connection, self._opening)
 
@@ -310,7 +311,10 @@ class Transaction(ProcessBound):
         call anything, and wait for other Futures in any way, since those get their results elsewhere.
         """
         self._enter()
-        machine, future = self._machine, Promise[Committed](self._runtime.call_back)
+        machine = self._machine
+        if machine.submitted is not None:
+            return machine.submitted
+        future = Promise[Committed](self._runtime.call_back)
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
         if machine.result is not None:
             future.set_result(machine.result)
@@ -319,10 +323,7 @@ class Transaction(ProcessBound):
             if machine.work.has_many_rows and machine.seems_open():
                 # Here, so that the rows of one who commits fast do not fill the memory.
                 self._run(partial(machine.spill, everything=False))
-            first = machine.note_submitted(future)
-            if first is not future:
-                future.forget()
-                return first
+            machine.submitted = future
             self._connection.check_owner(self._owner, "transaction")
             self._appender.submit(partial(machine.commit, in_background=True), partial(machine.answer, future))
         except TxnLogError as error:

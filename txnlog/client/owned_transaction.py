@@ -52,49 +52,48 @@ class OwnedTransaction:
     Attributes:
         life: the moment in its life.
         work: what it did.
-        claims: what it acknowledges.
         result: what its commit returned.
         cause: why it is FAILED or ABORTED, where that was no call of abort().
         may_prepare: whether ``prepare()`` is allowed: not where somebody else commits it.
+        submitted: the Future of a commit in the background, until that has come to its end.
     """
 
     def __init__(self, connection: Connection, opening: Opening) -> None:
         self.life = Life()
-        self.work = TransactionWork(connection, opening.txn)
-        self.claims = TransactionClaims(connection, opening.txn, opening)
+        session = connection.session
+        self.work = TransactionWork(connection, session, opening.txn)
+        self._claims: TransactionClaims | None = None
         self.result: Committed | None = None
         self.cause: TxnLogError | None = None
         self.may_prepare = True
         self._connection = connection
         self._number = opening.txn
         self._opening = opening
-        self._appender = connection.appender
-        self._follower = connection.follower
+        self._appender = session.appender
+        self._follower = session.follower
         self._owner = connection.identity
         self._decision: Outcome | None = None
         self._turn = Turn()
-        self._submitted: dict[str, Promise[Committed]] = {}
+        self.submitted: Promise[Committed] | None = None
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
-    @property
-    def submitted(self) -> Promise[Committed] | None:
-        """The Future of a commit in the background, until that has come to its end."""
-        return self._submitted.get("commit")
-
-    def note_submitted(self, future: Promise[Committed]) -> Promise[Committed]:
-        """It is committed in the background from here on. Gives the Future of whoever was first."""
-        return self._submitted.setdefault("commit", future)
-
     def forget_submitted(self, future: Promise[Committed]) -> None:
         """Nobody commits it in the background any more for this Future."""
-        if self._submitted.get("commit") is future:
-            self._submitted.pop("commit", None)
+        if self.submitted is future:
+            self.submitted = None
+
+    @property
+    def claims(self) -> TransactionClaims:
+        """What it acknowledges."""
+        if self._claims is None:  # most transactions of a producer have none
+            self._claims = TransactionClaims(self._connection, self._number, self._opening)
+        return self._claims
 
     def begin_in_child(self) -> None:
         """In a forked child: whose turn it is, and what is under way, is the parent's."""
         self._turn = Turn()
-        self._submitted = {}
+        self.submitted = None
 
     @property
     def takes_rows(self) -> bool:
@@ -307,7 +306,8 @@ class OwnedTransaction:
 
     def _note_committed(self, result: Committed) -> Committed:
         self.result, self.life = result, self.life.ended(Stage.COMMITTED)
-        self.claims.drop()
+        if self._claims is not None:
+            self._claims.drop()
         self.work.clear()
         if result.dropped:
             _logger.warning(
@@ -355,7 +355,8 @@ class OwnedTransaction:
     def _release(self, error: TxnLogError | None) -> None:
         self.cause, self.life = error, self.life.ended(Stage.ABORTED)
         self.work.clear()
-        self.claims.abort()
+        if self._claims is not None:
+            self._claims.abort()
 
 
 __all__ = ["OwnedTransaction"]

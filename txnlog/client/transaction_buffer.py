@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import xxhash
 
@@ -22,7 +22,11 @@ from txnlog.log.slots import put_unnamed
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+    from txnlog.client.session import Session
     from txnlog.log.transaction_commands import LeftOut
+
+
+_NONE: Final[frozenset[Any]] = frozenset()
 
 
 class Mark(NamedTuple):
@@ -64,16 +68,16 @@ class TransactionWork:
 
     _unended: Unended | None = None  # of an object that was never made: it has nothing to lose
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: Connection, session: Session, number: int) -> None:
         self._connection = connection
-        self._session = connection.session
-        self._appender = connection.appender
+        self._session = session
+        self._appender = session.appender
         self._identity = connection.identity
         self._number = number
         self._digest = xxhash.xxh3_64()
         self._topics: set[int] = set()
-        self._owned_topics: set[int] = set()
-        self._adopted: set[tuple[int, str]] = set()
+        self._owned_topics: frozenset[int] = _NONE
+        self._adopted: frozenset[tuple[int, str]] = _NONE
         self._sealed = 0
         self._inbox: deque[Rows] = deque()
         self._inbox_bytes = self._collected_bytes = 0
@@ -83,7 +87,7 @@ class TransactionWork:
         self.acknowledged: list[Acknowledgement] = []
         self.logged: list[Acknowledgement] = []
         self.stream: StreamBatch | None = None
-        self.since_ms = connection.runtime.now_ms()
+        self.since_ms = session.runtime.now_ms()
         self._numbers = self._appender.numbers
         self._numbers.keep_for(number, self)
         self._unended = self._session.unended
@@ -243,7 +247,7 @@ class TransactionWork:
                 self.staged += await self._session.runtime.job(partial(self._write, topic, chosen))
                 self.pieces = [piece for piece in self.pieces if piece.topic != topic]
                 self._collected_bytes -= size
-                self._owned_topics.add(topic)
+                self._owned_topics |= {topic}
 
     def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
         record = self._session.follower.state.topics[topic]  # topics are never forgotten

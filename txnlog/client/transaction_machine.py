@@ -6,9 +6,8 @@ where its caller was interrupted; what is not sent is withdrawn then, and was ne
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from txnlog.client.owned_transaction import OwnedTransaction
@@ -44,6 +43,28 @@ def _as_after(life: Life, error: TxnLogError) -> TxnLogError:
     copied.__cause__ = error.__cause__
     copied.durable = Durable.MAYBE
     return copied
+
+
+class _Ending:
+    """Around each way to end it. Rows that come meanwhile are refused, unless it turns out to be open still.
+
+    A refusal says whether an earlier end, of unknown outcome, may be durable.
+    """
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: OwnedTransaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> None:
+        self._transaction.work.takes_rows = False
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._transaction.work.takes_rows = True
+        if isinstance(error, TxnLogError):
+            copied = _as_after(self._transaction.life, error)
+            if copied is not error:
+                raise copied from error.__cause__
 
 
 class TransactionMachine(OwnedTransaction):
@@ -152,24 +173,10 @@ class TransactionMachine(OwnedTransaction):
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _ending(self) -> Iterator[None]:
-        """Around each way to end it. Rows that come meanwhile are refused, unless it turns out to be open still.
-
-        A refusal says whether an earlier end, of unknown outcome, may be durable.
-        """
-        self.work.takes_rows = False
-        try:
-            yield
-        except TxnLogError as error:
-            raise _as_after(self.life, error) from error.__cause__
-        finally:
-            self.work.takes_rows = True
-
     async def prepare(self) -> str:
         """Make the whole work durable, and wait for a decision from outside."""
         async with self._turn:
-            with self._ending():
+            with _Ending(self):
                 return await self._prepare()
 
     async def _prepare(self) -> str:
@@ -224,7 +231,7 @@ class TransactionMachine(OwnedTransaction):
     async def commit(self, *, in_background: bool = False) -> Committed:
         """Commit. In the background, the handle may be closed meanwhile."""
         async with self._turn:
-            with self._ending():
+            with _Ending(self):
                 return await self._commit(in_background=in_background)
 
     async def _commit(self, *, in_background: bool) -> Committed:
@@ -305,7 +312,7 @@ class TransactionMachine(OwnedTransaction):
     async def abort(self) -> None:
         """End without effect."""
         async with self._turn:
-            with self._ending():
+            with _Ending(self):
                 await self._abort()
 
     async def _abort(self) -> None:
@@ -345,7 +352,7 @@ class TransactionMachine(OwnedTransaction):
             if self._is_for_others():
                 return self.life.stage is Stage.ABORTED
             try:
-                with self._ending():
+                with _Ending(self):
                     await self._abort()
             except TxnLogError as error:
                 if self.life.logged:  # else the log shows nothing of it

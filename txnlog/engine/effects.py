@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -166,34 +165,52 @@ class Reply(Effect[R]):
         return True
 
 
+class _Done:
+    """Awaits nothing: a coroutine for each turn that nobody waits for would cost more than the turn."""
+
+    def __await__(self) -> Generator[Effect[Any], None, None]:
+        return
+        yield
+
+
+_DONE: Final = _Done()
+
+
 class Turn:
     """Commands that must not run side by side have their turn, in the order in which they ask: ``async with turn``."""
 
+    __slots__ = ("_is_taken", "_waiting")
+
     def __init__(self) -> None:
         self._is_taken = False
-        self._waiting: deque[Reply[None]] = deque()
+        self._waiting: list[Reply[None]] | None = None  # there is one for each transaction, and most need none
 
-    async def __aenter__(self) -> None:
-        if not self._is_taken:
-            self._is_taken = True
-            return
+    def __aenter__(self) -> Awaitable[None]:
+        if self._is_taken:
+            return self._wait()
+        self._is_taken = True
+        return _DONE
+
+    async def _wait(self) -> None:
         given: Reply[None] = Reply()
-        self._waiting.append(given)
+        self._waiting = waiting = self._waiting or []
+        waiting.append(given)
         try:
             await given
         except Cancelled:
             if given.result is None:
-                self._waiting.remove(given)
+                waiting.remove(given)
             else:  # it was given the turn just now
                 self._give()
             raise
 
-    async def __aexit__(self, *_error: object) -> None:
+    def __aexit__(self, *_error: object) -> Awaitable[None]:
         self._give()
+        return _DONE
 
     def _give(self) -> None:
         if self._waiting:
-            self._waiting.popleft().give(None)
+            self._waiting.pop(0).give(None)
         else:
             self._is_taken = False
 

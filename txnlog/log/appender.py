@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeVar
 
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.engine.admission import Admission
-from txnlog.engine.effects import Reply, Result
+from txnlog.engine.effects import Effect, Reply, Result
 from txnlog.engine.engine import CalledInItsOwnWork
 from txnlog.engine.engine import Command as EngineCommand
 from txnlog.engine.runtime import Runtime
@@ -140,7 +140,10 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        return self.run(partial(self.carry_out, command), command.txn_ids, through=self._admission.add)
+        return self.run_with_next(partial(self._carry_out, command), command.txn_ids)
+
+    async def _carry_out(self, command: Command[R]) -> R:
+        return await self.carry_out(command)
 
     def run(
         self,
@@ -180,17 +183,16 @@ class Appender:
         """
         if self._closed is not None:
             raise self._closed
+        self._runtime.engine.post(partial(self._run_submitted, command), done, through=self._admission.add)
 
-        async def submitted() -> R:
-            name = object()
-            self._submitted.add(name)
-            try:
-                return await command()
-            finally:
-                self._submitted.discard(name)
-                self._rest.give(None)
-
-        self._runtime.engine.post(submitted, done, through=self._admission.add)
+    async def _run_submitted(self, command: EngineCommand[R]) -> R:
+        name = object()
+        self._submitted.add(name)
+        try:
+            return await command()
+        finally:
+            self._submitted.discard(name)
+            self._rest.give(None)
 
     def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
@@ -237,9 +239,9 @@ class Appender:
 
     # --- in the engine ----------------------------------------------------------------------------------------------
 
-    async def carry_out(self, command: Command[R], *, in_background: bool = False) -> R:
-        """Carry out a command with one of the next entries. Raises as ``call`` does."""
-        return await Append(self._queue, command, in_background=in_background)
+    def carry_out(self, command: Command[R], *, in_background: bool = False) -> Effect[R]:
+        """Carry out a command with one of the next entries; to be awaited. Raises as ``call`` does."""
+        return Append(self._queue, command, in_background=in_background)
 
     def _wake(self) -> None:
         """Have entries appended, behind the steps that wait already: they may bring more for the first one."""

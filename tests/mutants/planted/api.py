@@ -251,10 +251,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "two commits of one transaction",
-        "txnlog/client/owned_transaction.py",
-        '        return self._submitted.setdefault("commit", future)\n',
-        '        self._submitted["commit"] = future\n        return future\n',
-        "one is refused, the work is done again, and the other commits",
+        "txnlog/api/transaction.py",
+        "        if machine.submitted is not None:\n            return machine.submitted\n        future",
+        "        future",
+        "the second Future is another one than that of the call that commits",
         (LIFECYCLE + "while_a_commit_is_under_way_the_fate_counts_from_where_it_began",),
     ),
     # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------

@@ -134,8 +134,8 @@ MUTANTS: Final = (
     Mutant(
         "two commands of one transaction at a time",
         "txnlog/engine/effects.py",
-        "        if not self._is_taken:\n            self._is_taken = True\n            return\n",
-        "        return\n",
+        "        if self._is_taken:\n            return self._wait()\n",
+        "",
         "an abort beside a flush leaves the transaction open in the log",
         (ENGINE + "commands_have_their_turn_in_the_order_in_which_they_came",),
     ),
