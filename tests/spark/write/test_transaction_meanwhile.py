@@ -25,6 +25,7 @@ from txnlog.errors import (
     TopicNotFound,
     TransactionHasFailedOperation,
 )
+from txnlog.log.appender import Appender
 from txnlog.testing import ManualClock
 
 IDS = pa.schema([("id", pa.int64())])
@@ -185,7 +186,7 @@ def test_a_transaction_is_used_in_its_block_and_has_one(ns: txnlog.Namespace) ->
 def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
     ns: txnlog.Namespace, monkeypatch: pytest.MonkeyPatch, at_the_end: bool
 ) -> None:
-    def lost(*_: object) -> None:
+    def lost(*_: object, **_options: object) -> None:
         raise RetriableError("somebody else was always faster")
 
     txn = begin(ns)
@@ -193,7 +194,7 @@ def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
         txn.write(Frame(), "orders")
         if not at_the_end:
             lost()
-        monkeypatch.setattr(ns._connection.appender, "call", lost)
+        monkeypatch.setattr(Appender, "carry_out", lost)  # of its handle, too
     assert txn.state == "ABORTED"
 
 
