@@ -42,6 +42,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.store.base import Store
+from txnlog.store.folders import may_make, never_make
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 
@@ -99,6 +100,7 @@ class Session:
                 error = not_found(self.requests, self.name, runtime)
                 if not log.exists():  # it may have been made meanwhile
                     raise error
+        never_make(self.requests, self.name)
         self.follower = Follower(log, runtime)
         self._append_ms = runtime.now_ms()
         self.beginning = log.beginning()
@@ -138,6 +140,7 @@ class Session:
             if Log(self.store, self.runtime).exists():
                 return  # it was created, or its folder brought back, since this one looked
             raise
+        may_make(self.requests, self.name)
         with after_writing("open it again"):
             self._root.create_log_of(record, self.store)
 

@@ -100,6 +100,18 @@ class LocalStore:
         self._lock = threading.Lock()
         self._durable_folders: Recent[tuple[str, ...], _OpenFolder] = Recent(_KNOWN_FOLDERS)
         self._failed_sync: str | None = None
+        self._never_made: set[str] = set()
+
+    def never_make(self, folder: str) -> None:
+        """From here on do not make this folder: whoever removes or moves it means it.
+
+        Else a writer that is at work meanwhile would make it again, and go on in a log that nobody can open.
+        """
+        self._never_made.add(folder)
+
+    def may_make(self, folder: str) -> None:
+        """This folder is begun anew: it may be made."""
+        self._never_made.discard(folder)
 
     @property
     def identity(self) -> StoreIdentity:
@@ -257,7 +269,8 @@ class LocalStore:
             return known
         parent = self._open_durable(parts[:-1], make=make)
         with posix.closing(parent):
-            folder, made = _open_or_make(parent, parts[-1], make=make)
+            may_make = make and "/".join(parts) not in self._never_made
+            folder, made = _open_or_make(parent, parts[-1], make=may_make)
             try:
                 # Whoever made it may not have come as far as this.
                 self._fsync(parent)
@@ -406,6 +419,10 @@ class LocalStore:
             advice = "check the disk, then open again"
         else:
             advice = _ADVICE.get(code, "check the file system below the root")
+        if code == errno.ENOENT and any(key.startswith(f"{folder}/") for folder in self._never_made):
+            advice = (
+                "its folder was removed, moved or renamed while it was open: bring it back, or open it where it is now"
+            )
         if code == errno.EACCES:
             raise denied(call, key, os.path.join(self._root, key), os.strerror(code), durable) from error
         text = f"{call} of {key!r} in {self._root} failed: {os.strerror(code)}"

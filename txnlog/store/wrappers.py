@@ -210,11 +210,14 @@ class PrefixStore(ForwardingStore):
     Args:
         inner: the store of the root.
         folder: the folder without a ``/`` at its end, such as ``sales``.
+
+    Attributes:
+        prefix: what keys of the inner store begin with.
     """
 
     def __init__(self, inner: Store, folder: str) -> None:
         super().__init__(inner)
-        self._prefix = check_key(folder) + "/"
+        self.prefix = check_key(folder) + "/"
 
     def create(self, key: str, data: bytes) -> Created:
         """The inner create below the folder."""
@@ -242,8 +245,8 @@ class PrefixStore(ForwardingStore):
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """The inner list below the folder, with keys seen from there."""
-        found = self.inner.list(self._prefix + check_prefix(prefix))
-        start = len(self._prefix)
+        found = self.inner.list(self.prefix + check_prefix(prefix))
+        start = len(self.prefix)
         return (ObjectInfo(info.key[start:], info.size_bytes, info.modified_ms) for info in found)
 
     def delete(self, key: str) -> None:
@@ -259,10 +262,10 @@ class PrefixStore(ForwardingStore):
         self.inner.sync(self._below(key))
 
     def __repr__(self) -> str:
-        return f"<PrefixStore {self._prefix} of {self.inner!r}>"
+        return f"<PrefixStore {self.prefix} of {self.inner!r}>"
 
     def _below(self, key: str) -> str:
-        return self._prefix + check_key(key)
+        return self.prefix + check_key(key)
 
 
 class _NamedFromBelow:

@@ -17,6 +17,7 @@ from tests.mutants.names import (
     LIFECYCLE,
     LOST_ANSWERS,
     LOST_WORK,
+    MOVED_FOLDERS,
     REFUSALS,
     RIGHTS,
     SEQUENCES,
@@ -191,5 +192,13 @@ MUTANTS: Final = (
         "return []",
         "each handle tries the store again",
         (RIGHTS + "a_store_that_the_root_does_not_know_is_tried_below_the_namespace",),
+    ),
+    Mutant(
+        "a folder that was moved is made again",
+        "txnlog/client/session.py",
+        "        never_make(self.requests, self.name)\n",
+        "",
+        "a writer at work goes on, and acknowledges, in a log without a beginning, that nobody can open",
+        (MOVED_FOLDERS + "a_writer_does_not_make_a_folder_again_that_goes_away_in_the_middle_of_a_commit",),
     ),
 )

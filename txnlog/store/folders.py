@@ -1,0 +1,32 @@
+"""Folders, which only local stores have."""
+
+from __future__ import annotations
+
+from txnlog.store.base import Store
+from txnlog.store.local import LocalStore
+from txnlog.store.wrappers import ForwardingStore, PrefixStore
+
+
+def never_make(store: Store, folder: str) -> None:
+    """Have a local store not make a folder again that is there: who removes or moves it means it."""
+    local, whole = _local(store, folder)
+    if local is not None:
+        local.never_make(whole)
+
+
+def may_make(store: Store, folder: str) -> None:
+    """Let a store make a folder: somebody begins it anew."""
+    local, whole = _local(store, folder)
+    if local is not None:
+        local.may_make(whole)
+
+
+def _local(store: Store, folder: str) -> tuple[LocalStore | None, str]:
+    while isinstance(store, ForwardingStore):
+        if isinstance(store, PrefixStore):
+            folder = store.prefix + folder
+        store = store.inner
+    return (store if isinstance(store, LocalStore) else None), folder
+
+
+__all__ = ["may_make", "never_make"]
