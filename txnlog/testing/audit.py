@@ -19,6 +19,8 @@ from txnlog.format.codec import Entry, decode_entry
 from txnlog.log import checkpoint_codec
 from txnlog.log.follower import Follower
 from txnlog.log.log_reader import Log
+from txnlog.store import Store
+from txnlog.store.base import ObjectNotFound
 from txnlog.testing import check_entries
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.checker import check
@@ -148,6 +150,18 @@ def compare_state(name: str, zero: State, follower: Follower, problem: Problem) 
             problem("state", f"{name}: the segments of topic {topic} differ from a replay")
 
 
+def reading(store: Store) -> Callable[[str], bytes | None]:
+    """Reads an object of a store; None where there is none."""
+
+    def read(key: str) -> bytes | None:
+        try:
+            return store.get(key)
+        except ObjectNotFound:
+            return None
+
+    return read
+
+
 def missing_files(state: State, read: Callable[[str], bytes | None], problem: Problem) -> Iterator[MissingFile]:
     """Files that are not there, though the log names them and a readable version or an open transaction needs them.
 
@@ -180,5 +194,6 @@ __all__ = [
     "ends_of",
     "judge",
     "missing_files",
+    "reading",
     "replay",
 ]
