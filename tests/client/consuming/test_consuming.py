@@ -283,21 +283,16 @@ def test_what_comes_back_while_messages_are_delivered_is_not_forgotten(
     assert received(consumer) == [0, 1, 3]
 
 
-def test_what_a_fenced_consumers_transaction_took_is_delivered_at_once(sales: Any) -> None:
-    sales.produce("orders", rows(1, 2))
-    old = sales.consumer("orders", "billing")
-    txn = sales.begin()
-    txn.acknowledge(old.receive(timeout_ms=0))
-    new = sales.consumer("orders", "billing")
-    assert ids(new.receive(timeout_ms=0).table) == [1, 2]
-
-
-def test_what_was_taken_before_a_seek_is_delivered_again(sales: Any) -> None:
+@pytest.mark.parametrize("sought", [False, True], ids=["a newer consumer", "a seek"])
+def test_what_a_fenced_transaction_took_is_delivered_at_once(sales: Any, sought: bool) -> None:
     sales.produce("orders", rows(1, 2))
     consumer = sales.consumer("orders", "billing")
     txn = sales.begin()
     txn.acknowledge(consumer.receive(timeout_ms=0))
-    consumer.seek("earliest")
+    if sought:
+        consumer.seek("earliest")
+    else:
+        consumer = sales.consumer("orders", "billing")
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
 
 
@@ -334,24 +329,18 @@ def test_what_an_administrator_released_is_delivered_again_without_a_call_by_the
     assert len(consumer.receive(timeout_ms=0)) == 0, "handed out twice"
 
 
+@pytest.mark.parametrize("flushed", [False, True])
 def test_what_an_abandoned_transaction_took_is_delivered_again_after_its_timeout(
-    memory: Place, clock: ManualClock
+    memory: Place, clock: ManualClock, flushed: bool
 ) -> None:
     _, consumer, txn = _two_taken(memory, clock=clock)
+    if flushed:
+        txn.flush()
     del txn
     clock.advance(10_001)
-    assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
-
-
-def test_what_an_abandoned_flushed_transaction_took_is_delivered_again_after_its_timeout(
-    memory: Place, clock: ManualClock
-) -> None:
-    _, consumer, txn = _two_taken(memory, clock=clock)
-    txn.flush()
-    del txn
-    clock.advance(10_001)
-    assert len(consumer.receive(timeout_ms=0)) == 0, "others wait 5 s more"
-    clock.advance(5_000)
+    if flushed:
+        assert len(consumer.receive(timeout_ms=0)) == 0, "others wait 5 s more"
+        clock.advance(5_000)
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
 
 
