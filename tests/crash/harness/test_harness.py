@@ -54,6 +54,7 @@ def test_the_calls_of_all_processes_are_one_history_in_the_order_of_a_common_clo
     second.ok(quick)
     first.failed(slow, StoreError("lost", durable=Durable.MAYBE))
     second.invoke("w", "commit", txn="b")
+    first.invoke("w", "commit", txn="a")
     history, _ = read_all(plan.journals)
     assert [(op.number, op.kind, op.invoked, op.completed) for op in history.operations] == [
         (0, "begin", 1, 2),
@@ -61,6 +62,7 @@ def test_the_calls_of_all_processes_are_one_history_in_the_order_of_a_common_clo
         (2, "begin", 4, 5),
         (3, "produce", 6, 7),
         (4, "commit", 9, None),
+        (5, "commit", 10, None),
     ]
     assert [*Facts(history).transactions] == ["a", "b"]
 
