@@ -291,8 +291,7 @@ def test_a_seek_gives_everything_anew_and_fences_the_other_consumers(ns: Any, ot
 
 
 def test_a_seek_of_one_partition_releases_what_was_leased_in_the_others(memory: Place, clock: ManualClock) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = memory.orders(partitions=2, clock=clock)
     for partition in (0, 1):
         ns.produce("orders", rows(partition), partition=partition)
     consumer = ns.consumer("orders", "billing", type="shared")
