@@ -72,13 +72,13 @@ sim: install ## Simulate clients over a store with faults: all kept seeds, every
 	@$(RUN)/python -m tests.sim.run $(ARGS)
 
 crash: install ## Kill 2,000 processes over local files and 300 over S3: minutes (ARGS="--local 200 --s3 30").
-	@$(RUN)/python -m tests.crash.run $(ARGS)
+	@$(RUN)/python -m tests.crash.core.run $(ARGS)
 
 crash-spark: install ## Kill 100 drivers and 50 executors of Spark amid streams: half an hour (ARGS="--drivers 9 --executors 3").
-	@$(SPARK_ENV) $(RUN)/python -m tests.crash_spark.run $(ARGS)
+	@$(SPARK_ENV) $(RUN)/python -m tests.crash.spark.run $(ARGS)
 
 crash-delta: install ## Kill publishers, writers, optimize and vacuum for ten minutes: each published version is the log's (ARGS="--seconds 60").
-	@$(RUN)/python -m tests.crash_delta.run $(ARGS)
+	@$(RUN)/python -m tests.crash.delta.run $(ARGS)
 
 conformance: install ## 200 random histories of published topics, read by deltalake, Polars and DuckDB at every version.
 	@TXNLOG_HISTORIES=200 $(RUN)/python -m pytest -n 0 tests/catalog/test_conformance.py $(ARGS)

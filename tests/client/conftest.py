@@ -91,16 +91,13 @@ def clock() -> ManualClock:
 @pytest.fixture
 def ns(place: Place) -> Any:
     """A namespace with the topic ``orders`` of two partitions, on each kind of root."""
-    handle = place.open()
-    handle.create_topic("orders", SCHEMA, partitions=2)
-    return handle
+    return place.orders(partitions=2)
 
 
 @pytest.fixture
 def sales(memory: Place) -> Any:
     """A namespace in memory with the topics ``orders`` and ``audit`` of one partition."""
-    handle = memory.open()
-    handle.create_topic("orders", SCHEMA)
+    handle = memory.orders()
     handle.create_topic("audit", SCHEMA)
     return handle
 
@@ -108,8 +105,7 @@ def sales(memory: Place) -> Any:
 @pytest.fixture
 def ten(place: Place) -> Any:
     """A namespace whose topic ``orders`` has ten messages in one partition, on each kind of root."""
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders()
     ns.create_topic("audit", SCHEMA)
     ns.produce("orders", rows(*range(10)))
     return ns
@@ -118,9 +114,7 @@ def ten(place: Place) -> Any:
 @pytest.fixture
 def lake(memory: Place, clock: ManualClock) -> Any:
     """A namespace with the topic ``orders`` of one partition, and a clock to move."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    return ns
+    return memory.orders(clock=clock)
 
 
 @pytest.fixture

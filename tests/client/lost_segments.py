@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, rows
+from tests.client.support import Place, rows
 from txnlog.store import Store
 
 KINDS = {
@@ -20,8 +20,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 
 def damaged(memory: Place, *, partitions: int = 1, of: int = 0) -> tuple[Any, Store, Any]:
     """A namespace whose topic has three segments of five messages in each partition; one in the middle is gone."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=partitions)
+    ns = memory.orders(partitions=partitions)
     for number in range(3):
         for partition in range(partitions):
             ns.produce("orders", rows(*range(number * 10, number * 10 + 5)), partition=partition)

@@ -15,8 +15,7 @@ LEASE_MS = 10_000
 @pytest.fixture
 def ns(memory: Place, clock: ManualClock) -> Any:
     """Ten messages in one partition, and a Shared subscription whose leases last ten seconds."""
-    handle = memory.open(clock=clock)
-    handle.create_topic("orders", SCHEMA)
+    handle = memory.orders(clock=clock)
     handle.create_topic("audit", SCHEMA)
     handle.produce("orders", rows(*range(10)))
     handle.create_subscription("orders", "billing", type="shared", lease_ms=LEASE_MS)

@@ -90,6 +90,14 @@ class Place:
         self.opened.append(handle)
         return handle
 
+    def orders(self, *numbers: int, partitions: int = 1, **options: Any) -> Any:
+        """A handle on the namespace with the topic ``orders``, and these rows in it in one entry."""
+        handle = self.open(**options)
+        handle.create_topic("orders", SCHEMA, partitions=partitions)
+        if numbers:
+            handle.produce("orders", rows(*numbers))
+        return handle
+
     def wrapped(self, wrap: Callable[[Store], S], **options: Any) -> tuple[Any, S]:
         """A handle, and the store that was put around the root's for it."""
         stores: list[S] = []

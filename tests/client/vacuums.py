@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import SCHEMA, Place, ids, is_entry, raises, rows
+from tests.client.support import Place, ids, is_entry, raises, rows
 from txnlog.errors import StoreError
 from txnlog.format import keys
 from txnlog.results import Vacuumed
@@ -102,9 +102,7 @@ def compacted(lake: Any) -> tuple[Any, int]:
 
 def littered(place: Place, clock: ManualClock) -> list[int]:
     """A namespace with some of everything that vacuum deletes, and a prepared transaction; the rows to be read."""
-    lake = place.open(clock=clock)
-    lake.create_topic("orders", SCHEMA)
-    lake.produce("orders", rows(1))
+    lake = place.orders(1, clock=clock)
     lake.produce("orders", rows(2))
     compact(lake, "orders", [item.number for item in lake.snapshot().plan("orders").segments], 0)
     for number in (3, 4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             continue
         wanted, findings = _take(key, taken)
         yield from findings
+        yield from _check_dead(key, taken)
         if key in shown and facts.lives(key[0]):
             yield from _Compared(facts, key, taken, wanted, shown[key]).check(torn)
     for unit, flags in torn.items():
@@ -123,6 +125,21 @@ def _take(key: Subscribed, taken: _Acknowledged) -> tuple[Sets, list[Finding]]:
     for letter in dead:
         _take_dead(wanted, letter)
     return wanted, findings
+
+
+def _check_dead(key: Subscribed, taken: _Acknowledged) -> Iterator[Finding]:
+    """A message that was acknowledged in an earlier entry becomes no dead letter, unless somebody sought in between."""
+    known: dict[tuple[int, int], list[tuple[int, Operation]]] = {}
+    for version, op, _ in taken.sure if taken.dead else ():
+        for partition, found in reach(op).items():
+            for offset in (offset for start, end in found for offset in range(start, end)):
+                known.setdefault((partition, offset), []).append((version, op))
+    seeks = sorted(version for version, _ in taken.seeks)
+    for at, partition, offset in taken.dead:
+        for version, op in known.get((partition, offset), ()):
+            if 0 <= version < at and bisect_left(seeks, at) == bisect_left(seeks, version):
+                text = f"{key[0]}:{key[1]}/{partition}@{offset} is a dead letter since {at}, acknowledged at {version}"
+                yield Finding(Anomaly.DEAD_LETTER, text, (op,))
 
 
 def _take_dead(wanted: Sets, letter: tuple[int, int, int]) -> None:

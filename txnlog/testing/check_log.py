@@ -94,9 +94,12 @@ def _check_sequences(facts: Facts) -> Iterator[Finding]:
             for _, op in _sent(run, unit):
                 item = asked(op, of.Produce)
                 expected = after.get(unit.producer)
-                # One that the producer assigned by itself is not in the history: begin anew after it.
-                after[unit.producer] = None if item.sequence is None else item.sequence + len(item.values)
-                if expected is None or item.sequence is None or item.sequence == expected:
+                if item.sequence is None:
+                    if unit.plain:  # the producer assigned one by itself, which is not in the history: begin anew
+                        after[unit.producer] = None
+                    continue
+                after[unit.producer] = item.sequence + len(item.values)
+                if expected is None or item.sequence == expected:
                     continue
                 gap = item.sequence > expected
                 text = f"{unit.producer} in {_name(place)}: {item.sequence} where {expected} follows"

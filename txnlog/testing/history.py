@@ -79,6 +79,24 @@ class History(msgspec.Struct, frozen=True):
         return cls(tuple(_DECODER.decode(line) for line in found if line.strip()))
 
 
+def merged(parts: Iterable[Iterable[Operation]]) -> History:
+    """One history of what several processes wrote down, each with the readings of one clock as events.
+
+    Raises nothing for equal readings: such calls count as made at the same time.
+    """
+    operations = sorted((operation for part in parts for operation in part), key=lambda item: item.invoked)
+    readings = {at for item in operations for at in (item.invoked, item.completed) if at is not None}
+    events: dict[int | None, int | None] = {at: number for number, at in enumerate(sorted(readings), 1)}
+    return History(
+        tuple(
+            msgspec.structs.replace(
+                item, number=number, invoked=events[item.invoked], completed=events.get(item.completed)
+            )
+            for number, item in enumerate(operations)
+        )
+    )
+
+
 _DECODER = msgspec.json.Decoder(Operation)
 _ARGUMENTS: dict[str, Any] = {str(item.__struct_config__.tag): item for item in get_args(Arguments)}
 _RESULTS: dict[str, Any] = {str(item.__struct_config__.tag): item for item in get_args(Result)} | dict.fromkeys(
@@ -105,9 +123,10 @@ class Recorder:
             raise msgspec.ValidationError(f"no kind of operation is called {kind!r}")
         asked = msgspec.convert(_plain(arguments), _ARGUMENTS[kind])
         with self._lock:
-            self._events += 1
             token = len(self._operations)
-            self._operations.append(Operation(token, actor, kind, self._events, None, asked))
+            operation = Operation(token, actor, kind, self._event(), None, asked)
+            self._operations.append(operation)
+            self._noted(operation)
         return token
 
     def ok(self, token: int, **result: Any) -> None:
@@ -135,10 +154,18 @@ class Recorder:
         with self._lock:
             asked = self._operations[token]
             assert asked.completed is None, "a call returns once"
-            self._events += 1
-            self._operations[token] = Operation(
-                token, asked.actor, asked.kind, asked.invoked, self._events, asked.arguments, result, error, durable
+            operation = self._operations[token] = Operation(
+                token, asked.actor, asked.kind, asked.invoked, self._event(), asked.arguments, result, error, durable
             )
+            self._noted(operation)
+
+    def _event(self) -> int:
+        """The number of the next event."""
+        self._events += 1
+        return self._events
+
+    def _noted(self, operation: Operation) -> None:
+        """Called with the lock for each call and each return; one that outlives the process keeps them elsewhere."""
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
@@ -193,4 +220,4 @@ _FLATTEN: dict[str, Any] = {
 }
 
 
-__all__ = ["History", "Operation", "Recorder"]
+__all__ = ["History", "Operation", "Recorder", "merged"]

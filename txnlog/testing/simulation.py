@@ -11,43 +11,33 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from txnlog.common.ids import TxnId
 from txnlog.common.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
 from txnlog.engine.promises import forgetting_failures
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidTransactionState, TxnLogError
-from txnlog.fold.apply import apply_entry
-from txnlog.fold.garbage import unneeded_from
 from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.format.actions import AnyAction, Protocol, Verdict
 from txnlog.format.actions import Namespace as NamespaceAction
-from txnlog.format.codec import Entry, decode_entry
-from txnlog.log import checkpoint_codec
-from txnlog.log.follower import Follower
+from txnlog.format.codec import Entry
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
-from txnlog.testing import check_entries
+from txnlog.testing import audit
 from txnlog.testing.actors import ACTOR_KINDS, MAINTAINED_KINDS, OPTIMIZER, ActorKind
 from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.actors.writer import begin_with
-from txnlog.testing.anomalies import Anomaly, Finding
-from txnlog.testing.checker import check
 from txnlog.testing.client import Client, rows_of
 from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
-from txnlog.testing.operations import Committed as CommitReported
-from txnlog.testing.operations import DeadLetter, MissingFile
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
 from txnlog.testing.world import (
@@ -66,7 +56,6 @@ from txnlog.testing.world import (
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
-    from txnlog.api.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -198,7 +187,7 @@ class Simulation:
         if self.store.requests > MOST_REQUESTS:
             self.failures.append(Failure("liveness", f"{self.store.requests} requests: somebody asks again and again"))
         history = self.world.recorder.history()
-        self.failures.extend(Failure(item.anomaly, str(item)) for item in check(history) if not _within_one_entry(item))
+        self.failures.extend(Failure(item.anomaly, str(item)) for item in audit.judge(history))
         return Report(
             self.scheduler.seed,
             self.failures,
@@ -303,7 +292,7 @@ class Simulation:
         Transactions that nobody ended are ended by its first entry.
         """
 
-        def audit(client: Client) -> None:
+        def look(client: Client) -> None:
             ns = client.open()
             while True:  # until all that is open or leased is overdue, also what landed late meanwhile
                 state = ns._connection.follower.state
@@ -320,13 +309,13 @@ class Simulation:
                 self._drain(Standby(client, ns) if place == FAILOVER else Pipeline(client, ns, *place))
             self.store.deliver_everything()
             log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
-            replayed, entries = _replay(log, self.failures)
+            replayed, entries = audit.replay(log, self._problem)
             if replayed.transactions:
-                self.failures.append(Failure("liveness", f"transactions stay open: {list(replayed.transactions)}"))
+                self._problem("liveness", f"transactions stay open: {list(replayed.transactions)}")
             self._final(client, ns, replayed)
             self._compare_states(log, replayed, entries)
 
-        self._alone("auditor", audit)
+        self._alone("auditor", look)
 
     def _drain(self, role: Pipeline) -> None:
         """Receive and acknowledge until nothing is left; where nothing comes any more, the audit says so.
@@ -352,66 +341,28 @@ class Simulation:
         token = self.world.recorder.invoke(client.name, "final")
         snapshot = ns.snapshot()
         rows = rows_of(ns, snapshot)
-        self._check_dense(rows)
-        outcomes: dict[str, tuple[str, int | None]] = {}
-        for text in self.world.transactions:
-            number = TxnId.parse(text).number
-            ended = replayed.outcomes.get(number)
-            if ended is not None:
-                outcomes[text] = (ended.state, ended.version)
-            elif number in replayed.transactions:
-                outcomes[text] = (replayed.transactions[number].state, None)
-        cursors = {
-            (topic, name): {
-                item.partition: (item.cursor, item.acknowledged) for item in ns.subscription(topic, name).cursors
-            }
-            for topic, name in self.world.subscribed
-        }
-        for (topic, name), found in cursors.items():
-            ends = snapshot.end_offsets(topic)
-            if ends != {partition: cursor for partition, (cursor, _) in found.items()}:
-                self.failures.append(Failure("liveness", f"{topic}:{name} stays at {found}, the topic ends at {ends}"))
-        dead = self._dead_letters(snapshot)
-        missing = tuple(self._fsck(replayed))
-        self.world.recorder.ok(token, rows=rows, outcomes=outcomes, cursors=cursors, dead=dead, missing=missing)
+        cursors = audit.cursors_of(ns, self.world.subscribed)
+        ends = {place: snapshot.end_offsets(place[0]) for place in cursors}
+        audit.check_ends(rows, ends, cursors, self._problem)
+        dead = audit.dead_letters(snapshot, DEAD_LETTERS, SHARED[1])
+        if dead:
+            self.scheduler.label("a dead letter")
+        self.world.recorder.ok(
+            token,
+            rows=rows,
+            outcomes=audit.ends_of(replayed, self.world.transactions),
+            cursors=cursors,
+            dead=dead,
+            missing=tuple(audit.missing_files(replayed, self._at_rest, self._problem)),
+        )
         self.scheduler.trace("final", rows)
 
-    def _dead_letters(self, snapshot: Snapshot) -> tuple[DeadLetter, ...]:
-        """What lies in the dead-letter topic."""
-        names = ("_source_topic", "_source_partition", "_source_offset", "value", "_redeliveries", "_version")
-        table = snapshot.read(DEAD_LETTERS, include_metadata=True)
-        columns = [table.column(name).to_pylist() for name in names]
-        if len(table):
-            self.scheduler.label("a dead letter")
-        return tuple(DeadLetter(row[0], SHARED[1], *row[1:]) for row in zip(*columns, strict=True))
+    def _problem(self, kind: str, message: str) -> None:
+        self.failures.append(Failure(kind, message))
 
-    def _fsck(self, state: State) -> Iterator[MissingFile]:
-        """Files that are not there, though the log names them and a readable version or an open transaction needs them.
-
-        What is there has the size and checksum that the log has, and the checkpoint that headers name is whole.
-        """
-        for record in state.segments.values():
-            topic = state.topics[record.topic]
-            until = unneeded_from(record, state.removals, topic.dropped_version)
-            if until is not None and until <= state.head.oldest_readable:
-                continue
-            key = keys.segment_key(topic.folder, record.number, record.file)
-            found = self.store.objects.get(f"{NAMESPACE}/{key}")
-            if found is None:
-                yield MissingFile(key, until)
-            elif (len(found[0]), f"crc32:{zlib.crc32(found[0]):08x}") != (record.size_bytes, record.checksum):
-                self.failures.append(Failure("store", f"{key} is not what the log says"))
-        named = state.head.checkpoint
-        manifest = None if named is None else self.store.objects.get(f"{NAMESPACE}/{keys.manifest_key(named)}")
-        parts = () if named is None or manifest is None else checkpoint_codec.decode_manifest(manifest[0], named).parts
-        lost = [part.unique for part in parts if f"{NAMESPACE}/{keys.part_key(part.unique)}" not in self.store.objects]
-        if lost or (named is not None and manifest is None):
-            self.failures.append(Failure("store", f"of the checkpoint {named}, which headers name, {lost} are gone"))
-
-    def _check_dense(self, rows: Mapping[tuple[str, int], tuple[tuple[int, int, str, int], ...]]) -> None:
-        for place, found in rows.items():
-            if [row[0] for row in found] != list(range(len(found))):
-                self.failures.append(Failure("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense"))
+    def _at_rest(self, key: str) -> bytes | None:
+        found = self.store.objects.get(f"{NAMESPACE}/{key}")
+        return None if found is None else found[0]
 
     def _compare_states(self, log: Log, replayed: State, entries: Sequence[Entry]) -> None:
         """Replay from zero, from the newest checkpoint (the auditor's), and every client's state are the same."""
@@ -421,21 +372,7 @@ class Simulation:
                 follower.log = log  # a client that came to its end asks the store no more: its state goes on here
                 for entry in entries[follower.version + 1 :]:
                     follower.apply_entry(entry)
-                self._compare(name, replayed, follower)
-
-    def _compare(self, name: str, zero: State, follower: Follower) -> None:
-        expected = zero
-        if follower.base is not None:
-            expected = zero.copy()
-            checkpoint_codec.trim(expected, follower.base.version)
-        tables = follower.state.as_tables()
-        for table, wanted in expected.as_tables().items():
-            if tables[table] != wanted:
-                self.failures.append(Failure("state", f"{name}: {table} {tables[table]} is not {wanted}"))
-        for topic in zero.topics if follower.base is not None else ():
-            everything = {number: item for number, item in zero.segments.items() if item.topic == topic}
-            if {item.number: item for item in follower.segments(topic)[0]} != everything:
-                self.failures.append(Failure("state", f"{name}: the segments of topic {topic} differ from a replay"))
+                audit.compare_state(name, replayed, follower, self._problem)
 
     def _shut_down(self) -> None:
         """End every task that still waits."""
@@ -443,18 +380,6 @@ class Simulation:
             if actor.alive:
                 actor.alive = False
                 self.scheduler.unwind(actor)
-
-
-def _within_one_entry(finding: Finding) -> bool:
-    """Whether a cycle of writes lies in one entry.
-
-    There what shares its segments comes first in a partition, whoever was first among the commits: see
-    docs/decisions/0009. Nobody can see the one without the other.
-    """
-    versions = {
-        operation.result.version for operation in finding.operations if isinstance(operation.result, CommitReported)
-    }
-    return finding.anomaly is Anomaly.G0 and len(versions) == 1
 
 
 # --- a namespace to begin with ----------------------------------------------------------------------------------------
@@ -506,37 +431,6 @@ def _founded() -> World:
     scheduler.run()
     assert actor.tasks[0].error is None, actor.tasks[0].error
     return world
-
-
-def _replay(log: Log, failures: list[Failure]) -> tuple[State, list[Entry]]:
-    """The state from version 0 on without checkpoints, and the entries. The newest checkpoint holds it, too."""
-    entries: list[Entry] = []
-    while (data := log.get(version := len(entries))) is not None:
-        entries.append(decode_entry(data, version))
-    failures.extend(Failure("log", text) for text in check_entries.check(entries))
-    named = max((entry.header.checkpoint or 0 for entry in entries), default=0)
-    state = State()
-    for entry in entries:
-        apply_entry(state, entry)
-        if named and entry.header.version == named:
-            failures.extend(Failure("checkpoint", text) for text in _differences(log, state.copy(), named))
-    return state, entries
-
-
-def _differences(log: Log, expected: State, version: int) -> Iterator[str]:
-    """What a checkpoint says otherwise than the replay up to its version."""
-    manifest = log.checkpoints.manifest(version)
-    restored = log.checkpoints.restore(manifest).as_tables()
-    segments = {record.number: record for record in expected.segments.values() if record.ended_version is not None}
-    checkpoint_codec.trim(expected, version)
-    for table, wanted in expected.as_tables().items():
-        if restored[table] != wanted:
-            yield f"checkpoint {version}: {table} {restored[table]} is not {wanted}"
-    for topic in expected.topics:
-        parts = manifest.runs("segments")
-        held = {record.number: record for part in parts for record in log.checkpoints.segments(part, topic)}
-        if held != {number: record for number, record in segments.items() if record.topic == topic}:
-            yield f"checkpoint {version}: the segments of topic {topic} differ from a replay"
 
 
 class _Direct(Runtime):

@@ -145,15 +145,11 @@ def test_messages_of_a_namespace_under_the_same_relative_path_elsewhere_are_refu
 
 
 def test_messages_of_a_namespace_that_was_dropped_are_refused_by_the_next_of_its_name(local: Place) -> None:
-    dropped = local.open()
-    dropped.create_topic("orders", SCHEMA)
-    dropped.produce("orders", rows(1))
+    dropped = local.orders(1)
     messages = dropped.consumer("orders", "billing").receive(timeout_ms=0)
     with catalog.open(local.root) as root:
         shutil.rmtree(root.drop_namespace("sales"))
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(2))
+    ns = local.orders(2)
     ns.consumer("orders", "billing")
     with ns.begin() as txn, raises(InvalidInputError, match="the messages come from"):
         txn.acknowledge(messages)
@@ -171,9 +167,7 @@ def test_messages_of_another_handle_of_the_namespace_are_fine(ten: Any, place: P
 @pytest.fixture
 def stale(place: Place, clock: ManualClock) -> Any:
     """A handle that has seen the topic and nothing of what came later."""
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    return ns
+    return place.orders(clock=clock)
 
 
 @pytest.fixture

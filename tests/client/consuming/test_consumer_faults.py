@@ -245,9 +245,7 @@ def test_an_error_behind_dead_letters_that_were_moved_does_not_say_that_nothing_
 
 def test_what_is_received_first_as_the_refusal_advises_is_not_delivered_twice(memory: Place) -> None:
     """A cumulative acknowledgement would take 1, which was released: "receive it first", says the error."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(4)))
+    ns = memory.orders(*range(4))
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     consumer.negative_acknowledge(messages[1])
@@ -268,9 +266,7 @@ def test_a_handler_of_a_signal_that_aborts_does_not_wait_for_the_call_that_it_in
 
     from txnlog.client import ledger as module
 
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(4)))
+    ns = memory.orders(*range(4))
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(take(consumer, 2))

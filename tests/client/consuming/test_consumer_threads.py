@@ -31,9 +31,7 @@ def begin_beside(call: Callable[[], object], seconds: float = 0.5) -> threading.
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
 @pytest.mark.parametrize("acknowledge", [True, False])
 def test_threads_that_share_a_consumer_get_each_message_once(memory: Place, kind: str, acknowledge: bool) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=3)
-    ns.produce("orders", rows(*range(1_200)))
+    ns = memory.orders(*range(1_200), partitions=3)
     ns.create_subscription("orders", "billing", type=kind)
     consumer = ns.consumer("orders", "billing")
     found: list[int] = []
@@ -191,9 +189,7 @@ def seek_while_reading(consumer: Any) -> Callable[[], None]:
 @pytest.mark.clause("P-75")
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 def test_what_was_chosen_before_a_seek_cannot_be_acknowledged_after_it(memory: Place, kind: str) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
+    ns = memory.orders(*range(10))
     ns.create_subscription("orders", "billing", type=kind)
     consumer = ns.consumer("orders", "billing")
     consumer.acknowledge(consumer.receive(5, timeout_ms=0))
@@ -209,9 +205,7 @@ def test_what_was_chosen_before_a_seek_cannot_be_acknowledged_after_it(memory: P
 @pytest.mark.clause("P-215")
 def test_a_cumulative_acknowledgement_after_a_seek_takes_what_was_delivered_since(memory: Place) -> None:
     """Who drops what was received before the seek, as everybody must, gets all of it again."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(15)))
+    ns = memory.orders(*range(15))
     consumer = ns.consumer("orders", "billing")
     consumer.acknowledge(consumer.receive(5, timeout_ms=0))
     sought = seek_while_reading(consumer)
@@ -227,9 +221,7 @@ def test_a_cumulative_acknowledgement_after_a_seek_takes_what_was_delivered_sinc
 
 def test_threads_of_a_consumer_are_not_fenced_by_a_seek_of_their_own(memory: Place) -> None:
     """Between the entry of the seek and its note in the consumer another thread looks."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(5)))
+    ns = memory.orders(*range(5))
     consumer = ns.consumer("orders", "billing")
     item: Any = consumer._subscribed[0]
     sought, answers = item.sought, []
@@ -322,9 +314,7 @@ class InterruptedLock:
 
 def test_what_nobody_received_is_no_redelivery_and_no_dead_letter(memory: Place, clock: ManualClock) -> None:
     """Another thread had counted it as delivered."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(6)))
+    ns = memory.orders(*range(6), clock=clock)
     ns.create_subscription(
         "orders", "billing", type="shared", lease_ms=9_000, max_redeliveries=0, dead_letter_topic="dead"
     )

@@ -66,8 +66,7 @@ def test_who_waits_asks_ever_more_rarely_and_not_at_the_same_moments_as_others(t
 
 
 def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     consumer = ns.consumer("orders", "billing")
     other = memory.open()
     sleep = ns._connection.runtime.sleep_ms
@@ -85,9 +84,7 @@ def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
 
 def test_a_big_segment_is_fetched_once_and_kept_until_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_reader, "_CACHEABLE_BYTES", 0)
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
+    ns = place.orders(*range(10))
     consumer = ns.consumer("orders", "billing")
     before = ns.store_requests.get(("get", "segment"), 0)
     assert [received(consumer, 4) for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -231,8 +228,7 @@ def test_a_negative_acknowledgement_of_a_pending_message_has_no_effect(
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
 @pytest.mark.parametrize("busy", [0, 1])
 def test_a_busy_partition_keeps_no_other_from_being_received(memory: Place, kind: str, busy: int) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = memory.orders(partitions=2)
     ns.produce("orders", rows(*range(2_000)), partition=busy)
     consumer = ns.consumer("orders", "billing", type=kind)
 
@@ -283,21 +279,16 @@ def test_what_comes_back_while_messages_are_delivered_is_not_forgotten(
     assert received(consumer) == [0, 1, 3]
 
 
-def test_what_a_fenced_consumers_transaction_took_is_delivered_at_once(sales: Any) -> None:
-    sales.produce("orders", rows(1, 2))
-    old = sales.consumer("orders", "billing")
-    txn = sales.begin()
-    txn.acknowledge(old.receive(timeout_ms=0))
-    new = sales.consumer("orders", "billing")
-    assert ids(new.receive(timeout_ms=0).table) == [1, 2]
-
-
-def test_what_was_taken_before_a_seek_is_delivered_again(sales: Any) -> None:
+@pytest.mark.parametrize("sought", [False, True], ids=["a newer consumer", "a seek"])
+def test_what_a_fenced_transaction_took_is_delivered_at_once(sales: Any, sought: bool) -> None:
     sales.produce("orders", rows(1, 2))
     consumer = sales.consumer("orders", "billing")
     txn = sales.begin()
     txn.acknowledge(consumer.receive(timeout_ms=0))
-    consumer.seek("earliest")
+    if sought:
+        consumer.seek("earliest")
+    else:
+        consumer = sales.consumer("orders", "billing")
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
 
 
@@ -334,24 +325,18 @@ def test_what_an_administrator_released_is_delivered_again_without_a_call_by_the
     assert len(consumer.receive(timeout_ms=0)) == 0, "handed out twice"
 
 
+@pytest.mark.parametrize("flushed", [False, True])
 def test_what_an_abandoned_transaction_took_is_delivered_again_after_its_timeout(
-    memory: Place, clock: ManualClock
+    memory: Place, clock: ManualClock, flushed: bool
 ) -> None:
     _, consumer, txn = _two_taken(memory, clock=clock)
+    if flushed:
+        txn.flush()
     del txn
     clock.advance(10_001)
-    assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
-
-
-def test_what_an_abandoned_flushed_transaction_took_is_delivered_again_after_its_timeout(
-    memory: Place, clock: ManualClock
-) -> None:
-    _, consumer, txn = _two_taken(memory, clock=clock)
-    txn.flush()
-    del txn
-    clock.advance(10_001)
-    assert len(consumer.receive(timeout_ms=0)) == 0, "others wait 5 s more"
-    clock.advance(5_000)
+    if flushed:
+        assert len(consumer.receive(timeout_ms=0)) == 0, "others wait 5 s more"
+        clock.advance(5_000)
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
 
 
@@ -377,9 +362,7 @@ def test_an_unknown_outcome_that_an_abort_made_definite_gives_the_messages_back(
 
 @pytest.mark.clause("P-64")
 def test_who_waits_for_what_an_overdue_transaction_holds_ends_it(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0, 1))
+    ns = place.orders(0, 1, clock=clock)
     owner = place.open(clock=clock)
     consumer = ns.consumer("orders", "billing")
     txn = owner.begin(timeout_ms=1_000)
@@ -395,9 +378,7 @@ def test_who_waits_for_what_an_overdue_transaction_holds_ends_it(place: Place, c
 
 
 def test_a_transaction_that_was_forgotten_holds_nothing_after_its_deadline(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0, 1))
+    ns = place.orders(0, 1, clock=clock)
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
     forgotten = ns.begin(timeout_ms=1_000)

@@ -139,8 +139,7 @@ def test_the_error_comes_at_the_partition_s_turn_while_others_have_messages_and_
 
 @every_kind
 def test_a_restored_segment_is_delivered(memory: Place, kind: dict[str, Any]) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     for number in range(2):
         ns.produce("orders", rows(number))
     key = f"sales/{ns.snapshot().plan('orders').segments[0].key}"
@@ -170,8 +169,7 @@ def test_of_several_topics_the_others_go_on(memory: Place) -> None:
 
 
 def test_a_segment_of_several_partitions_is_passed_in_each_of_them(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = memory.orders(partitions=2)
     for number in range(3):
         txn = ns.begin()
         txn.produce("orders", rows(number), partition=0)
@@ -193,8 +191,7 @@ def test_a_segment_of_several_partitions_is_passed_in_each_of_them(memory: Place
 
 
 def test_dead_letters_that_cannot_be_read_wait_and_the_others_are_moved(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     ns.create_subscription(
         "orders", "billing", start="earliest", type="shared", max_redeliveries=1, dead_letter_topic="dead"
     )
@@ -216,8 +213,7 @@ def test_dead_letters_that_cannot_be_read_wait_and_the_others_are_moved(memory: 
 
 def test_messages_behind_a_damaged_segment_are_not_counted_as_delivered(memory: Place) -> None:
     clock = ManualClock(1_000_000)
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     kind = {"type": "shared", "lease_ms": 30_000, "max_redeliveries": 1, "dead_letter_topic": "dead"}
     ns.create_subscription("orders", "billing", start="earliest", **kind)
     for number in range(3):
@@ -258,8 +254,7 @@ COUNTING: dict[str, Any] = {"type": "shared", "lease_ms": LEASE_MS, "max_redeliv
 
 def first_partition_lost(memory: Place, clock: ManualClock) -> Any:
     """The only segment of partition 0 is gone; partition 1 has five healthy messages, which nobody ever received."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = memory.orders(partitions=2, clock=clock)
     ns.create_subscription("orders", "billing", start="earliest", **COUNTING)
     ns.produce("orders", rows(100), partition=0)
     ns.produce("orders", rows(0, 1, 2, 3, 4), partition=1)
@@ -312,8 +307,7 @@ def test_a_worker_that_ends_by_the_error_and_is_started_again_moves_no_healthy_m
 def test_a_message_that_others_acknowledged_out_of_a_damaged_segment_stops_nobody(memory: Place) -> None:
     """Once nothing of the segment is left to deliver, what lies behind it is."""
     clock = ManualClock(1_000_000)
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     ns.create_subscription("orders", "billing", start="earliest", type="shared", lease_ms=LEASE_MS)
     for number in range(3):
         ns.produce("orders", rows(number * 10, number * 10 + 1))
@@ -333,8 +327,7 @@ def test_a_message_that_others_acknowledged_out_of_a_damaged_segment_stops_nobod
 
 def test_records_that_were_deleted_stop_no_consumer_that_met_their_damage(memory: Place) -> None:
     """``delete_records`` of another client of the protocol: no call of this library writes it, its fold obeys it."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     ns.create_subscription("orders", "billing", start="earliest", type="shared")
     for number in range(2):
         ns.produce("orders", rows(number))
@@ -351,8 +344,7 @@ def test_records_that_were_deleted_stop_no_consumer_that_met_their_damage(memory
 def test_messages_that_could_not_be_read_for_a_while_are_not_counted_as_delivered(memory: Place) -> None:
     """Each worker reports the StoreError and pauses for longer than a lease; then the store answers again."""
     clock = ManualClock(1_000_000)
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     ns.create_subscription("orders", "billing", start="earliest", **COUNTING)
     ns.produce("orders", rows(0, 1, 2))
     throttled: list[bool] = []
@@ -376,8 +368,7 @@ def test_messages_that_could_not_be_read_for_a_while_are_not_counted_as_delivere
 def test_a_grant_that_rides_past_a_damaged_segment_is_released(memory: Place) -> None:
     """Live and polling, never idle: what was granted ahead lies behind the damage, and its lease ends unreleased."""
     clock = ManualClock(1_000_000)
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     ns.create_topic("audit", SCHEMA)
     ns.create_subscription("orders", "billing", start="earliest", **COUNTING | {"max_redeliveries": 0})
     ns.produce("orders", rows(*range(300)))
@@ -423,8 +414,7 @@ def test_a_worker_that_is_started_again_after_the_error_comes_to_the_healthy_par
 
 
 def test_an_error_behind_dead_letters_that_were_moved_does_not_say_that_nothing_was_written(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = memory.orders(partitions=2)
     ns.create_subscription("orders", "billing", start="earliest", **COUNTING)
     ns.produce("orders", rows(1), partition=1)
     consumer = ns.consumer("orders", "billing")
@@ -519,8 +509,7 @@ def test_an_unknown_segment_is_refused(memory: Place) -> None:
 
 
 def test_of_rows_that_are_not_visible_the_error_says_so(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     txn = ns.begin()
     txn.produce("orders", rows(1, 2))
     txn.flush()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.lost_segments import consumer_of, every_kind
-from tests.client.support import SCHEMA, Place, ids, rows
+from tests.client.support import Place, ids, rows
 from tests.effort import tries
 from txnlog.errors import CorruptionError
 
@@ -22,8 +22,7 @@ Position = tuple[int, int]
 
 def history(memory: Place, chance: random.Random) -> tuple[Any, dict[Position, int]]:
     """A topic of small segments, some of several partitions, of which one to three are gone; the rows that are left."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=PARTITIONS)
+    ns = memory.orders(partitions=PARTITIONS)
     count = 0
     for _ in range(14):
         with ns.begin() as txn:

@@ -51,8 +51,7 @@ COLUMNS = ["_dead_reason", "_source_topic", "_source_partition", "_source_offset
 @pytest.fixture
 def ns(memory: Place, clock: ManualClock) -> Any:
     """Two partitions of three messages, and a Shared subscription that redelivers twice."""
-    handle = memory.open(clock=clock)
-    handle.create_topic("orders", SCHEMA, partitions=2)
+    handle = memory.orders(partitions=2, clock=clock)
     for number in range(6):
         handle.produce("orders", rows(number), partition=number % 2)
     handle.create_subscription("orders", "billing", **BILLING)
@@ -219,9 +218,7 @@ def test_at_the_limit_of_ranges_dead_letters_wait_until_holes_fill_and_stop_nobo
 ) -> None:
     monkeypatch.setattr(leases, "MAX_ACKNOWLEDGED_RANGES", most)
     monkeypatch.setattr(acknowledgements, "MAX_ACKNOWLEDGED_RANGES", most)
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
+    ns = memory.orders(*range(10), clock=clock)
     ns.create_subscription("orders", "billing", type="shared", max_redeliveries=0, dead_letter_topic="orders-dead")
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
@@ -262,9 +259,7 @@ def test_many_letters_go_in_several_entries(ns: Any, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("most", [0, 1])
 def test_no_redelivery_at_all_can_be_asked_for(memory: Place, most: int) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1)
     ns.create_subscription("orders", "billing", type="shared", max_redeliveries=most, dead_letter_topic="dead")
     consumer = ns.consumer("orders", "billing")
     return_all(consumer, most)
@@ -274,9 +269,7 @@ def test_no_redelivery_at_all_can_be_asked_for(memory: Place, most: int) -> None
 
 
 def test_without_a_maximum_messages_come_for_ever(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1)
     consumer = ns.consumer("orders", "billing", type="shared")
     return_all(consumer, 20)
     assert counts(take(consumer)) == {1: 20}

@@ -25,9 +25,7 @@ LEASE_MS = 9_000
 @pytest.fixture
 def ns(memory: Place) -> Any:
     """Ten messages and a Failover subscription; waiting moves each handle's own elapsed time."""
-    handle = memory.open()
-    handle.create_topic("orders", SCHEMA)
-    handle.produce("orders", rows(*range(10)))
+    handle = memory.orders(*range(10))
     handle.create_subscription("orders", "billing", type="failover", lease_ms=LEASE_MS)
     return handle
 

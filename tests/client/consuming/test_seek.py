@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, cursor, raises, received, rows
+from tests.client.support import Place, Unchanged, cursor, raises, received, rows
 from txnlog.errors import ConsumerFenced, InvalidInputError, InvalidTransactionState, OffsetOutOfRange, TopicNotFound
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -46,8 +46,7 @@ def test_a_seek_that_names_no_partition_is_refused_and_fences_nobody(sales: Any,
 
 
 def test_a_seek_to_a_time(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders(clock=clock)
     for number in range(5):
         clock.advance(1_000)
         ns.produce("orders", rows(number))
@@ -78,9 +77,7 @@ def test_a_time_in_the_future_is_no_position(ten: Any, place: Place, later: Any)
 
 
 def test_the_future_begins_a_minute_ahead_of_the_log_and_of_the_clock(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns = place.orders(0, clock=clock)
     consumer = ns.consumer("orders", "billing")
 
     def at(time_ms: int) -> datetime.datetime:

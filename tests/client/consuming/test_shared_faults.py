@@ -110,8 +110,7 @@ def with_a_ride(ns: Any, most: int = 100) -> tuple[Any, Any]:
 
 
 def test_a_seek_releases_what_was_leased_ahead_in_the_other_partitions(memory: Place, clock: ManualClock) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = memory.orders(partitions=2, clock=clock)
     for partition in range(2):
         ns.produce("orders", rows(*range(1_000)), partition=partition)
     ns.create_subscription(
@@ -221,9 +220,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_leaves_no_lease_that_no
 @pytest.mark.parametrize("how", ["admin", "fenced"])
 def test_what_a_transaction_was_refused_that_others_ended_is_delivered(memory: Place, how: str) -> None:
     """Its owner, or an administrator, ends it by its TxnID; or its producer's next run fences it."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
+    ns = memory.orders(*range(10))
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer, 6)
     producer = ns.producer("loader")

@@ -239,8 +239,7 @@ def test_a_consumer_of_what_was_dropped_hears_its_name_and_the_way_out(memory: P
 
 
 def test_lag_says_how_far_behind(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = place.orders(partitions=2, clock=clock)
     ns.create_subscription("orders", "billing")
     assert [(item.behind_messages, item.behind_ms) for item in ns.lag("orders", "billing")] == [(0, None)] * 2
     ns.produce("orders", rows(0, 1), partition=0)

@@ -34,10 +34,7 @@ LEASE_MS = 9_000
 @pytest.fixture
 def ns(memory: Place) -> Any:
     """Ten messages."""
-    handle = memory.open()
-    handle.create_topic("orders", SCHEMA)
-    handle.produce("orders", rows(*range(10)))
-    return handle
+    return memory.orders(*range(10))
 
 
 @pytest.fixture
@@ -321,8 +318,7 @@ def owned(ns: Any) -> Any:
 
 def test_a_query_has_a_subscription_since_the_entry_that_gave_it_to_it(memory: Place) -> None:
     clock = ManualClock(START_MS)
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     info = ns.create_subscription("orders", "billing")
     clock.advance(60_000)
     take_epoch(ns._connection, info.id, "run-1", "nightly")

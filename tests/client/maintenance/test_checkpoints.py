@@ -105,8 +105,7 @@ def test_many_checkpoints_are_merged_and_nothing_is_lost(memory: Place) -> None:
 
 @pytest.mark.clause("P-66", "P-125")
 def test_outcomes_are_forgotten_after_their_retention_only(memory: Place, clock: ManualClock) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     old = ns.produce("orders", rows(0))
     open_one = ns.begin(timeout_ms=900_000)
     for number in range(MAX_CHECKPOINT_RUNS + 2):
@@ -167,8 +166,7 @@ def test_the_end_of_a_replacement_is_the_same_after_a_checkpoint(ns: Any) -> Non
 
 @pytest.mark.clause("P-115", "P-126")
 def test_a_fresh_process_reads_the_checkpoint_and_the_tail(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     for number in range(300):
         ns.produce("orders", rows(number))
     ns.checkpoint()
@@ -187,8 +185,7 @@ def test_a_fresh_process_reads_the_checkpoint_and_the_tail(memory: Place) -> Non
 def test_checkpoints_are_made_by_themselves_next_to_the_commits(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointer, "CHECKPOINT_ENTRIES", 20)
     monkeypatch.setattr(checkpointer, "_SPREAD_ENTRIES", 0)
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     for number in range(100):
         ns.produce("orders", rows(number))
         thread = ns._connection.session.checkpointer._thread
@@ -203,8 +200,7 @@ def test_checkpoints_are_made_by_themselves_next_to_the_commits(memory: Place, m
 @pytest.mark.clause("P-129")
 def test_a_long_tail_in_bytes_is_checkpointed_too(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointer, "CHECKPOINT_TAIL_BYTES", 4_000)
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     while not ns._connection.session.checkpointer.due():
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
@@ -220,8 +216,7 @@ def test_a_tail_is_due_once_folding_it_costs_what_the_checkpoint_below_it_does(
     monkeypatch.setattr(checkpointer, "_LEAST_TAIL_BYTES", 2_000)
     monkeypatch.setattr(checkpointer, "_SPREAD", 0)
     monkeypatch.setattr(checkpointer.Checkpointer, "after_append", lambda _self: None)
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
 
     def bytes_until_due() -> int:
         before = ns._connection.follower.applied_bytes
@@ -259,8 +254,7 @@ def test_a_checkpoint_of_another_client_is_as_good_as_ones_own(memory: Place, mo
 
 @pytest.mark.clause("P-125", "P-128")
 def test_a_long_run_is_not_written_again_for_a_few_new_rows(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     results = [ns.produce("orders", rows(number)) for number in range(100)]
     ns.checkpoint()
     (long,) = ns._connection.follower.base.runs("outcomes")
@@ -376,8 +370,7 @@ def test_a_checkpoint_without_news_is_the_same_one(ns: Any) -> None:
 
 
 def test_commits_and_checkpoints_at_once(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     stop = threading.Event()
 
     def commit() -> None:
@@ -402,8 +395,7 @@ def test_commits_and_checkpoints_at_once(memory: Place, monkeypatch: pytest.Monk
 
 
 def test_time_travel_works_behind_a_checkpoint(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     versions = [ns.produce("orders", rows(number)).version for number in range(6)]
     ns.checkpoint()
     ns.produce("orders", rows(6))

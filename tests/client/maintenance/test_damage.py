@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, FakeRuntime, Place, ids, raises, read, rows
+from tests.client.support import FakeRuntime, Place, ids, raises, read, rows
 from tests.faults import failing
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
@@ -39,8 +39,7 @@ from txnlog.store.base import ObjectNotFound
 @pytest.fixture
 def stored(memory: Place) -> tuple[Any, Store, int]:
     """A namespace with some entries, the raw store, and a version in the middle."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     for number in range(6):
         ns.produce("orders", rows(number))
     return ns, memory.store(), 4
@@ -274,8 +273,7 @@ def test_stored_bytes_are_never_unpickled(stored: Any, memory: Place) -> None:
 
 
 def test_a_root_log_that_is_damaged_is_named_when_it_is_needed(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    memory.orders()
     store = memory.store()
     store.put(f"_catalog/{entry_key(0)}", b"nonsense\n")
     assert memory.open(mode="r").topics() == ("orders",), "a reader of a namespace does not ask it"
@@ -288,8 +286,7 @@ def test_a_root_log_that_is_damaged_is_named_when_it_is_needed(memory: Place) ->
 @pytest.mark.clause("P-3", "P-114")
 def test_a_root_log_that_lost_its_first_entry_is_not_begun_again(memory: Place) -> None:
     """A new first entry would take the place of the lost one, and all that follow would continue another log."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    memory.orders()
     store = memory.store()
     first = f"_catalog/{entry_key(0)}"
     data = store.get(first)
@@ -310,8 +307,7 @@ def test_a_root_log_that_lost_its_first_entry_is_not_begun_again(memory: Place) 
 @pytest.fixture(params=["shared", "owned", "owned in several partitions"])
 def segment(request: pytest.FixtureRequest, memory: Place) -> tuple[Any, Store, str]:
     """A namespace with three segments of a kind; the raw store; the key of the one in the middle."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = memory.orders(partitions=2)
     for number in range(3):
         txn = ns.begin()
         txn.produce("orders", rows(*range(number * 10, number * 10 + 5)), partition=0)
@@ -415,8 +411,7 @@ def test_a_shared_segment_whose_rows_name_no_transaction_is_damage(
         nothing = pa.nulls(table.num_rows, pa.int64())
         return encode(table.set_column(position, pa.field("_txn", pa.int64()), nothing))
 
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     with monkeypatch.context() as patch:
         patch.setattr(segment_file, "encode", forgetful)
         ns.produce("orders", rows(1, 2))

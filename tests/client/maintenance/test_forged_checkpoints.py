@@ -108,8 +108,7 @@ def test_a_checkpoint_of_another_log_is_no_checkpoint(memory: Place, warnings: W
 
 def _forged(place: Place, change: Any) -> TxnId:
     """A namespace with a checkpoint that a header names, changed, and its one transaction."""
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders()
     txn_id: TxnId = ns.produce("orders", rows(1)).txn_id
     version = ns.checkpoint()
     ns.produce("orders", rows(2))

@@ -55,9 +55,7 @@ def test_a_clock_that_was_ahead_for_a_moment_keeps_nobody_waiting_for_the_end_of
     memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By that clock a transaction is overdue, by the log it is not: there is nothing to end."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1, clock=clock)
     consumer = ns.consumer("orders", "billing")
     holder = ns.begin(timeout_ms=60_000)
     holder.acknowledge(take(consumer))
@@ -76,8 +74,7 @@ def test_a_clock_that_was_ahead_for_a_moment_keeps_nobody_waiting_for_the_end_of
 
 
 def test_a_clock_that_keeps_its_pace_is_looked_at_once(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     before = ns.store_requests
     ns.produce("orders", rows(1))
     assert ns.store_requests["put", "probe"] == before["put", "probe"] > 0
@@ -88,8 +85,7 @@ def test_a_clock_that_keeps_its_pace_is_looked_at_once(memory: Place) -> None:
 def test_a_client_behind_the_log_judges_leases_by_the_time_of_the_log(
     memory: Place, clock: ManualClock, leased: int
 ) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     ns.create_subscription("orders", "billing", type="shared", lease_ms=10_000)
     ns.produce("orders", rows(1, 2))
     received(ns.consumer("orders", "billing"))

@@ -42,9 +42,7 @@ def _restored(folder: Path) -> None:
 def test_a_client_at_work_is_refused_where_its_folder_went_away(
     local: Place, what: Callable[[Path], object], call: str
 ) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns = local.orders(0)
     folder = Path(local.root) / "sales"
     shutil.copytree(folder, folder.with_suffix(".backup"))
     received = _Received(ns)

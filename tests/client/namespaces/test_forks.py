@@ -25,8 +25,7 @@ from txnlog.testing import ManualClock
 
 @pytest.mark.clause("P-46")
 def test_a_forked_child_is_a_writer_of_its_own(local: Place) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     mine = ns.begin()
 
     def child() -> tuple[str, int, int]:
@@ -52,9 +51,7 @@ def _blocks(ns: Any) -> list[Any]:
 @pytest.mark.clause("P-46")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_what_the_parent_opened_is_refused_in_the_child_and_goes_on_in_the_parent(local: Place, flushed: bool) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns = local.orders(0)
     producer, consumer = ns.producer("loader"), ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
     txn = producer.begin()
@@ -93,8 +90,7 @@ def test_what_the_parent_opened_is_refused_in_the_child_and_goes_on_in_the_paren
 
 
 def test_a_fork_while_another_thread_commits_does_not_hang(local: Place) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     stop = threading.Event()
 
     def commit() -> None:
@@ -115,8 +111,7 @@ def test_a_fork_while_another_thread_commits_does_not_hang(local: Place) -> None
 
 
 def test_a_fork_asks_the_store_for_nothing_until_it_is_used(local: Place) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
 
     def child() -> str:
         assert ns._connection._current is None
@@ -143,8 +138,7 @@ def test_a_scan_goes_on_in_a_child_and_in_the_parent(
     """Both fetch several segments at once. Threads of the parent, and who holds its locks, are not in the child."""
     monkeypatch.setattr(segment_reader, "_STEP_BYTES", 1)  # else small ones are one step, read by one thread
     monkeypatch.setattr(segment_reader, "_LOCAL_CALL_BYTES", 1)
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     for number in range(10):
         ns.produce("orders", rows(number))
     scan = ns.snapshot().scan("orders")
@@ -172,8 +166,7 @@ def test_a_runtime_has_threads_of_its_own_in_a_child() -> None:
 @pytest.mark.clause("P-46")
 @pytest.mark.parametrize("call", [*TXN_CALLS, "abort", "block"])
 def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: str) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     _, messages = one_received(ns)
     txn = ns.begin()
     txn.produce("orders", rows(1))
@@ -192,8 +185,7 @@ def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: s
 
 @pytest.mark.clause("P-46", "P-146")
 def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     txn = ns.begin()
     txn.produce("orders", rows(1))
     token = txn.prepare()
@@ -205,8 +197,7 @@ def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> N
 @pytest.mark.clause("P-46")
 @pytest.mark.parametrize("call", ["commit", "abort", "flush", "commit_async", "close"])
 def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_child(local: Place, call: str) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     producer = ns.producer("loader")
     txn = producer.begin()
     txn.produce("orders", rows(1))
@@ -243,8 +234,7 @@ def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_c
 
 @pytest.mark.clause("P-46")
 def test_an_unpickled_handle_is_another_writer(place: Place) -> None:
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders()
     other = pickle.loads(pickle.dumps(ns))
     place.opened.append(other)
     other.produce("orders", rows(1))
@@ -279,9 +269,7 @@ def test_a_handle_means_the_same_root_when_the_working_directory_is_another(
 
 
 def test_a_snapshot_can_be_pickled_and_has_a_connection_of_its_own_then(place: Place) -> None:
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = place.orders(1)
     snapshot = pickle.loads(pickle.dumps(ns.snapshot()))
     ns.close()
     assert ids(snapshot.read("orders")) == [1]
@@ -289,17 +277,14 @@ def test_a_snapshot_can_be_pickled_and_has_a_connection_of_its_own_then(place: P
 
 
 def test_closing_a_copy_of_a_handle_leaves_the_handle_as_it_is(place: Place) -> None:
-    ns = place.open(create=True)
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders(create=True)
     copy.copy(ns).close()
     ns.produce("orders", rows(1))
     assert read(ns) == [1]
 
 
 def test_what_a_handle_made_goes_on_when_nobody_keeps_the_handle(local: Place) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns = local.orders(0)
     connection, kept, local.opened = ns._connection, weakref.ref(ns), []
     producer, consumer, snapshot = ns.producer("loader"), ns.consumer("orders", "billing"), ns.snapshot()
     del ns
@@ -320,9 +305,7 @@ def test_a_handle_with_a_store_or_clock_of_its_own_cannot_be_pickled(memory: Pla
 
 
 def test_what_belongs_to_its_process_says_so_where_a_closure_would_send_it(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1)
     consumer = ns.consumer("orders", "billing")
     for bound in (ns.begin(), ns.producer("loader"), consumer, consumer.receive(timeout_ms=0)):
         with raises(InvalidInputError, match=f"a {type(bound).__name__} cannot be sent to another process"):

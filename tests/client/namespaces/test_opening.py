@@ -128,9 +128,7 @@ def test_a_namespace_is_no_root(place: Place) -> None:
 @pytest.mark.parametrize("gone", ["sales/", "sales/_log/"])
 def test_a_namespace_whose_log_was_removed_is_not_offered_to_be_made_again(place: Place, gone: str) -> None:
     """An empty log beside the files of the old one would look like the namespace, and hide what happened to it."""
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = place.orders(1)
     ns.close()
     store = place.store()
     for key in list(objects(store, gone)):
@@ -159,8 +157,7 @@ def test_a_namespace_whose_log_was_removed_is_not_offered_to_be_made_again(place
 
 def test_create_true_fills_no_empty_namespace_into_the_place_of_one_whose_folder_is_away(place: Place) -> None:
     clock = ManualClock(1_700_000_000_000)
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders(clock=clock)
     ns.close()
     store = place.store()
     moved = {key: store.get(key) for key in objects(store, "sales/")}
@@ -279,8 +276,7 @@ def test_a_store_is_probed_once(place: Place) -> None:
 
 @pytest.mark.clause("P-122")
 def test_a_namespace_copied_to_another_store_is_probed_there(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    memory.orders()
     copy = MemoryStore("a-copy")
     for key in objects(memory.store()):
         copy.put(key, memory.store().get(key))
@@ -330,8 +326,7 @@ def test_looking_at_the_stores_clock_touches_no_log(memory: Place) -> None:
             assert "_log/" not in key or "checkpoints" in key
             super().put(key, data)
 
-    ns = memory.open(wrap=NoDeletes)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(wrap=NoDeletes)
     assert ns.produce("orders", rows(1)).offsets == {("orders", 0): range(1)}
 
 
@@ -363,9 +358,7 @@ def test_an_idle_writer_of_a_removed_namespace_does_not_write_into_the_one_made_
     memory: Place, clock: ManualClock, *, again: bool
 ) -> None:
     """Its next slot may be free there: an entry of the old log would be the end of the new one."""
-    old = memory.open(clock=clock)
-    old.create_topic("orders", SCHEMA)
-    old.produce("orders", rows(1))
+    old = memory.orders(1, clock=clock)
     store = memory.store()
     with catalog.open(memory.root, clock=clock) as root:
         root.drop_namespace("sales")
@@ -375,9 +368,7 @@ def test_an_idle_writer_of_a_removed_namespace_does_not_write_into_the_one_made_
             root.create_namespace("sales")
     new: Any = None
     if again:
-        new = memory.open(clock=clock)
-        new.create_topic("orders", SCHEMA)
-        new.produce("orders", rows(7))
+        new = memory.orders(7, clock=clock)
     clock.advance(61_000)
     before = sorted(objects(store, "sales/"))
     for _ in range(2):

@@ -84,9 +84,7 @@ def test_a_full_disk_is_said_and_costs_nothing(place: Place) -> None:
         StoreCall.PUT,
         where=lambda _key: bool(full),
     )
-    ns = place.open(wrap=no_space)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns = place.orders(0, wrap=no_space)
     txn = ns.begin()
     txn.produce("orders", rows(1))
     full.append(True)

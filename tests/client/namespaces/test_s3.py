@@ -16,8 +16,7 @@ from txnlog.format.keys import entry_key
 
 @pytest.fixture
 def lake(s3: Place) -> Any:
-    ns = s3.open()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns = s3.orders(partitions=2)
     ns.create_topic("audit", SCHEMA)
     return ns
 

@@ -41,9 +41,7 @@ NOTE = [("note", pa.string())]
 
 @pytest.fixture
 def ns(place: Place) -> Any:
-    handle = place.open()
-    handle.create_topic("orders", SCHEMA)
-    return handle
+    return place.orders()
 
 
 @pytest.mark.clause("P-34", "P-219")
@@ -295,8 +293,7 @@ def test_a_consumer_in_the_midst_of_receiving_gets_the_new_columns(ns: Any, plac
 
 
 def test_dead_letter_topics_follow_in_the_same_entry_and_theirs_too(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders(clock=clock)
     shared = {"type": "shared", "max_redeliveries": 0}
     ns.create_subscription("orders", "billing", dead_letter_topic="dead", **shared)
     ns.create_subscription("orders", "shipping", dead_letter_topic="dead", **shared)
@@ -314,8 +311,7 @@ def test_dead_letter_topics_follow_in_the_same_entry_and_theirs_too(place: Place
 
 
 def test_a_dead_letter_topic_that_cannot_follow_refuses(place: Place) -> None:
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders()
     ns.create_subscription("orders", "billing", type="shared", max_redeliveries=1, dead_letter_topic="dead")
     ns.alter_topic("dead", add_columns=[("note", pa.int64())])
     with (
@@ -386,8 +382,7 @@ def test_altered_columns_are_there_after_a_checkpoint_and_at_every_version(ns: A
 
 
 def test_time_is_no_part_of_it(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders(clock=clock)
     clock.advance(1_000)
     ns.alter_topic("orders", NOTE)
     assert ns.snapshot(timestamp=START_MS + 500).read("orders").column_names == ["id", "name"]

@@ -151,8 +151,7 @@ def test_a_vacuumed_version_is_refused(ns: Any) -> None:
 
 
 def test_a_time_is_the_newest_version_at_or_below_it(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders(clock=clock)
     versions = []
     for number in range(8):
         clock.advance(1_000)
@@ -194,9 +193,7 @@ def test_no_millisecond_is_lost_in_a_time(place: Place, milliseconds: int) -> No
 
 @pytest.mark.clause("P-99", "P-101", "P-102")
 def test_both_isolation_levels(place: Place, clock: ManualClock) -> None:
-    ns = place.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns = place.orders(0, clock=clock)
     committed, open_one, aborted = ns.begin(), ns.begin(), ns.begin()
     for number, txn in enumerate((committed, open_one, aborted), start=1):
         txn.produce("orders", rows(number))
@@ -394,8 +391,7 @@ def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest
 def test_small_segments_are_kept_and_the_bound_is_kept_too(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoded, a segment has 11,200 bytes or some more: three of the six fit."""
     monkeypatch.setattr(reader, "_CACHED_BYTES", 40_000)
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     for number in range(6):
         ns.produce("orders", pa.table({"id": [number] * 100, "name": ["x" * 100] * 100}))
     snapshot = ns.snapshot()
@@ -436,8 +432,7 @@ def test_a_snapshot_stays_as_it_was(ns: Any) -> None:
 
 @pytest.mark.clause("P-211")
 def test_a_time_with_a_newer_entry_means_the_same_version_for_ever(memory: Place, clock: ManualClock) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     clock.advance(1_000)
     moment = datetime.datetime.fromtimestamp((START_MS + 1_500) / 1_000, datetime.UTC)
     version = ns.produce("orders", rows(1)).version
@@ -468,9 +463,7 @@ def test_offsets_that_retention_passed_are_refused_with_what_is_left(sales: Any,
 
 @pytest.mark.clause("P-213")
 def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1)
     for number in range(20):
         txn = ns.begin()
         txn.produce("orders", rows(100 + number))

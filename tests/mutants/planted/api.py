@@ -167,7 +167,7 @@ MUTANTS: Final = (
         "        self._unanswered = set()\n",
         "        pass\n",
         "a transaction that takes a message twice does not hear of it",
-        (SHARED + "the_same_acknowledgement_twice_in_one_transaction_is_a_conflict",),
+        (SHARED + "a_message_twice_in_one_transaction_is_a_conflict[the same call]",),
     ),
     Mutant(
         "in the work before it is claimed",

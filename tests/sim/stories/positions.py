@@ -114,6 +114,20 @@ def a_sequence_is_used_for_two_batches(story):
     story.final(orders="x@3 10, y@4 11")
 
 
+@bad("sequence gap")
+def a_sequence_is_left_out_around_a_transaction_without_one(story):
+    story.producer("loader", 2).produce(None, 10, sequence=0, version=3)
+    story.begin("t1", "loader", 2).produce("t1", 11).commit("t1", 4).produce(None, 12, sequence=2, version=5)
+    story.final(orders="x@3 10, t1@4 11, y@5 12")
+
+
+@good
+def sequences_go_on_around_a_batch_whose_producer_assigned_one(story):
+    story.producer("loader", 2).produce(None, 10, sequence=0, version=3)
+    story.produce(None, 11, producer="loader", epoch=2, version=4)
+    story.produce(None, 12, sequence=2, version=5).final(orders="x@3 10, z@4 11, y@5 12")
+
+
 @good
 def sequences_go_on_over_transactions_and_epochs(story):
     story.producer("loader", 2).produce(None, 10, 11, sequence=0, version=3)

@@ -99,6 +99,18 @@ def a_message_is_taken_after_it_became_a_dead_letter(story):
     story.final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6),))
 
 
+@bad("dead letter")
+def a_message_becomes_a_dead_letter_after_it_was_taken(story):
+    several(story, most=0).begin("t1").take("t1", 4, 0, 1).commit("t1", 5)
+    story.final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6),))
+
+
+@good
+def a_dead_letter_of_a_message_that_was_taken_before_a_seek(story):
+    several(story, most=0).begin("t1").take("t1", 4, 0, 1).commit("t1", 5).seek(0, 7)
+    story.final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 8),))
+
+
 def waiting(story: Story) -> Story:
     """Of two consumers one is active and has a message, the other waits."""
     return story.whole("x", 2, 10, 11).consumer(4).receive(4, "0=10").by("b").receive(None, "")

@@ -114,27 +114,26 @@ def test_dead_letters_of_several_topics_go_where_each_subscription_says(shop: Sh
     assert versions(shop.ns, "orders-dead", "returns-dead") == set(result.versions)
 
 
-def test_tasks_whose_python_has_no_txnlog_are_no_reason_for_dead_letters(shop: Shop) -> None:
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        (UnsupportedFeature, "the Python of Spark's tasks has no module txnlog"),
+        (StoreError, "the disk is full"),
+    ],
+)
+def test_what_is_no_fault_of_the_messages_is_no_reason_for_dead_letters(
+    shop: Shop, kind: type[Exception], match: str
+) -> None:
     def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
         shop.calls.append([])
+        if kind is StoreError:
+            raise StoreError("the disk is full")
         error = PySparkException("an exception of a task\nModuleNotFoundError: No module named 'txnlog'")
         raise without_txnlog(error) or error from error
 
     shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
     shop.produce(0)
-    with pytest.raises(UnsupportedFeature, match="the Python of Spark's tasks has no module txnlog"):
-        shop.run(handler, on_error="dead_letter")
-    assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
-
-
-def test_trouble_with_the_store_is_no_reason_for_dead_letters(shop: Shop) -> None:
-    def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
-        shop.calls.append([])
-        raise StoreError("the disk is full")
-
-    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
-    shop.produce(0)
-    with pytest.raises(StoreError, match="the disk is full"):
+    with pytest.raises(kind, match=match):
         shop.run(handler, on_error="dead_letter")
     assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
 

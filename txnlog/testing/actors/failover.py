@@ -21,8 +21,10 @@ class Standby(Pipeline):
 
     patience_ms: Sequence[int] = (0, 100, 700)
 
-    def __init__(self, client: Client, ns: Namespace) -> None:
-        super().__init__(client, ns, *FAILOVER)
+    def __init__(
+        self, client: Client, ns: Namespace, topic: str = FAILOVER[0], subscription: str = FAILOVER[1]
+    ) -> None:
+        super().__init__(client, ns, topic, subscription)
         self._opening: int | None = None
         self._waited = self._closed = False
         self._last_ms = 0.0

@@ -157,7 +157,7 @@ class Pipeline:
     def acknowledge(self, txn: Transaction | None, messages: Messages) -> None:
         """Take messages off the subscription, one by one or up to here, in a transaction or plainly."""
         assert self.consumer is not None, "opened first"
-        cumulative = not self.shared and self.client.hits(0.3)
+        cumulative = self.is_cumulative()
         acknowledge = self.consumer.acknowledge if txn is None else txn.acknowledge
         self.client.call(
             "acknowledge",
@@ -169,6 +169,10 @@ class Pipeline:
             cumulative=cumulative,
             **self.place,
         )
+
+    def is_cumulative(self) -> bool:
+        """Whether the next acknowledgement is one up to its messages."""
+        return not self.shared and self.client.hits(0.3)
 
     def release(self, messages: Messages) -> None:
         """Have them delivered again."""

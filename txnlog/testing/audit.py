@@ -1,0 +1,199 @@
+"""The end of a run, simulated or of processes: everything is read and written down, and the log is replayed from zero.
+
+What ``final`` of a history shows is here, and what no history shows: that the entries follow each other by the rules,
+that every checkpoint and every client's state is the replay, and that the files are those that the log names.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from txnlog.common.ids import TxnId
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.garbage import unneeded_from
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.format.codec import Entry, decode_entry
+from txnlog.log import checkpoint_codec
+from txnlog.log.follower import Follower
+from txnlog.log.log_reader import Log
+from txnlog.store import Store
+from txnlog.store.base import ObjectNotFound
+from txnlog.testing import check_entries
+from txnlog.testing.anomalies import Anomaly, Finding
+from txnlog.testing.checker import check
+from txnlog.testing.client import Rows
+from txnlog.testing.facts import Subscribed
+from txnlog.testing.history import History
+from txnlog.testing.operations import Committed, DeadLetter, MissingFile
+
+if TYPE_CHECKING:
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.snapshot import Snapshot
+
+Problem = Callable[[str, str], object]
+"""Called with the kind of a failure and what was seen."""
+
+Cursors = dict[Subscribed, dict[int, tuple[int, tuple[tuple[int, int], ...]]]]
+"""By subscription and partition the cursor, and the acknowledged ranges above it."""
+
+
+# --- what the history has ---------------------------------------------------------------------------------------------
+
+
+def judge(history: History) -> list[Finding]:
+    """The findings of a history, without the cycles of writes that lie in one entry.
+
+    There what shares its segments comes first in a partition, whoever was first among the commits: see
+    docs/decisions/0009. Nobody can see the one without the other.
+    """
+    return [finding for finding in check(history) if not _within_one_entry(finding)]
+
+
+def _within_one_entry(finding: Finding) -> bool:
+    versions = {operation.result.version for operation in finding.operations if isinstance(operation.result, Committed)}
+    return finding.anomaly is Anomaly.G0 and len(versions) == 1
+
+
+def ends_of(state: State, transactions: Iterable[str]) -> dict[str, tuple[str, int | None]]:
+    """State and version of those transactions that the log knows."""
+    found: dict[str, tuple[str, int | None]] = {}
+    for text in transactions:
+        number = TxnId.parse(text).number
+        ended = state.outcomes.get(number)
+        if ended is not None:
+            found[text] = (ended.state, ended.version)
+        elif number in state.transactions:
+            found[text] = (state.transactions[number].state, None)
+    return found
+
+
+def cursors_of(ns: Namespace, subscriptions: Iterable[Subscribed]) -> Cursors:
+    """The cursors of subscriptions, as a client reads them."""
+    return {
+        (topic, name): {
+            item.partition: (item.cursor, item.acknowledged) for item in ns.subscription(topic, name).cursors
+        }
+        for topic, name in subscriptions
+    }
+
+
+def dead_letters(snapshot: Snapshot, topic: str, subscription: str) -> tuple[DeadLetter, ...]:
+    """What lies in the dead-letter topic of a subscription."""
+    names = ("_source_topic", "_source_partition", "_source_offset", "value", "_redeliveries", "_version")
+    table = snapshot.read(topic, include_metadata=True)
+    columns = [table.column(name).to_pylist() for name in names]
+    return tuple(DeadLetter(row[0], subscription, *row[1:]) for row in zip(*columns, strict=True))
+
+
+# --- what it does not have --------------------------------------------------------------------------------------------
+
+
+def check_ends(rows: Rows, ends: Mapping[Subscribed, Mapping[int, int]], cursors: Cursors, problem: Problem) -> None:
+    """Offsets are dense, and every subscription came to the end of its topic."""
+    for place, found in rows.items():
+        if [row[0] for row in found] != list(range(len(found))):
+            problem("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense")
+    for (topic, name), partitions in cursors.items():
+        if ends[topic, name] != {partition: cursor for partition, (cursor, _) in partitions.items()}:
+            problem("liveness", f"{topic}:{name} stays at {partitions}, the topic ends at {ends[topic, name]}")
+
+
+def replay(log: Log, problem: Problem) -> tuple[State, list[Entry]]:
+    """The state from version 0 on without checkpoints, and the entries. The newest checkpoint holds it, too."""
+    entries: list[Entry] = []
+    while batch := log.get_many(len(entries), 64):
+        entries += [decode_entry(data, version) for version, data in enumerate(batch, len(entries))]
+    for text in check_entries.check(entries):
+        problem("log", text)
+    named = max((entry.header.checkpoint or 0 for entry in entries), default=0)
+    state = State()
+    for entry in entries:
+        apply_entry(state, entry)
+        if named and entry.header.version == named:
+            for text in _differences(log, state.copy(), named):
+                problem("checkpoint", text)
+    return state, entries
+
+
+def _differences(log: Log, expected: State, version: int) -> Iterator[str]:
+    """What a checkpoint says otherwise than the replay up to its version."""
+    manifest = log.checkpoints.manifest(version)
+    restored = log.checkpoints.restore(manifest).as_tables()
+    segments = {record.number: record for record in expected.segments.values() if record.ended_version is not None}
+    checkpoint_codec.trim(expected, version)
+    for table, wanted in expected.as_tables().items():
+        if restored[table] != wanted:
+            yield f"checkpoint {version}: {table} {restored[table]} is not {wanted}"
+    for topic in expected.topics:
+        parts = manifest.runs("segments")
+        held = {record.number: record for part in parts for record in log.checkpoints.segments(part, topic)}
+        if held != {number: record for number, record in segments.items() if record.topic == topic}:
+            yield f"checkpoint {version}: the segments of topic {topic} differ from a replay"
+
+
+def compare_state(name: str, zero: State, follower: Follower, problem: Problem) -> None:
+    """What a client holds in memory is the replay, without what the checkpoint that it began with keeps."""
+    expected = zero
+    if follower.base is not None:
+        expected = zero.copy()
+        checkpoint_codec.trim(expected, follower.base.version)
+    tables = follower.state.as_tables()
+    for table, wanted in expected.as_tables().items():
+        if tables[table] != wanted:
+            problem("state", f"{name}: {table} {tables[table]} is not {wanted}")
+    for topic in zero.topics if follower.base is not None else ():
+        everything = {number: item for number, item in zero.segments.items() if item.topic == topic}
+        if {item.number: item for item in follower.segments(topic)[0]} != everything:
+            problem("state", f"{name}: the segments of topic {topic} differ from a replay")
+
+
+def reading(store: Store) -> Callable[[str], bytes | None]:
+    """Reads an object of a store; None where there is none."""
+
+    def read(key: str) -> bytes | None:
+        try:
+            return store.get(key)
+        except ObjectNotFound:
+            return None
+
+    return read
+
+
+def missing_files(state: State, read: Callable[[str], bytes | None], problem: Problem) -> Iterator[MissingFile]:
+    """Files that are not there, though the log names them and a readable version or an open transaction needs them.
+
+    What is there has the size and checksum that the log has, and the checkpoint that headers name is whole.
+    """
+    for record in state.segments.values():
+        topic = state.topics[record.topic]
+        until = unneeded_from(record, state.removals, topic.dropped_version)
+        if until is not None and until <= state.head.oldest_readable:
+            continue
+        key = keys.segment_key(topic.folder, record.number, record.file)
+        found = read(key)
+        if found is None:
+            yield MissingFile(key, until)
+        elif (len(found), f"crc32:{zlib.crc32(found):08x}") != (record.size_bytes, record.checksum):
+            problem("store", f"{key} is not what the log says")
+    named = state.head.checkpoint
+    manifest = None if named is None else read(keys.manifest_key(named))
+    parts = () if named is None or manifest is None else checkpoint_codec.decode_manifest(manifest, named).parts
+    lost = [part.unique for part in parts if read(keys.part_key(part.unique)) is None]
+    if lost or (named is not None and manifest is None):
+        problem("store", f"of the checkpoint {named}, which headers name, {lost} are gone")
+
+
+__all__ = [
+    "check_ends",
+    "compare_state",
+    "cursors_of",
+    "dead_letters",
+    "ends_of",
+    "judge",
+    "missing_files",
+    "reading",
+    "replay",
+]
