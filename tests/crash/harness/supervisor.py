@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import json
 import logging
@@ -162,6 +163,7 @@ class Supervisor:
             file = os.open(Path(self._plan.folder) / f"{log}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(file, 1)
             os.dup2(file, 2)
+            faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
             logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.WARNING)
             code = call()
         except BaseException:  # noqa: BLE001 - a child must never come back into the parent's code
@@ -330,7 +332,10 @@ class Supervisor:
             self._reap(restart=False)
             time.sleep(0.005)
         for process in self._processes.values():
-            self.broken.append(f"{process.name} did not end")
+            self._signal(process, signal.SIGUSR1)
+        time.sleep(0.5 if self._processes else 0)
+        for process in self._processes.values():
+            self.broken.append(f"{process.name} did not end: its log says where it was")
             self._signal(process, signal.SIGKILL)
         while self._processes:
             self._reap(restart=False)
