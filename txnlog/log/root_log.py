@@ -293,8 +293,9 @@ class Root:
             if found_as is Standing.LISTED and not force:
                 raise InvalidInputError(
                     f"{name!r} is a namespace of its root already: it can be opened",
-                    advice="open it; only where the whole root is a copy of another one, whose namespaces are written "
-                    "to as well, adopt it all the same: force=True in Python, --force on the command line",
+                    advice="open it; only where it is a backup that was put back in the place of the original, or "
+                    "where the whole root is a copy of another one that is written to as well, adopt it all the same: "
+                    "force=True in Python, --force on the command line",
                 )
             if record is not None and found_as is Standing.OTHER_LISTED and record.log != found.beginning:
                 raise InvalidInputError(

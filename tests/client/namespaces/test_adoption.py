@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -522,3 +524,28 @@ def test_handles_of_a_namespace_and_of_its_copy_are_of_two_namespaces(memory: Pl
     with copied.begin() as txn, pytest.raises(InvalidInputError):
         txn.acknowledge(messages)
     assert txnlog.open(other.root, "sales", mode="r")._connection.same_namespace(copied._connection)
+
+
+def test_a_backup_in_the_place_of_the_original_gives_no_txn_id_again_once_it_is_adopted(local: Place) -> None:
+    """The error for who adopts without force names the case."""
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    ns.close()
+    folder = Path(local.root) / "sales"
+    shutil.copytree(folder, folder.with_name("backup"))
+    ns = local.open()
+    later = ns.produce("orders", rows(2)).txn_id
+    ns.close()
+    shutil.rmtree(folder)
+    folder.with_name("backup").rename(folder)
+    root = txn_catalog.open(local.root)
+    with raises(InvalidInputError, match="backup that was put back"):
+        root.adopt_namespace("sales")
+    root.adopt_namespace("sales", force=True)
+    ns = local.open()
+    ids = {ns.produce("orders", rows(number)).txn_id for number in range(3, 6)}
+    assert later not in ids
+    with raises(TransactionNotFound):
+        ns.abort(later)
+    assert read(ns) == [1, 3, 4, 5]
