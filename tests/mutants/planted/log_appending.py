@@ -139,8 +139,8 @@ MUTANTS: Final = (
         "what does not fit is forgotten",
         "txnlog/log/appender.py",
         "        self._queue.put_back(attempt.returned)\n",
-        "",
-        "a commit that did not fit into an entry with others never gets an answer",
+        "        for asked in attempt.returned:\n            asked.answer(None)\n",
+        "a commit that did not fit into an entry with others is answered, and in no entry",
         (BACKGROUND + "a_background_commit_that_does_not_fit_goes_into_the_next_entry",),
     ),
     Mutant(
