@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
@@ -73,6 +74,10 @@ class _ThreadInbox:
 
     def take(self, timeout_ms: float | None) -> Any:
         """See Inbox."""
+        # First without a wait, which uses up a wake-up that an earlier item left. Else the wait begins with that, and
+        # where its time is over by then CPython waits for ever: what is left of it is negative.
+        with suppress(Empty):
+            return self._items.get_nowait()
         while True:
             try:
                 return self._items.get(timeout=_LONGEST_WAIT_S if timeout_ms is None else timeout_ms / 1e3)

@@ -147,4 +147,12 @@ MUTANTS: Final = (
         "after a Ctrl-C every later call of the transaction waits for ever",
         (ENGINE + "who_is_interrupted_when_it_is_given_its_turn_gives_it_on",),
     ),
+    Mutant(
+        "a wait begins with an old wake-up",
+        "txnlog/engine/worker.py",
+        "            return self._items.get_nowait()\n",
+        "            pass\n",
+        "on a machine under load the engine waits for ever, and with it every call of the process",
+        (ENGINE + "a_short_wait_behind_an_item_that_is_there_ends",),
+    ),
 )

@@ -300,6 +300,9 @@ def test_no_wait_lasts_longer_than_a_signal_may_be_late(monkeypatch: pytest.Monk
     waits: list[float | None] = []
 
     class Queue:
+        def get_nowait(self) -> int:
+            raise Empty
+
         def get(self, timeout: float | None = None) -> int:
             waits.append(timeout)
             if len(waits) < 3:
@@ -513,3 +516,25 @@ def test_who_is_interrupted_when_it_is_given_its_turn_gives_it_on(engine: Engine
         engine.step(task.begin)
     wait_for(lambda: len(ended) == 3)
     assert seen == ["c"]
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_short_wait_behind_an_item_that_is_there_ends() -> None:
+    """An item that is taken without a wait leaves a wake-up: a wait that begins with it must not last for ever."""
+    inbox, rounds = THREADS.inbox(), list[int]()
+
+    def wait() -> None:
+        for number in range(100_000):
+            inbox.put(number)
+            assert inbox.take(0.001) == number
+            assert inbox.take(0.001) is None
+            rounds.append(number)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(60)
+    hung = thread.is_alive()
+    inbox.put(None)  # a thread that waits for ever goes on, and ends
+    assert not hung, len(rounds)
