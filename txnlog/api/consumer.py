@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from txnlog.api.messages import Messages, checked
-from txnlog.client.acknowledgement_conflicts import check_conflicts, end_overdue, ledgers_of
-from txnlog.client.delivery import Received, TopicDelivery
+from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
+from txnlog.client.consumer_machine import ConsumerMachine, Delivered
+from txnlog.client.delivery import Receiving, TopicDelivery, current_attempt
 from txnlog.client.ledger import Receipt
 from txnlog.client.positions import resolve_position
-from txnlog.client.subscription_ownership import raise_epochs
 from txnlog.common import ranges
 from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER
 from txnlog.common.names import nearest
@@ -25,17 +25,15 @@ from txnlog.data.segment_rows import METADATA_FIELDS
 from txnlog.errors import (
     Durable,
     InvalidInputError,
-    InvalidTransactionState,
     TopicNotFound,
     TransactionConflict,
-    TxnLogError,
     unknown_outcome,
 )
 from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
 from txnlog.fold.state import Draft
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format import schema as schemas
-from txnlog.format.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
+from txnlog.format.actions import Acknowledgement, Commit, Header, PartitionRanges
 from txnlog.log.commands import Answer, effect
 from txnlog.wording import Call, Words
 
@@ -45,16 +43,6 @@ if TYPE_CHECKING:
 
 _SOUGHT = "open another consumer, and look where the subscription stands: this one may be fenced"
 """After a seek whose outcome is unknown: a second one would undo what others did since."""
-
-_FIRST_PAUSE_MS = 5.0
-_LONGEST_PAUSE_MS = 250.0
-"""Between looks at the log while there is nothing to receive: one GET each."""
-
-
-class _Found(NamedTuple):
-    item: TopicDelivery
-    messages: Messages
-    received: Received
 
 
 class Consumer(ProcessBound):
@@ -68,15 +56,12 @@ class Consumer(ProcessBound):
         self._connection = connection
         self.name = name
         self._subscribed = list(subscribed)
-        self._turn = 0
-        self._closed = False
-        # Threads that choose side by side would receive the same messages. Waiting for messages keeps nobody out.
-        self._one_at_a_time = threading.RLock()
-        self._owner = connection.identity
+        # Nothing there refers to this object: a cycle would leave it to the garbage collector.
+        self._machine = ConsumerMachine(connection, subscribed)
 
     def __repr__(self) -> str:
         topics = ", ".join(item.topic.name for item in self._subscribed)
-        return f"Consumer({topics}{', closed' if self._closed else ''})"
+        return f"Consumer({topics}{', closed' if self._machine.is_closed else ''})"
 
     def __enter__(self) -> Consumer:
         return self
@@ -107,66 +92,33 @@ class Consumer(ProcessBound):
         """
         whole_number("max_messages", max_messages, 1)
         wait_ms = duration_ms("timeout_ms", timeout_ms, 0, MAX_NUMBER)
-        self._check_usable()
-        runtime = self._connection.runtime
-        deadline = runtime.elapsed_ms() + wait_ms
-        pause = _FIRST_PAUSE_MS
-        entering = True
-        for item in self._subscribed:
-            item.moved = False
-        while True:
-            found: _Found | None = None
-            try:
-                with self._one_at_a_time:
-                    self._check_usable()  # another thread may have closed it during the wait
-                    found = self._look_for(max_messages, entering=entering)
-                    if found is not None:
-                        found.item.deliver(found.received)
-                if found is not None:
-                    return found.messages  # nothing is called from here on: an interrupt comes before, or later
-            except BaseException as error:
-                if found is not None:
-                    found.item.withdraw(found.received)
-                if isinstance(error, TxnLogError) and any(item.moved for item in self._subscribed):
-                    error.durable = Durable.MAYBE  # its dead letters are
-                raise
-            entering = False
-            left = deadline - runtime.elapsed_ms()
-            if left <= 0:
-                item = self._subscribed[0]
-                return Messages(self._check_usable, item, item.ledger, self._schema(item).empty_table(), {})
-            runtime.sleep_ms(min(runtime.spread(pause), left))
-            pause = min(2 * pause, _LONGEST_PAUSE_MS)
+        machine = self._machine
+        machine.check_usable()
+        call = Receiving(max_messages, current_attempt())
+        delivered: list[Delivered] = []
 
-    def _look_for(self, most: int, *, entering: bool) -> _Found | None:
-        # Before anything is delivered: a consumer that was fenced must hear of it at its next call.
-        self._look(entering=entering)
-        end_overdue(self._connection, [item.subscription for item in self._subscribed])
-        for _ in range(len(self._subscribed)):
-            item = self._subscribed[self._turn % len(self._subscribed)]
-            self._turn += 1
-            received = item.receive(most)
-            if received is not None:
-                messages = Messages(self._check_usable, item, received.ledger, received.table, received.redeliveries)
-                return _Found(item, messages, received)
-        return None
+        async def receive() -> Messages | None:
+            found = await machine.receive(call, wait_ms)
+            if found is None:
+                return None
+            delivered.append(found)
+            item, received = found
+            return Messages(machine.check_usable, item, received.ledger, received.table, received.redeliveries)
+
+        def withdraw() -> None:
+            for found in delivered:
+                machine.withdraw(found)
+
+        messages = machine.run(receive, withdraw)
+        if messages is not None:
+            return messages
+        item = self._subscribed[0]
+        return Messages(machine.check_usable, item, item.ledger, self._schema(item).empty_table(), {})
 
     def _schema(self, item: TopicDelivery) -> pa.Schema:
         """The schema of received messages: user columns, then metadata."""
         schema = schemas.to_arrow(self._connection.topic_record_by_id(item.topic.id).schema)
         return pa.schema([*schema, *METADATA_FIELDS])
-
-    def _check_usable(self, connection: Connection | None = None) -> None:
-        """Raise unless this consumer may still be used by this process, in the given namespace."""
-        if connection is not None and not self._connection.same_namespace(connection):
-            raise InvalidInputError(
-                f"the messages come from the namespace {self._connection.name!r}, not from "
-                f"{connection.name!r} of this root",
-                advice="a transaction takes messages of its own namespace",
-            )
-        self._connection.check_owner(self._owner, "consumer")
-        if self._closed:
-            raise InvalidTransactionState("the consumer is closed", advice="open another with ns.consumer(...)")
 
     # --- acknowledging ----------------------------------------------------------------------------------------------
 
@@ -186,7 +138,7 @@ class Consumer(ProcessBound):
                 released or passed over, and not received again.
             ConsumerFenced: a newer consumer took over.
         """
-        self._check_usable()
+        self._machine.check_usable()
         _ = self._connection.appender  # a reader is refused even where there is nothing to acknowledge
         wanted = checked(messages)._acknowledgements(self._connection, cumulative=cumulative)
         self._check_own(messages)
@@ -201,26 +153,17 @@ class Consumer(ProcessBound):
         Raises:
             ConsumerFenced: a newer consumer or a seek took over.
         """
-        self._check_usable()
+        self._machine.check_usable()
         found = checked(messages)
         self._check_own(found)
-        with self._one_at_a_time:
-            self._look()
-            for item in self._owners(found._subscription, found._epoch):
-                item.negative_acknowledge(found._ranges())
+        self._machine.run(
+            partial(self._machine.negative_acknowledge, found._subscription, found._epoch, found._ranges())
+        )
 
     def redeliver_unacknowledged(self) -> None:
         """Release everything that was received and not acknowledged: it is delivered again. Raises ConsumerFenced."""
-        self._check_usable()
-        with self._one_at_a_time:
-            self._look()
-            for item in self._subscribed:
-                item.redeliver()
-
-    def _look(self, *, entering: bool = False) -> None:
-        self._connection.follower.refresh()
-        for item in self._subscribed:
-            item.look(entering=entering)
+        self._machine.check_usable()
+        self._machine.run(self._machine.redeliver)
 
     def _check_own(self, messages: Messages) -> None:
         """Raise InvalidInputError for messages of another subscription. Any consumer of it may have received them."""
@@ -229,9 +172,6 @@ class Consumer(ProcessBound):
                 f"the messages of {messages.topic!r} were received from another subscription than this consumer's",
                 advice="pass them to the consumer that received them",
             )
-
-    def _owners(self, subscription: int, epoch: int) -> list[TopicDelivery]:
-        return [item for item in self._subscribed if (item.subscription, item.epoch) == (subscription, epoch)]
 
     def seek(self, position: Position, topic: str | None = None) -> None:
         """Move the subscription: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or a time with a zone.
@@ -247,7 +187,7 @@ class Consumer(ProcessBound):
             OffsetOutOfRange: a partition that a topic does not have, or an offset that the partition does not hold.
             OutcomeUnknown: open another consumer, and look where the subscription stands: this one may be fenced.
         """
-        self._check_usable()
+        self._machine.check_usable()
         chosen = [item for item in self._subscribed if topic is None or item.topic.name == topic]
         if not chosen:
             raise TopicNotFound(
@@ -263,29 +203,13 @@ class Consumer(ProcessBound):
             )
         positions = [resolve_position(self._connection, item.topic, position) for item in chosen]
 
-        def decide(draft: Draft, _at: Header) -> list[AnyAction]:
-            return [
-                action
-                for item, wanted in zip(chosen, positions, strict=True)
-                for action in item.seek_actions(draft, wanted)
-            ]
-
-        moved = [item.subscription for item in chosen]
-        with self._one_at_a_time:  # else what another thread chose before would count as delivered after it
-            with self._connection.naming_dropped(), unknown_outcome(_SOUGHT):
-                epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
-            for item in chosen:
-                item.sought(epoch)
+        with self._connection.naming_dropped(), unknown_outcome(_SOUGHT):
+            self._machine.run(partial(self._machine.seek, chosen, positions))
 
     def close(self) -> None:
         """Stop receiving. Pending acknowledgements of open transactions stay with those; leases are released."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._owner is self._connection.identity:  # of another process otherwise: it is not ours to release
-            with self._one_at_a_time:  # a call under way ends first: behind it nothing is leased, claimed or beaten
-                for item in self._subscribed:
-                    item.close()
+        if self._machine.begin_to_close():
+            self._machine.run(self._machine.close)
 
 
 def acknowledge_plain(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 import msgspec
@@ -388,10 +389,10 @@ def _open(
             opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
         for item in opened:
             if item.epoch == WAITING:
-                item.look(entering=True)
+                connection.appender.run(partial(item.look, is_new=True))
     except BaseException as error:
         for item in opened:
-            item.close()
+            connection.appender.run(item.close)
         written = places != found[: len(places)] or any(item.epoch != WAITING for item in opened)
         if written and isinstance(error, TxnLogError) and error.durable is Durable.NOTHING:
             error.durable = Durable.MAYBE

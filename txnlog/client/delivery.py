@@ -1,10 +1,15 @@
-"""One topic of a consumer: which messages it delivers next, for one owner at a time (Exclusive)."""
+"""One topic of a consumer: which messages it delivers next, for one owner at a time (Exclusive).
+
+All of it happens in the engine, but for reading the messages: nothing changes between what the log says and what the
+ledger says, and nobody needs a lock.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +29,29 @@ from txnlog.format.actions import AnyAction, Seek
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+
+
+Attempt = list[tuple["TopicDelivery", "Received"]]
+"""What consumers delivered to one attempt of ``ns.transact``."""
+
+
+class Receiving:
+    """One call of ``receive()``.
+
+    Attributes:
+        most: at most so many messages.
+        attempt: the attempt that makes the call, if one does.
+        is_new: whether it looks for the first time: a Failover consumer may wait then.
+        has_moved: whether it moved messages to the dead-letter topic: something of it is durable.
+    """
+
+    __slots__ = ("attempt", "has_moved", "is_new", "most")
+
+    def __init__(self, most: int, attempt: Attempt | None) -> None:
+        self.most = most
+        self.attempt = attempt
+        self.is_new = True
+        self.has_moved = False
 
 
 class Received(NamedTuple):
@@ -63,7 +91,12 @@ class DeliveryReceipt(NamedTuple):
         self.delivery.check_delivered(self.ledger, self.unnamed)
 
 
-_ATTEMPT: Final[ContextVar[list[tuple[TopicDelivery, Received]] | None]] = ContextVar("txnlog_attempt", default=None)
+_ATTEMPT: Final[ContextVar[Attempt | None]] = ContextVar("txnlog_attempt", default=None)
+
+
+def current_attempt() -> Attempt | None:
+    """The attempt that runs in this thread."""
+    return _ATTEMPT.get()
 
 
 @contextlib.contextmanager
@@ -72,11 +105,11 @@ def attempt() -> Iterator[Callable[[], None]]:
 
     What an attempt received and did not acknowledge would be passed over by the next one: it receives what comes later.
     """
-    deliveries: list[tuple[TopicDelivery, Received]] = []
+    deliveries: Attempt = []
 
     def release() -> None:
         for delivery, received in deliveries:
-            delivery.redeliver_of_attempt(received)
+            delivery.connection.runtime.engine.call(partial(delivery.redeliver_of_attempt, received))
         deliveries.clear()
 
     token = _ATTEMPT.set(deliveries)
@@ -95,11 +128,7 @@ class Stop(NamedTuple):
 
 
 class TopicDelivery:
-    """One topic of an Exclusive consumer. One thread at a time receives.
-
-    Attributes:
-        moved: whether the call of ``receive`` moved messages to the dead-letter topic: something of it is durable.
-    """
+    """One topic of an Exclusive consumer. One call at a time receives."""
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
@@ -110,7 +139,6 @@ class TopicDelivery:
         self.subscription = subscription
         self._ledger = connection.ledger(subscription, epoch)
         self._turn = 0
-        self.moved = False
 
     @property
     def connection(self) -> Connection:
@@ -137,44 +165,43 @@ class TopicDelivery:
         check_epoch(record, self.epoch)
         return record
 
-    def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - for those that wait
-        """Before anything is done: raise where another took over. ``entering``: a call begins (it may wait then)."""
+    async def look(self, *, is_new: bool = False) -> None:  # noqa: ARG002 - for those that wait
+        """Before anything is done: raise where another took over. ``is_new``: as of Receiving."""
         self.check()
 
-    def receive(self, most: int) -> Received | None:
+    async def receive(self, call: Receiving) -> Received | None:
         """The next messages, None where there are none. They count as delivered with ``deliver``."""
         ready: dict[int, Ranges] = {}
-        with self._connection.follower.lock:
-            record = self.check()
-            end_claims(self._connection, self._ledger)
-            cursors = self._connection.follower.state.cursors
-            delivered = self._ledger.delivered(self._consumer)
-            self._ledger.redeliver(self._consumer, {p: ((0, cursors[record.id, p].position),) for p in delivered})
-            unavailable = self._ledger.unavailable(self._consumer)
-            for partition in in_turn(self._turn, self.topic.partitions):
-                if found := self._available(partition, unavailable):
-                    ready[partition] = found
+        record = self.check()
+        end_claims(self._connection, self._ledger)
+        cursors = self._connection.follower.state.cursors
+        delivered = self._ledger.delivered(self._consumer)
+        self._ledger.redeliver(self._consumer, {p: ((0, cursors[record.id, p].position),) for p in delivered})
+        unavailable = self._ledger.unavailable(self._consumer)
+        for partition in in_turn(self._turn, self.topic.partitions):
+            if found := self._available(partition, unavailable):
+                ready[partition] = found
         if not ready:
             return None
         self._turn += 1
         first = next(iter(ready))
         stops: dict[int, Stop] = {}
-        received = self._read_ready(ready, most, {}, stops, others=self._turn == 1)
+        received = await self._read_ready(ready, call.most, {}, stops, others=self._turn == 1)
         if received is None:  # the other partitions have their turn at the next call, and nobody can miss this error
             raise stops[first].error
         return received
 
-    def deliver(self, received: Received) -> None:
+    def deliver(self, received: Received, call: Receiving) -> None:
         """The call returns these messages: they are delivered."""
-        if (deliveries := _ATTEMPT.get()) is not None:
-            deliveries.append((self, received))
+        if call.attempt is not None:
+            call.attempt.append((self, received))
         received.ledger.deliver(self._consumer, received.offsets)
 
     def withdraw(self, received: Received) -> None:
         """The call was interrupted: nobody has received them."""
         received.ledger.withdraw(self._consumer, received.offsets)
 
-    def _read_ready(
+    async def _read_ready(
         self,
         ready: dict[int, Ranges],
         most: int,
@@ -193,19 +220,21 @@ class TopicDelivery:
         while ready[first] or (others and any(ready.values())):
             wanted = first_of_all(ready, most)
             try:
-                return Received(self._read(wanted), redeliveries, self._ledger, wanted)
+                table = await self._connection.runtime.read(partial(self._read, wanted))
+                return Received(table, redeliveries, self._ledger, wanted)
             except CorruptionError as error:
-                damaged = self._damaged(error, wanted)
+                damaged = await self._damaged(error, wanted)
                 for partition, (start, end) in offsets_of(damaged).items():
                     if ranges.intersect(ready.get(partition, EMPTY), ((start, end),)):
                         stops[partition] = Stop(start, end, self._in_the_way(error, damaged, partition))
                         ready[partition] = below(ready[partition], start)
         return None
 
-    def _damaged(self, error: CorruptionError, wanted: Mapping[int, Ranges]) -> SegmentRecord:
+    async def _damaged(self, error: CorruptionError, wanted: Mapping[int, Ranges]) -> SegmentRecord:
         """The segment that an error names. Raises the error itself where it names none of what was read."""
-        records, _ = self._connection.follower.holding(self.topic.id, wanted)
-        found = next((item for item in records if item.number == error.segment), None)
+        follower = self._connection.follower
+        holding = await self._connection.runtime.read(partial(follower.holding, self.topic.id, wanted))
+        found = next((item for item in holding[0] if item.number == error.segment), None)
         if found is None:
             raise error
         return found
@@ -224,7 +253,7 @@ class TopicDelivery:
         return found
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
-        """The messages at these offsets, partition by partition."""
+        """The messages at these offsets, partition by partition. Not in the engine: it reads, and decodes."""
         follower = self._connection.follower
         records, version = follower.holding(self.topic.id, wanted)
         plan = scan_planner.plan(
@@ -245,7 +274,7 @@ class TopicDelivery:
         return table
 
     def _available(self, partition: int, unavailable: Mapping[int, Ranges]) -> Ranges:
-        """What of a partition can be delivered now. With the follower's lock; ``unavailable`` says the ledger."""
+        """What of a partition can be delivered now; ``unavailable`` says the ledger."""
         state = self._connection.follower.state
         return available(
             state.cursors[self.subscription, partition],
@@ -260,8 +289,8 @@ class TopicDelivery:
         What was released, or passed over because a transaction claimed it, lies before messages that were received: who
         acknowledges up to those does not mean it, and nobody would ever see it again.
 
-        Makes no request: it is asked under the follower's lock, under which the claim follows. A Shared subscription,
-        where a release makes one, has no cumulative acknowledgements.
+        Makes no request: the claim follows in the same step. A Shared subscription, where a release makes one, has no
+        cumulative acknowledgements.
 
         Args:
             ledger: of the epoch in which the acknowledged messages were received.
@@ -284,15 +313,15 @@ class TopicDelivery:
 
     # --- redelivery -------------------------------------------------------------------------------------------------
 
-    def negative_acknowledge(self, found: Offsets) -> None:
+    async def negative_acknowledge(self, found: Offsets) -> None:
         """Messages are released by their user: they are delivered again."""
         self._ledger.redeliver(self._consumer, found)
 
-    def redeliver_of_attempt(self, received: Received) -> None:
+    async def redeliver_of_attempt(self, received: Received) -> None:
         """The attempt that received them failed: they are delivered again."""
         received.ledger.redeliver(self._consumer, received.offsets)
 
-    def redeliver(self) -> None:
+    async def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again."""
         self._ledger.redeliver_all(self._consumer)
 
@@ -303,11 +332,11 @@ class TopicDelivery:
             check_epoch(record, self.epoch)
         return [Seek(self.subscription, tuple(sorted(positions.items())))]
 
-    def sought(self, epoch: int) -> None:
+    async def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew."""
         self._ledger = self._connection.ledger(self.subscription, epoch)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """The consumer receives no more."""
 
 
@@ -350,4 +379,15 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["DeliveryReceipt", "Received", "Stop", "TopicDelivery", "attempt", "first_of_all", "offsets_of"]
+__all__ = [
+    "Attempt",
+    "DeliveryReceipt",
+    "Received",
+    "Receiving",
+    "Stop",
+    "TopicDelivery",
+    "attempt",
+    "current_attempt",
+    "first_of_all",
+    "offsets_of",
+]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from txnlog.client import subscription_ownership
-from txnlog.client.delivery import Received, TopicDelivery
+from txnlog.client.delivery import Received, Receiving, TopicDelivery
 from txnlog.errors import ConsumerBusy, InvalidTransactionState
 from txnlog.fold.state import Draft, SubscriptionRecord, TopicRecord
 from txnlog.format.actions import AnyAction
@@ -26,22 +27,28 @@ class LeasedTopicDelivery(TopicDelivery):
     It shows signs of life at its calls, and nobody takes over as long as these go on.
     """
 
-    def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - as of TopicDelivery
+    async def look(self, *, is_new: bool = False) -> None:  # noqa: ARG002 - as of TopicDelivery
         """Raise where another took over; else show a sign of life."""
         record = self.check()
-        self._connection.heartbeats.beat(self.subscription, self.epoch, self._consumer, record.lease_ms)
+        heartbeats = self._connection.heartbeats
+        if heartbeats.is_due(self.subscription, self.epoch, record.lease_ms):
+            beat = partial(heartbeats.beat, self.subscription, self.epoch, self._consumer, record.lease_ms)
+            await self._connection.runtime.request(beat)
 
-    def sought(self, epoch: int) -> None:
+    async def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew, also the signs of life."""
-        self._connection.heartbeats.forget(self.subscription, self.epoch)
-        super().sought(epoch)
+        before = self.epoch
+        await super().sought(epoch)
+        forget = partial(self._connection.heartbeats.forget, self.subscription, before)
+        await self._connection.runtime.request(forget)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nobody need wait for the lease. Once the namespace is closed it ends by itself."""
         with contextlib.suppress(InvalidTransactionState):
             record = self._connection.follower.state.subscriptions.get(self.subscription)
             if record is not None and record.epoch == self.epoch:
-                self._connection.heartbeats.end(self.subscription, self.epoch, self._consumer)
+                end = partial(self._connection.heartbeats.end, self.subscription, self.epoch, self._consumer)
+                await self._connection.runtime.request(end)
 
 
 class FailoverTopicDelivery(LeasedTopicDelivery):
@@ -62,25 +69,28 @@ class FailoverTopicDelivery(LeasedTopicDelivery):
         """The subscription. Raises ConsumerFenced for who was active, SubscriptionNotFound where it was dropped."""
         return super().check() if self.active else self.record()
 
-    def look(self, *, entering: bool = False) -> None:
+    async def look(self, *, is_new: bool = False) -> None:
         """Active: raise where another took over, else show a sign of life. Waiting: take over where that may be.
 
         Who waits looks at every call, and while that lasts at every third of the lease.
         """
         if self.active:
-            super().look()
+            await super().look()
             return
         record = self.check()
         now_ms = self._connection.runtime.elapsed_ms()
-        if entering or now_ms - self._looked_ms >= record.lease_ms / 3:
+        if is_new or now_ms - self._looked_ms >= record.lease_ms / 3:
             self._looked_ms = now_ms
             with contextlib.suppress(ConsumerBusy):
-                taken = subscription_ownership.try_to_take(self._connection, [self.subscription], self._consumer)
+                take = partial(
+                    subscription_ownership.try_to_take, self._connection, [self.subscription], self._consumer
+                )
+                taken = await self._connection.runtime.job(take)
                 self._ledger = self._connection.ledger(self.subscription, taken[self.subscription])
 
-    def receive(self, most: int) -> Received | None:
+    async def receive(self, call: Receiving) -> Received | None:
         """The next messages, None where there are none or another consumer is active."""
-        return super().receive(most) if self.active else None
+        return await super().receive(call) if self.active else None
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
         """What moves the cursors. Raises ConsumerBusy for who waits."""

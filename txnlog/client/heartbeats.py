@@ -52,14 +52,18 @@ class Heartbeats:
         self._unknown_takeovers: dict[int, int] = {}
         self._abandoned: dict[int, int] = {}
 
+    def is_due(self, subscription: int, epoch: int, lease_ms: int) -> bool:
+        """Whether the consumer of this epoch should show that it is alive: at most once in a third of the lease."""
+        known, last_ms, _ = self._beaten.get(subscription, (-1, 0.0, 0))
+        return known != epoch or self._runtime.elapsed_ms() - last_ms >= lease_ms / 3
+
     def beat(self, subscription: int, epoch: int, consumer: str, lease_ms: int) -> None:
-        """Show that the consumer of this epoch is alive: at most once in a third of the lease."""
-        now_ms = self._runtime.elapsed_ms()
+        """Show that the consumer of this epoch is alive, where that is due."""
         with self._lock:
-            known, last_ms, count = self._beaten.get(subscription, (-1, 0.0, 0))
-            if known == epoch and now_ms - last_ms < lease_ms / 3:
+            if not self.is_due(subscription, epoch, lease_ms):
                 return
-            self._beaten[subscription] = (epoch, now_ms, count + 1)
+            _, _, count = self._beaten.get(subscription, (-1, 0.0, 0))
+            self._beaten[subscription] = (epoch, self._runtime.elapsed_ms(), count + 1)
         self._put(subscription, epoch, _Hint(consumer, count + 1))
 
     def end(self, subscription: int, epoch: int, consumer: str) -> None:

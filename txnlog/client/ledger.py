@@ -8,9 +8,8 @@ A message is in one of these states; the log says those on the right, the ledger
     | DELIVERED to a consumer                         | ACKNOWLEDGED                                   |
     | CLAIMED by an open transaction                  | pending in a transaction that the log shows    |
 
-Every transition is one assignment: an interrupt between two statements finds the state before it or the state behind
-it, and so does another thread. Nothing else is called under the lock. An epoch has a ledger of its own: what a seek or
-a newer consumer ended cannot come back.
+All of it happens in the engine. Every transition is one assignment: an error in it leaves the state before it. An epoch
+has a ledger of its own: what a seek or a newer consumer ended cannot come back.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class _State(NamedTuple):
 
 
 class Ledger:
-    """The ledger of a subscription in an epoch. Thread-safe.
+    """The ledger of a subscription in an epoch.
 
     Attributes:
         leased: of a Shared subscription: who delivered messages has them leased. What nobody received is PREFETCHED
@@ -87,8 +86,7 @@ class Ledger:
         self.subscription = subscription
         self.epoch = epoch
         self.leased = False
-        # Each state under its number: what has been replaced, and what replaces it. The last one counts.
-        self._states: dict[int, _State] = {0: _State({}, {}, {}, {})}
+        self._state = _State({}, {}, {}, {})
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
@@ -123,28 +121,8 @@ class Ledger:
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
-    @property
-    def _state(self) -> _State:
-        return self._newest()[1]
-
-    def _newest(self) -> tuple[int, _State]:
-        while True:
-            number = max(self._states.copy())
-            state = self._states.get(number)
-            if state is not None:  # else others replaced it twice meanwhile
-                return number, state
-
     def _change(self, transition: Callable[[_State], _State]) -> None:
-        """Replace the state, unless somebody else was faster: then replace that one.
-
-        Without a lock: the handler of a signal may come here in the middle of it, and wait for the engine, which does.
-        """
-        while True:
-            number, before = self._newest()
-            after = transition(before)
-            if self._states.setdefault(number + 1, after) is after:  # one step: of several threads one is the first
-                self._states.pop(number - 1, None)
-                return
+        self._state = transition(self._state)
 
     def prefetch(self, consumer: str, offsets: Offsets) -> None:
         """FREE to PREFETCHED: the log shows them leased to the consumer; of what it was delivered before, once more."""
@@ -267,7 +245,7 @@ class Ledger:
     def abort_those_over(self, ended: Callable[[int], bool], now_ms: int) -> None:
         """Abort the claims whose transaction is past its deadline, or was ended in the log, by whomever.
 
-        So a transaction that its owner forgot claims nothing for ever. ``ended`` may wait for the log's lock.
+        So a transaction that its owner forgot claims nothing for ever.
         """
         for txn, claim in self._state.claims.items():
             if ended(txn) or (claim.deadline_ms is not None and claim.deadline_ms <= now_ms):

@@ -7,11 +7,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
 from txnlog.client.acknowledgement_conflicts import end_claims
-from txnlog.client.delivery import Received, Stop, TopicDelivery, offsets_of
+from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, offsets_of
 from txnlog.client.ledger import Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
@@ -105,7 +106,7 @@ class SharedTopicDelivery(TopicDelivery):
         self._ledger.leased = True
         self._looked_at_first: dict[int, Range] = {}
 
-    def receive(self, most: int) -> Received | None:
+    async def receive(self, call: Receiving) -> Received | None:
         """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``.
 
         A damaged segment is read again at each call: it may have been restored. Raises its CorruptionError at the turn
@@ -115,46 +116,45 @@ class SharedTopicDelivery(TopicDelivery):
         delivered, or waits for the end of a lease.
         """
         try:
-            return self._receive(most)
+            return await self._receive(call)
         except TxnLogError:
             self._adopt_ahead()  # what was granted ahead, too
-            self._release_prefetched(self._prefetched)
+            await self._release_prefetched(self._prefetched)
             raise
 
-    def _receive(self, most: int) -> Received | None:
+    async def _receive(self, call: Receiving) -> Received | None:
         self._adopt_ahead()
-        self._release_returned()
+        await self._release_returned()
         turn = self._turn
         own = turn % self.topic.partitions
-        stops = self._met_again()
+        stops = await self._met_again()
         self._unreadable = None
         fresh = False
         for _ in range(_MAX_ROUNDS):
-            with self._connection.follower.lock:
-                record = self.check()
-                end_claims(self._connection, self._ledger)  # else a late abort takes what is delivered from here on
-                self._settle()
-                state = self._connection.follower.state
-                now_ms = self._connection.log_now_ms()
-                self._redeliver_what_is_not_leased(state)
-                ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
-                counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
-                wanted = self._wanted(most, turn, stops)
-                stopped = turn > 0 and own in stops and own not in ready
-                grant = leases.grant(state.draft(), wanted, now_ms) if stopped or not ready else None
+            record = self.check()
+            end_claims(self._connection, self._ledger)  # else a late abort takes what is delivered from here on
+            self._settle()
+            state = self._connection.follower.state
+            now_ms = self._connection.log_now_ms()
+            self._redeliver_what_is_not_leased(state)
+            ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
+            counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
+            wanted = self._wanted(call.most, turn, stops)
+            stopped = turn > 0 and own in stops and own not in ready
+            grant = leases.grant(state.draft(), wanted, now_ms) if stopped or not ready else None
             self._turn = turn + 1
             if grant is None:
-                received = self._read_ready(ready, most, counts, stops, others=turn == 0)
+                received = await self._read_ready(ready, call.most, counts, stops, others=turn == 0)
                 if stops:
-                    self._release_unreadable(stops)
+                    await self._release_unreadable(stops)
                 if received is not None:
                     if not stops:
-                        self._ask_ahead(len(received.table), most)
+                        self._ask_ahead(len(received.table), call.most)
                     return received
-            elif grant.dead and self._move_to_dead_letters(record, wanted, grant.dead):
-                self.moved = True
+            elif grant.dead and await self._move_to_dead_letters(record, wanted, grant.dead):
+                call.has_moved = True
             elif own in grant.granted if stopped else grant.granted:
-                self._take(wanted)
+                await self._take(wanted)
                 fresh = True
             else:
                 break
@@ -167,36 +167,35 @@ class SharedTopicDelivery(TopicDelivery):
         before = {partition: stop.offset for partition, stop in stops.items()}
         return Wanted(self.subscription, self.epoch, self._consumer, most, self._prefetched, turn, before)
 
-    def _met_again(self) -> dict[int, Stop]:
+    async def _met_again(self) -> dict[int, Stop]:
         """The damaged segments of the call before that are so still, and from which something is to be delivered.
 
         Nothing at them or behind them is leased again.
         """
-        with self._connection.follower.lock:
-            record = self.check()
-            state = self._connection.follower.state
-            ready: dict[int, Ranges] = {}
-            for partition, (first, end) in self._looked_at_first.items():
-                start = max(first, state.start_of(self.topic.id, partition))
-                if left := leases.available(state.cursors[record.id, partition], start, end, EMPTY):
-                    ready[partition] = left[:1]
+        record = self.check()
+        state = self._connection.follower.state
+        ready: dict[int, Ranges] = {}
+        for partition, (first, end) in self._looked_at_first.items():
+            start = max(first, state.start_of(self.topic.id, partition))
+            if left := leases.available(state.cursors[record.id, partition], start, end, EMPTY):
+                ready[partition] = left[:1]
         stops: dict[int, Stop] = {}
         for partition, found in ready.items():
-            self._read_ready({partition: found}, 1, {}, stops)
+            await self._read_ready({partition: found}, 1, {}, stops)
         self._look_at_first(stops)
         return stops
 
     def _look_at_first(self, stops: Mapping[int, Stop]) -> None:
         self._looked_at_first = {partition: (stop.offset, stop.end) for partition, stop in stops.items()}
 
-    def _release_unreadable(self, stops: Mapping[int, Stop]) -> None:
+    async def _release_unreadable(self, stops: Mapping[int, Stop]) -> None:
         """Release what is leased at damaged segments and behind them, as never delivered. Best effort.
 
         Kept, it would count as delivered once the leases end, until it is a dead letter that nobody ever saw, and it
         would fill the limit of leases, so that what is free below the segments could not be had.
         """
         self._look_at_first(stops)
-        self._release_prefetched(
+        await self._release_prefetched(
             {
                 partition: found
                 for partition, stop in stops.items()
@@ -212,10 +211,10 @@ class SharedTopicDelivery(TopicDelivery):
     def _delivered(self) -> Offsets:
         return self._ledger.delivered(self._consumer)
 
-    def _release_prefetched(self, found: Offsets) -> None:
+    async def _release_prefetched(self, found: Offsets) -> None:
         """Release what was not delivered, and count nothing. Best effort: a lease ends by itself."""
         try:
-            self._release({}, found)
+            await self._release({}, found)
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
         else:
@@ -240,17 +239,16 @@ class SharedTopicDelivery(TopicDelivery):
                 ready[partition] = mine
         return ready
 
-    def _release_returned(self) -> None:
+    async def _release_returned(self) -> None:
         """Release what transactions had that were aborted without the log's knowledge. It counts as a redelivery."""
         if returned := self._ledger.returned(self._consumer):
-            self._release(returned, {})
-            with self._connection.follower.lock:
-                cursors = self._connection.follower.state.cursors
-                over = {
-                    partition: ranges.subtract(found, leases.leased(cursor, self._consumer))
-                    for partition, found in returned.items()
-                    if (cursor := cursors.get((self.subscription, partition))) is not None
-                }
+            await self._release(returned, {})
+            cursors = self._connection.follower.state.cursors
+            over = {
+                partition: ranges.subtract(found, leases.leased(cursor, self._consumer))
+                for partition, found in returned.items()
+                if (cursor := cursors.get((self.subscription, partition))) is not None
+            }
             self._ledger.forget_returned(self._consumer, over)
 
     def _with_returned(self) -> dict[int, Ranges]:
@@ -267,11 +265,11 @@ class SharedTopicDelivery(TopicDelivery):
             over[partition] = ranges.subtract(delivered, leases.leased(cursor, self._consumer))
         self._ledger.redeliver(self._consumer, over)
 
-    def _take(self, wanted: Wanted) -> None:
+    async def _take(self, wanted: Wanted) -> None:
         """Have messages leased to this consumer, unless others were faster."""
         asked = _Asked(lambda: wanted)
         try:
-            self._add(self._connection.appender.call(asked.command))
+            self._add(await self._connection.appender.carry_out(asked.command))
         except BaseException:
             self._unknown.extend(asked.decided)
             raise
@@ -324,13 +322,13 @@ class SharedTopicDelivery(TopicDelivery):
                 self._unknown.extend(self._riding[1].decided)
             self._riding = None
 
-    def deliver(self, received: Received) -> None:
+    def deliver(self, received: Received, call: Receiving) -> None:
         """The call returns these messages: they are delivered, by whichever grant they were leased."""
-        super().deliver(received)
+        super().deliver(received, call)
         for item in [*self._unknown, *(self._riding[1].decided if self._riding is not None else ())]:
             ranges.exclude(item.granted, received.offsets)
 
-    def _move_to_dead_letters(
+    async def _move_to_dead_letters(
         self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]
     ) -> bool:
         """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet.
@@ -340,10 +338,11 @@ class SharedTopicDelivery(TopicDelivery):
         """
         try:
             dead_letters.target(self._connection, record)
-            readable, table = self._readable(dead)
+            readable, table = await self._readable(dead)
             if table is None:
                 return False
-            dead_letters.move(self._connection, record, self.topic, wanted, table, readable)
+            move = partial(dead_letters.move, self._connection, record, self.topic, wanted, table, readable)
+            await self._connection.runtime.job(move)
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
         except SchemaMismatch as error:
@@ -353,16 +352,16 @@ class SharedTopicDelivery(TopicDelivery):
             return False
         return True
 
-    def _readable(
+    async def _readable(
         self, dead: Mapping[int, tuple[Redelivery, ...]]
     ) -> tuple[Mapping[int, tuple[Redelivery, ...]], pa.Table | None]:
         """Those of some messages that are in no damaged segment, and their rows. An error is noted for the others."""
         while dead:
             wanted = {p: ranges.normalize((item.start, item.end) for item in found) for p, found in dead.items()}
             try:
-                return dead, self._read(wanted)
+                return dead, await self._connection.runtime.read(partial(self._read, wanted))
             except CorruptionError as error:
-                damaged = self._damaged(error, wanted)
+                damaged = await self._damaged(error, wanted)
                 dead = _without(dead, offsets_of(damaged))
                 partition = min(wanted.keys() & offsets_of(damaged).keys())
                 self._unreadable = self._in_the_way(error, damaged, partition)
@@ -373,14 +372,14 @@ class SharedTopicDelivery(TopicDelivery):
 
     # --- redelivery -------------------------------------------------------------------------------------------------
 
-    def negative_acknowledge(self, found: Offsets) -> None:
+    async def negative_acknowledge(self, found: Offsets) -> None:
         """Messages are released by their user: the log counts it, and anybody may receive them at once."""
         delivered = self._delivered
         mine = {partition: ranges.intersect(delivered.get(partition, EMPTY), more) for partition, more in found.items()}
-        self._release(mine, {})
-        super().negative_acknowledge(found)
+        await self._release(mine, {})
+        await super().negative_acknowledge(found)
 
-    def redeliver_of_attempt(self, received: Received) -> None:
+    async def redeliver_of_attempt(self, received: Received) -> None:
         """The attempt that received them failed: the log counts that, and anybody may receive them at once.
 
         Best effort, as their lease ends by itself.
@@ -389,24 +388,24 @@ class SharedTopicDelivery(TopicDelivery):
             partition: ranges.intersect(received.offsets.get(partition, EMPTY), found)
             for partition, found in received.ledger.delivered(self._consumer).items()
         }
-        super().redeliver_of_attempt(received)
+        await super().redeliver_of_attempt(received)
         try:
             if received.ledger is self._ledger:  # else a seek began anew since
-                self._release(mine, {})
+                await self._release(mine, {})
         except TxnLogError:
             _logger.warning("messages of %r are redelivered when their lease ends", self.topic.name, exc_info=True)
 
-    def redeliver(self) -> None:
+    async def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again, to anybody."""
         prefetched = self._prefetched
-        self._release(self._with_returned(), prefetched)
+        await self._release(self._with_returned(), prefetched)
         self._ledger.release(self._consumer, prefetched)
-        super().redeliver()
+        await super().redeliver()
 
-    def _release(self, delivered: Offsets, prefetched: Offsets) -> None:
-        self._release_by(lambda _draft: (delivered, prefetched))
+    async def _release(self, delivered: Offsets, prefetched: Offsets) -> None:
+        await self._release_by(lambda _draft: (delivered, prefetched))
 
-    def _release_by(self, chosen: Callable[[Draft], tuple[Offsets, Offsets]], *, look: bool = True) -> None:
+    async def _release_by(self, chosen: Callable[[Draft], tuple[Offsets, Offsets]], *, look: bool = True) -> None:
         """Release what was delivered, which counts, and what was not.
 
         ``look``: no entry where the log, as far as it is known, shows none of it.
@@ -421,10 +420,8 @@ class SharedTopicDelivery(TopicDelivery):
         def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
             return released(draft) or Answer(None, settled=True)
 
-        with self._connection.follower.lock:
-            actions = released(self._connection.follower.state.draft()) if look else []
-        if actions or not look:
-            self._connection.appender.call(effect(decide))
+        if not look or released(self._connection.follower.state.draft()):
+            await self._connection.appender.carry_out(effect(decide))
 
     def _releases(self, draft: Draft, delivered: Offsets, prefetched: Offsets) -> list[AnyAction]:
         return [
@@ -459,22 +456,22 @@ class SharedTopicDelivery(TopicDelivery):
             return actions
         return [*self._releases(draft, *self._all_leased(draft, positions)), *actions]
 
-    def sought(self, epoch: int) -> None:
+    async def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew."""
-        super().sought(epoch)
+        await super().sought(epoch)
         self._ledger.leased = True
         self._unknown.clear()
         self._riding = None
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Release what is leased. Best effort: a lease ends by itself."""
         self._closed = True
         riding = self._riding is not None and self._riding[0].outcome is None
         try:
             if self._unknown or self._riding is not None:
-                self._connection.follower.refresh()
+                await self._connection.follower.refreshing()
             # Behind the entry in which the next batch is leased, if that is under way.
-            self._release_by(self._all_leased, look=not riding)
+            await self._release_by(self._all_leased, look=not riding)
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from txnlog.common.validation import time_of
@@ -73,16 +74,19 @@ def take_epochs(
         # That of a Shared one stays as it is.
         return {subscription: live_subscription(draft, subscription).epoch for subscription in wanted}
 
-    return raise_epochs(connection, wanted, decide, epochs)
+    return connection.appender.run(partial(raising_epochs, connection, wanted, decide, epochs))
 
 
-def raise_epochs(
+async def raising_epochs(
     connection: Connection,
     subscriptions: Iterable[int],
     decide: Callable[[Draft, Header], Sequence[AnyAction]],
     result: Callable[[Draft, Header], T],
 ) -> T:
-    """Append what raises the epochs of subscriptions. If the answer is lost, their epoch is nobody's: ``_settle``."""
+    """Append what raises the epochs of subscriptions; to be awaited.
+
+    If the answer is lost, their epoch is nobody's: ``_settle``.
+    """
     decided: list[int] = []
 
     def noted(draft: Draft, at: Header) -> Sequence[AnyAction]:
@@ -90,7 +94,7 @@ def raise_epochs(
         return decide(draft, at)
 
     try:
-        return connection.appender.call(Simple(noted, result, ONE_EPOCH))
+        return await connection.appender.carry_out(Simple(noted, result, ONE_EPOCH))
     except OutcomeUnknown:
         for subscription in subscriptions:
             connection.heartbeats.note_unknown_takeover(subscription, decided[0])
@@ -242,7 +246,7 @@ __all__ = [
     "check_streamable",
     "keeps_its_place",
     "owned_since",
-    "raise_epochs",
+    "raising_epochs",
     "release_epochs",
     "take_epoch",
     "take_epochs",

@@ -109,6 +109,16 @@ class Request(Effect[R]):
         self._submit(lambda: partial(waiting.resume, self, result_of(self._call)))
 
 
+class Read(Request[R]):
+    """A request that changes nothing. Where the command's caller is gone nobody waits for its end."""
+
+    can_be_cancelled = True
+
+    def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see Effect
+        """See Effect."""
+        return True
+
+
 class Requests(Effect[list[R]]):
     """Makes independent calls at the same time. Results in order; the first error is raised after all have ended."""
 
@@ -165,6 +175,18 @@ class Reply(Effect[R]):
         return True
 
 
+class _StillWanted(Effect[None]):
+    can_be_cancelled = True
+
+    def begin(self, waiting: Waiting) -> Result[None]:  # noqa: ARG002 - see Effect
+        """See Effect."""
+        return Result(None)
+
+
+STILL_WANTED: Final = _StillWanted()
+"""Awaits nothing, but ends the command where its caller is gone."""
+
+
 class _Done:
     """Awaits nothing: a coroutine for each turn that nobody waits for would cost more than the turn."""
 
@@ -215,4 +237,17 @@ class Turn:
             self._is_taken = False
 
 
-__all__ = ["Cancelled", "Effect", "Pause", "Reply", "Request", "Requests", "Result", "Turn", "Waiting", "result_of"]
+__all__ = [
+    "STILL_WANTED",
+    "Cancelled",
+    "Effect",
+    "Pause",
+    "Read",
+    "Reply",
+    "Request",
+    "Requests",
+    "Result",
+    "Turn",
+    "Waiting",
+    "result_of",
+]

@@ -36,6 +36,10 @@ class CalledInItsOwnWork(RuntimeError):
         )
 
 
+def _nothing(_result: object = None) -> None:
+    pass
+
+
 class Task(Generic[R]):
     """A command under way.
 
@@ -51,12 +55,19 @@ class Task(Generic[R]):
         "_effect",
         "_engine",
         "_is_cancelled",
+        "_undo",
         "ended",
         "keeps_process",
     )
 
     def __init__(
-        self, engine: Engine, command: Command[R], done: Callable[[Result[R]], None], *, keeps_process: bool = False
+        self,
+        engine: Engine,
+        command: Command[R],
+        done: Callable[[Result[R]], None],
+        *,
+        undo: Step = _nothing,
+        keeps_process: bool = False,
     ) -> None:
         self._engine = engine
         self._command = command
@@ -64,6 +75,7 @@ class Task(Generic[R]):
         self._done = done
         self._effect: Effect[Any] | None = None
         self._is_cancelled = False
+        self._undo = undo
         self.keeps_process = keeps_process
         self.ended = False
 
@@ -92,6 +104,7 @@ class Task(Generic[R]):
     def cancel(self) -> None:
         """Nobody waits for it any longer."""
         if self.ended:
+            self._undo()
             return
         self._is_cancelled = self.keeps_process = True
         effect = self._effect
@@ -136,10 +149,6 @@ class Task(Generic[R]):
         self._done(result)
 
 
-def _nothing(_result: object = None) -> None:
-    pass
-
-
 class Engine:
     """Runs commands, each a coroutine over effects, in one thread."""
 
@@ -161,6 +170,7 @@ class Engine:
         *,
         through: Callable[[Step], None] | None = None,
         interrupted: Callable[[BaseException], None] = _nothing,
+        undo: Step = _nothing,
     ) -> R:
         """Run a command, and wait for it. Raises whatever the command raises, and what interrupts the wait.
 
@@ -168,9 +178,10 @@ class Engine:
             command: makes its coroutine.
             through: has a step run in the engine; by default at once.
             interrupted: as of ``exchange``.
+            undo: called in the engine where the command came to its end, but the wait was interrupted before.
         """
         replies = self._host.inbox()
-        task = Task(self, command, replies.put)
+        task = Task(self, command, replies.put, undo=undo)
         return self.exchange(replies, partial(self._begin, task, through or self._put), task.cancel, interrupted)
 
     def exchange(
@@ -194,13 +205,15 @@ class Engine:
         try:
             ask()
             reply: Result[Any] = replies.take(None)
+            if reply.error is None:
+                return reply.value  # nothing is called from here on: an interrupt comes before, or later
         except BaseException as error:
             self._put(withdraw)
             if not isinstance(error, TxnLogError):
                 interrupted(error)
             raise
         try:
-            return reply.get()
+            reply.get()
         finally:
             del replies, ask, withdraw, interrupted, reply  # the traceback of an error refers to this frame
 

@@ -14,14 +14,13 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
-from txnlog.engine.effects import Pause, Request, Requests
+from txnlog.engine.effects import Pause, Read, Request, Requests
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
-from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker, do
+from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker
 from txnlog.errors import InvalidInputError, RetriableError
 
 T = TypeVar("T")
@@ -223,15 +222,20 @@ class Runtime:
         return Requests(self._block, calls)
 
     def job(self, call: Callable[[], T]) -> Request[T]:
-        """Await what a call gives that may itself call the client, in a thread of its own."""
-        return Request(self._run_job, call)
+        """Await what a call gives that may itself call the client."""
+        return Request(self._block_long, call)
+
+    def read(self, call: Callable[[], T]) -> Read[T]:
+        """``job`` for a call that changes nothing: nobody waits for its end where the command's caller is gone."""
+        return Read(self._block_long, call)
 
     def pause(self, milliseconds: float) -> Pause:
         """Await that so much time has passed."""
         return Pause(milliseconds)
 
-    def _run_job(self, work: Blocking) -> None:
-        self._run_in_thread(partial(do, work))
+    def _block_long(self, work: Blocking) -> None:
+        """A thread of its own, not one of the pool: calls there that wait for others of the pool could fill it."""
+        self.engine.block(work, self._run_in_thread)
 
     def _block(self, work: Blocking) -> None:
         self.engine.block(work, self._run_in_pool)

@@ -157,7 +157,8 @@ class Worker:
     def block(self, work: Blocking, elsewhere: Callable[[Step], None]) -> None:
         """Have something done that blocks: by this thread, when the step at hand has ended and no other one waits.
 
-        To be called in the thread. Otherwise ``elsewhere`` is called, which has it done by another thread.
+        To be called in the thread. Otherwise ``elsewhere`` is called, which has it done by another thread, or raises
+        RetriableError where there is none: then it is done by this one all the same.
         """
         self._blocking.append((work, elsewhere))
 
@@ -212,21 +213,31 @@ class Worker:
         *others, (work, elsewhere) = self._blocking
         self._blocking = []
         for other, of_other in others:
-            of_other(partial(do, other))
+            try:
+                of_other(partial(do, other))
+            except RetriableError:
+                self._inbox.put(partial(self.block, other, of_other))  # in a step of its own, as the last of that
         with self._lock:
             is_free = self._inbox.is_empty() and not self._timers and self._aside < _MOST_ASIDE
             if is_free:
-                self._running = self._thread = None
-                self._aside += 1
+                self._leave()
         if not is_free:
-            elsewhere(partial(do, work))
-            return
+            with suppress(RetriableError):
+                elsewhere(partial(do, work))
+                return
+            with self._lock:
+                self._leave()
         then = work()
         with self._lock:
             self._aside -= 1
             if self._running is None:  # first: what comes of it would have another thread begin
                 self._running, self._thread = token, self._host.current()
         self._call(then)
+
+    def _leave(self) -> None:
+        """Let another thread run steps. With the lock."""
+        self._running = self._thread = None
+        self._aside += 1
 
     def _wait_as_spare(self) -> object:
         """Wait for steps that nobody else runs; None where there have been none for so long that the thread ends."""

@@ -151,6 +151,7 @@ class Appender:
         txn_ids: Iterable[int] = (),
         *,
         through: Callable[[Callable[[], None]], None] | None = None,
+        undo: Callable[[], None] | None = None,
     ) -> R:
         """Run a command of the engine that may append something, and wait for it.
 
@@ -158,11 +159,15 @@ class Appender:
             command: makes its coroutine.
             txn_ids: numbers of the transactions that it is about: what interrupts the wait says how to ask for them.
             through: how it gets into the engine; by default at once.
+            undo: for a command without effect where the wait is interrupted: called in the engine where it came to its
+                end before.
         """
         if self._runtime.current() in self._requesting:
             raise CalledInItsOwnWork  # the entry waits for this request, and the command would wait for the entry
-        interrupted = partial(self._note_interrupted, txn_ids)
-        return self._runtime.engine.call(command, through=through, interrupted=interrupted)
+        engine = self._runtime.engine
+        if undo is not None:
+            return engine.call(command, through=through, undo=undo)
+        return engine.call(command, through=through, interrupted=partial(self._note_interrupted, txn_ids))
 
     def run_with_next(self, command: EngineCommand[R], txn_ids: Iterable[int]) -> R:
         """``run`` a command that appends something, when the next entry is made."""

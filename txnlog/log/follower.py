@@ -83,6 +83,13 @@ class Follower:
         data = self.log.get(first)  # by the caller: mostly there is nothing, and so nothing to do for the engine
         return self.version if data is None else self.runtime.engine.call(partial(self.refreshing, {first: data}))
 
+    async def looking(self) -> None:
+        """See ``refresh``; for commands of the engine that end where their caller is gone."""
+        first = self.version + 1
+        data = await self.runtime.read(partial(self.log.get, first))
+        if data is not None:
+            await self.refreshing({first: data})
+
     async def refreshing(self, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
         """See ``refresh``; for commands of the engine. Entries that are ``known`` are not read again."""
         ahead = max(1, len(known))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from functools import partial
 from typing import Any
@@ -261,34 +262,32 @@ def test_what_is_received_first_as_the_refusal_advises_is_not_delivered_twice(me
 
 
 def test_a_handler_of_a_signal_that_aborts_does_not_wait_for_the_call_that_it_interrupted(memory: Place) -> None:
-    """SIGTERM comes while the main thread is within a transition of the ledger; its handler ends the transaction."""
-    import sys
-
-    from txnlog.client import ledger as module
-
+    """SIGTERM comes while the main thread receives; its handler ends the transaction, and the call goes on."""
     ns = memory.orders(*range(4))
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(take(consumer, 2))
-    done: list[bool] = []
+    item = consumer._subscribed[0]
+    read, aborted = item._read, threading.Event()
 
-    def profile(frame: Any, event: str, _: object) -> None:
-        if (
-            not done
-            and event == "call"
-            and frame.f_code.co_name == "_with"
-            and frame.f_code.co_filename == module.__file__
-        ):
-            done.append(True)
-            sys.setprofile(None)
-            txn.abort()
+    def handle(_number: int, _frame: object) -> None:
+        txn.abort()
+        aborted.set()
 
-    sys.setprofile(profile)
+    def while_reading(wanted: Any) -> Any:
+        item._read = read
+        signal.pthread_kill(main, signal.SIGUSR1)
+        assert aborted.wait(30)
+        return read(wanted)
+
+    item._read = while_reading
+    main = threading.main_thread().ident
+    assert main is not None
+    before = signal.signal(signal.SIGUSR1, handle)
     try:
-        assert len(take(consumer, 2)) == 2
+        assert ids(take(consumer, 2).table) == [2, 3]
     finally:
-        sys.setprofile(None)
-    assert done
+        signal.signal(signal.SIGUSR1, before)
     assert txn.state == "ABORTED"
     assert received(consumer) == [0, 1]
 

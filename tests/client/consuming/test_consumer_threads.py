@@ -226,9 +226,10 @@ def test_threads_of_a_consumer_are_not_fenced_by_a_seek_of_their_own(memory: Pla
     item: Any = consumer._subscribed[0]
     sought, answers = item.sought, []
 
-    def late(epoch: int) -> None:
-        begin_beside(lambda: answers.extend(run_threads(partial(received, consumer))))
-        sought(epoch)
+    async def late(epoch: int) -> None:
+        other = partial(begin_beside, lambda: answers.extend(run_threads(partial(received, consumer))))
+        await ns._connection.runtime.job(other)
+        await sought(epoch)
 
     item.sought = late
     consumer.seek("earliest")
@@ -241,17 +242,18 @@ def test_threads_of_a_consumer_are_not_fenced_by_a_seek_of_their_own(memory: Pla
 
 def close_at_the_first_pause(ns: Any, consumer: Any, then: Callable[[], object]) -> None:
     """Another thread closes the consumer while this one waits in receive()."""
-    runtime, sleep = ns._connection.runtime, ns._connection.runtime.sleep_ms
-    closed: list[bool] = []
+    runtime, pause = ns._connection.runtime, ns._connection.runtime.pause
 
-    def pause(milliseconds: float) -> None:
-        if not closed:
-            closed.append(True)
-            assert run_threads(consumer.close) == [None]
-            then()
-        sleep(milliseconds)
+    def close() -> None:
+        consumer.close()
+        then()
 
-    runtime.sleep_ms = pause
+    def first(milliseconds: float) -> Any:
+        runtime.pause = pause
+        pause(milliseconds)
+        return runtime.job(close)
+
+    runtime.pause = first
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -296,35 +298,44 @@ def test_who_waits_and_is_closed_meanwhile_takes_nothing_over(memory: Place) -> 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
 
-class InterruptedLock:
-    """Behind its release another thread receives, and then Ctrl-C comes."""
+class InterruptedInbox:
+    """Behind the reply another thread receives, and then Ctrl-C comes."""
 
     def __init__(self, inner: Any, between: Callable[[], object]) -> None:
+        self.put, self.is_empty = inner.put, inner.is_empty
         self.inner, self.between = inner, between
 
-    def __enter__(self) -> Any:
-        return self.inner.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self.inner.__exit__(*error)
-        if threading.current_thread() is threading.main_thread():
-            run_threads(self.between)
-            raise KeyboardInterrupt
+    def take(self, timeout_ms: float | None) -> Any:
+        self.inner.take(timeout_ms)
+        self.between()
+        raise KeyboardInterrupt
 
 
-def test_what_nobody_received_is_no_redelivery_and_no_dead_letter(memory: Place, clock: ManualClock) -> None:
-    """Another thread had counted it as delivered."""
+def test_what_nobody_received_is_no_redelivery_and_no_dead_letter(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was counted as delivered when Ctrl-C came."""
     ns = memory.orders(*range(6), clock=clock)
     ns.create_subscription(
         "orders", "billing", type="shared", lease_ms=9_000, max_redeliveries=0, dead_letter_topic="dead"
     )
     consumer: Any = ns.consumer("orders", "billing")
     others: list[int] = []
-    lock = consumer._one_at_a_time
-    consumer._one_at_a_time = InterruptedLock(lock, lambda: others.extend(received(consumer, 3)))
+    host = type(ns._connection.runtime.engine._host)
+    inbox = host.inbox
+
+    def between() -> None:
+        run_threads(lambda: others.extend(received(consumer, 3)))
+
+    def interrupted(own: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return inbox(own)
+        monkeypatch.undo()
+        return InterruptedInbox(inbox(own), between)
+
+    monkeypatch.setattr(host, "inbox", interrupted)
     with pytest.raises(KeyboardInterrupt):
         consumer.receive(3, timeout_ms=0)
-    consumer._one_at_a_time = lock
     assert others == [3, 4, 5]
     assert received(consumer, 3) == [0, 1, 2]
     assert ns.snapshot().read("dead").num_rows == 0

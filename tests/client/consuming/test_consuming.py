@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, received, rows
-from txnlog.common import ranges
 from txnlog.data import segment_reader
 from txnlog.errors import (
     InvalidInputError,
@@ -69,15 +67,15 @@ def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
     ns = memory.orders()
     consumer = ns.consumer("orders", "billing")
     other = memory.open()
-    sleep = ns._connection.runtime.sleep_ms
+    runtime: Any = ns._connection.runtime
+    pause = runtime.pause
 
-    def produce_meanwhile(milliseconds: float) -> None:
-        sleep(milliseconds)
-        if len(ns._connection.runtime.slept_ms) == 3:
-            other.produce("orders", rows(1))
+    def produce_meanwhile(milliseconds: float) -> Any:
+        paused = pause(milliseconds)
+        return runtime.job(lambda: other.produce("orders", rows(1))) if len(runtime.slept_ms) == 3 else paused
 
-    ns._connection.runtime.slept_ms.clear()
-    ns._connection.runtime.sleep_ms = produce_meanwhile
+    runtime.slept_ms.clear()
+    runtime.pause = produce_meanwhile
     assert ids(consumer.receive(timeout_ms=10_000).table) == [1]
     assert sum(ns._connection.runtime.slept_ms) < 1_000
 
@@ -251,26 +249,26 @@ def test_a_busy_partition_keeps_no_other_from_being_received(memory: Place, kind
 def test_what_comes_back_while_messages_are_delivered_is_not_forgotten(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commits in the background give back in the client's own thread, while the consumer's thread receives."""
+    """Commits in the background release what they acknowledged while the consumer receives."""
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(0, 1, 2, 3))
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive(2, timeout_ms=0))
-    honest = ranges.union
-    ended: list[Any] = []
+    item: Any = consumer._subscribed[0]
+    honest, ended = item._read, []
 
-    def interrupted(left: Any, right: Any) -> Any:
-        """While what the call before returned is counted: a commit ends in the background."""
-        if not ended and threading.current_thread() is threading.main_thread() and right == ((2, 4),):
-            other.abort(txn.id)
-            ended.append(txn.commit_async())
-            with contextlib.suppress(TimeoutError, TransactionAborted):
-                ended[0].result(0.5)  # it may have to wait for this call
-        return honest(left, right)
+    def interrupted(wanted: Any) -> Any:
+        """While the messages are read: a commit ends in the background."""
+        item._read = honest
+        other.abort(txn.id)
+        ended.append(txn.commit_async())
+        with contextlib.suppress(TimeoutError, TransactionAborted):
+            ended[0].result(5)
+        return honest(wanted)
 
-    monkeypatch.setattr(ranges, "union", interrupted)
+    item._read = interrupted
     messages = consumer.receive(timeout_ms=0)
     assert ids(messages.table) == [2, 3]
     consumer.negative_acknowledge(messages[1])

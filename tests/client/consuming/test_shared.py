@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.shared import LEASE_MS, actions, ns, other
 from tests.client.support import SCHEMA, Place, Unchanged, counts, cursor, ids, raises, read, received, rows, take
-from txnlog.client import shared_delivery
+from txnlog.client import delivery
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
@@ -327,19 +327,18 @@ def test_a_drop_that_another_thread_sees_while_messages_are_delivered_comes_befo
     ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = ns.consumer("orders", "billing")
-    honest = shared_delivery.SharedTopicDelivery._ready
+    honest = delivery.TopicDelivery._read
     dropped: list[threading.Thread] = []
 
     def interrupted(*arguments: Any) -> Any:
-        ready = honest(*arguments)
-        if ready and not dropped:
+        if not dropped:
             other.drop_subscription("orders", "billing")
             dropped.append(threading.Thread(target=ns.snapshot))
             dropped[0].start()
-            dropped[0].join(0.5)  # it may have to wait for this call
-        return ready
+            dropped[0].join(5)
+        return honest(*arguments)
 
-    monkeypatch.setattr(shared_delivery.SharedTopicDelivery, "_ready", interrupted)
+    monkeypatch.setattr(delivery.TopicDelivery, "_read", interrupted)
     assert received(consumer) == list(range(10))
     dropped[0].join()
     with raises(SubscriptionNotFound):

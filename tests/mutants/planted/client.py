@@ -154,8 +154,8 @@ MUTANTS: Final = (
     Mutant(
         "too few signs of life",
         "txnlog/client/heartbeats.py",
-        "if known == epoch and now_ms - last_ms < lease_ms / 3:",
-        "if known == epoch and now_ms - last_ms < lease_ms * 3:",
+        "self._runtime.elapsed_ms() - last_ms >= lease_ms / 3",
+        "self._runtime.elapsed_ms() - last_ms >= lease_ms * 3",
         "a consumer that works is fenced by one that waits",
         (FAILOVER + "a_consumer_that_shows_signs_of_life_keeps_its_place",),
     ),

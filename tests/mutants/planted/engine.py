@@ -67,8 +67,8 @@ MUTANTS: Final = (
     Mutant(
         "who blocks keeps the steps",
         "txnlog/engine/worker.py",
-        "                self._running = self._thread = None\n                self._aside += 1\n",
-        "                self._aside += 1\n",
+        "        self._running = self._thread = None\n        self._aside += 1\n",
+        "        self._aside += 1\n",
         "a store that does not answer stops the handles of every other one",
         (ENGINE + "steps_that_come_while_the_thread_blocks_are_run_by_another_one",),
     ),

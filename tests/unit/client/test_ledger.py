@@ -271,26 +271,6 @@ def test_an_interrupted_transition_happened_or_did_not(name: str) -> None:
     assert line > 3
 
 
-@pytest.mark.parametrize("name", TRANSITIONS)
-def test_a_transition_goes_on_behind_one_that_comes_in_its_middle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of the handler of a signal, or of another thread: what the other one does stands, and so does this one."""
-    expected = begun()
-    expected.redeliver("ada", {0: ((3, 4),)})
-    TRANSITIONS[name](expected)
-    found = begun()
-    newest = found._newest
-
-    def interrupted_behind() -> Any:
-        monkeypatch.undo()
-        state = newest()
-        found.redeliver("ada", {0: ((3, 4),)})
-        return state
-
-    monkeypatch.setattr(found, "_newest", interrupted_behind)
-    TRANSITIONS[name](found)
-    assert seen(found) == seen(expected)
-
-
 def test_a_ledger_lives_as_long_as_somebody_refers_to_it() -> None:
     ledgers = Ledgers(Runtime())
     first = ledgers.of(7, 1)

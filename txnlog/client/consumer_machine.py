@@ -1,0 +1,169 @@
+"""The calls of a consumer, as commands of the engine.
+
+Those of one consumer have their turn: each sees what the one before it left, also where its caller was interrupted. A
+call that waits for messages leaves its turn to the others meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from txnlog.client.acknowledgement_conflicts import ending_overdue
+from txnlog.client.delivery import Received, Receiving, TopicDelivery
+from txnlog.client.ledger import Offsets
+from txnlog.client.subscription_ownership import raising_epochs
+from txnlog.common.backoff import Backoff
+from txnlog.engine.effects import STILL_WANTED, Turn
+from txnlog.engine.engine import Command
+from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, TxnLogError
+from txnlog.fold.state import Draft
+from txnlog.format.actions import AnyAction, Header
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+
+R = TypeVar("R")
+
+_PAUSES: Final = Backoff(5.0, 250.0)
+"""Between looks at the log while there is nothing to receive: one GET each."""
+
+
+class Delivered(NamedTuple):
+    """Messages of one topic of the consumer, which its caller gets."""
+
+    delivery: TopicDelivery
+    received: Received
+
+
+class ConsumerMachine:
+    """One consumer of this process.
+
+    Attributes:
+        is_closed: whether it was closed, or somebody is about to.
+    """
+
+    def __init__(self, connection: Connection, deliveries: Sequence[TopicDelivery]) -> None:
+        self._connection = connection
+        self._deliveries = list(deliveries)
+        self._appender = connection.appender
+        self._owner = connection.identity
+        self._next = 0
+        self._turn = Turn()
+        self.is_closed = False
+
+    # --- from any thread --------------------------------------------------------------------------------------------
+
+    def check_usable(self, connection: Connection | None = None) -> None:
+        """Raise unless this consumer may still be used by this process, in the given namespace."""
+        if connection is not None and not self._connection.same_namespace(connection):
+            raise InvalidInputError(
+                f"the messages come from the namespace {self._connection.name!r}, not from "
+                f"{connection.name!r} of this root",
+                advice="a transaction takes messages of its own namespace",
+            )
+        self._connection.check_owner(self._owner, "consumer")
+        if self.is_closed:
+            raise InvalidTransactionState("the consumer is closed", advice="open another with ns.consumer(...)")
+
+    def begin_to_close(self) -> bool:
+        """Let nobody use it any more, and whether ``close`` is to follow: not twice, and not for another process."""
+        if self.is_closed:
+            return False
+        self.is_closed = True
+        return self._owner is self._connection.identity
+
+    def run(self, command: Command[R], undo: Callable[[], None] | None = None) -> R:
+        """Run a command of the engine, and wait for it: ``Appender.run``. Also where the handle was closed."""
+        return self._appender.run(command, undo=undo)
+
+    # --- in the engine ----------------------------------------------------------------------------------------------
+
+    async def receive(self, call: Receiving, wait_ms: float) -> Delivered | None:
+        """The next messages, of one topic; None where there were none for so long. They are delivered."""
+        try:
+            return await self._receive(call, wait_ms)
+        except TxnLogError as error:
+            if call.has_moved:
+                error.durable = Durable.MAYBE  # its dead letters are
+            raise
+
+    async def _receive(self, call: Receiving, wait_ms: float) -> Delivered | None:
+        runtime = self._connection.runtime
+        deadline = runtime.elapsed_ms() + wait_ms
+        looks = 0
+        while True:
+            async with self._turn:
+                self.check_usable()  # it may have been closed during the wait
+                found = await self._look_for(call)
+                if found is not None:
+                    await STILL_WANTED  # from here on nothing comes between the messages and the reply
+                    found.delivery.deliver(found.received, call)
+                    return found
+            call.is_new = False
+            left = deadline - runtime.elapsed_ms()
+            if left <= 0:
+                return None
+            looks += 1
+            await runtime.pause(min(runtime.spread(_PAUSES.after(looks)), left))
+
+    async def _look_for(self, call: Receiving) -> Delivered | None:
+        # Before anything is delivered: a consumer that was fenced must hear of it at its next call.
+        await self._look(is_new=call.is_new)
+        await ending_overdue(self._connection, [item.subscription for item in self._deliveries])
+        for _ in range(len(self._deliveries)):
+            item = self._deliveries[self._next % len(self._deliveries)]
+            self._next += 1
+            received = await item.receive(call)
+            if received is not None:
+                return Delivered(item, received)
+        return None
+
+    def withdraw(self, found: Delivered) -> None:
+        """The call was interrupted before its caller heard of the messages: they come again."""
+        found.delivery.withdraw(found.received)
+
+    async def negative_acknowledge(self, subscription: int, epoch: int, offsets: Offsets) -> None:
+        """Release messages: they are delivered again."""
+        async with self._turn:
+            await self._look()
+            for item in self._deliveries:
+                if (item.subscription, item.epoch) == (subscription, epoch):
+                    await item.negative_acknowledge(offsets)
+
+    async def redeliver(self) -> None:
+        """Release everything that was received and not acknowledged."""
+        async with self._turn:
+            await self._look()
+            for item in self._deliveries:
+                await item.redeliver()
+
+    async def _look(self, *, is_new: bool = False) -> None:
+        await self._connection.follower.looking()
+        for item in self._deliveries:
+            await item.look(is_new=is_new)
+
+    async def seek(self, chosen: Sequence[TopicDelivery], positions: Sequence[Mapping[int, int]]) -> None:
+        """Move the subscriptions of some topics. In its turn: what was chosen before would count as delivered after."""
+
+        def decide(draft: Draft, _at: Header) -> list[AnyAction]:
+            return [
+                action
+                for item, wanted in zip(chosen, positions, strict=True)
+                for action in item.seek_actions(draft, wanted)
+            ]
+
+        async with self._turn:
+            moved = [item.subscription for item in chosen]
+            epoch = await raising_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
+            for item in chosen:
+                await item.sought(epoch)
+
+    async def close(self) -> None:
+        """Release what it has. A call under way ends first: behind it nothing is leased, claimed or beaten."""
+        async with self._turn:
+            for item in self._deliveries:
+                await item.close()
+
+
+__all__ = ["ConsumerMachine", "Delivered"]
