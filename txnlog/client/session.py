@@ -21,7 +21,6 @@ from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     ClockSkew,
-    Durable,
     InvalidInputError,
     InvalidTransactionState,
     NamespaceNotFound,
@@ -33,10 +32,9 @@ from txnlog.fold.apply import check_writable
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AbortReason, Adopt, AnyAction, Header, Verdict
-from txnlog.format.codec import digest_of
 from txnlog.log.appender import Appender
 from txnlog.log.commands import ONE_PROTOCOL, effect
-from txnlog.log.follower import FOLDER_GONE, Follower
+from txnlog.log.follower import Follower
 from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
@@ -199,6 +197,7 @@ class Session:
         """The writer of this process. Raises ReadOnly for mode="r"."""
         if self._read_only:
             raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
+        is_local = identity_of(self.store).store_kind == "local"  # there folders are moved under writers at work
         with self._lock:
             if self._appender is None:
                 self._appender = Appender(
@@ -208,7 +207,7 @@ class Session:
                     SharedSegmentBuilder(self.runtime.unique),
                     min_commit_interval_ms=self._min_commit_interval_ms,
                     before_append=self._before_append,
-                    before_put=self._check_log if identity_of(self.store).store_kind == "local" else lambda: None,
+                    before_put=self.follower.log.check_there if is_local else lambda: None,
                     after_append=self._after_append,
                     riders=self._verdict_wanted,
                     unlogged_aborts=self.unlogged_aborts,
@@ -224,7 +223,7 @@ class Session:
         """
         appender = self.appender
         self.follower.refresh()
-        self._check_log()
+        self.follower.log.check_there()
         self.follower.verify_checkpoints()
         made = self._checkpoint(appender)
         named = self.follower.state.head.checkpoint
@@ -237,7 +236,7 @@ class Session:
             try:
                 return self.checkpointer.make().version
             except SlotOccupied:
-                self._check_log()
+                self.follower.log.check_there()
                 appender.call(effect(lambda _draft, _at: ()))
         return self.checkpointer.make().version
 
@@ -260,7 +259,7 @@ class Session:
         return partial(_call_all, checks) if checks else None
 
     def _check_log_after_pause(self, now_ms: int) -> None:
-        self._check_log()
+        self.follower.log.check_there()
         self._append_ms = now_ms
 
     def _check_may_write(self) -> None:
@@ -291,24 +290,6 @@ class Session:
         """What is done in the background for the sake of those who read."""
         self.checkpointer.after_append()
         self.auto_publisher.after_append()
-
-    def _check_log(self) -> None:
-        """Raise NamespaceNotFound where the folder was removed, or holds the log of another namespace of that name.
-
-        Its next slot may be free there, and an entry that continues the old log would be the end of the new one. On a
-        local file system it is asked before every entry, which costs no request: folders are moved, removed and
-        restored there under writers at work.
-        """
-        with self.follower.lock:
-            head = self.follower.state.head
-        data = self.follower.log.get(head.version)
-        if data is None or digest_of(data) != head.digest:
-            raise NamespaceNotFound(
-                f"the namespace {self.name!r} is no longer the one that this handle has open: entry {head.version} of "
-                f"its log is {'gone' if data is None else 'another one'}",
-                advice=FOLDER_GONE,
-                durable=Durable.NOTHING,
-            )
 
     def _check_clock(self, lead_ms: float) -> None:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""

@@ -15,7 +15,14 @@ from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_index import SegmentIndex
 from txnlog.data.segment_rows import PlannedSegment, damage_in_scan
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import CorruptionError, InvalidTransactionState, RetriableError, TxnLogError, VersionNotAvailable
+from txnlog.errors import (
+    CorruptionError,
+    InvalidTransactionState,
+    NamespaceNotFound,
+    RetriableError,
+    TxnLogError,
+    VersionNotAvailable,
+)
 from txnlog.fold.apply import applied
 from txnlog.fold.garbage import may_be_gone
 from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
@@ -29,11 +36,8 @@ from txnlog.log.log_reader import NO_ENTRIES, SLOTS_AT_ONCE, Log, up_to_free
 
 T = TypeVar("T")
 
-FOLDER_GONE: Final = (
-    "its folder was removed, renamed or replaced: if it was renamed or moved, bring it back, and nothing that was "
-    "committed is lost; otherwise open the namespace again, which says what is there now"
-)
-"""What to do where a handle finds that its log is not there any more."""
+_LOOK_MS: Final = 5_000.0
+"""For so long it is believed that the log is there, while nothing new comes: one GET more now and then."""
 
 
 class Follower:
@@ -53,6 +57,8 @@ class Follower:
         self.runtime = runtime
         self._is_whole = True
         self.state, self.base, self.applied_bytes = log.load()
+        log.note_known(self.state)
+        self._seen_ms = runtime.elapsed_ms()
         self._indexes: dict[int, SegmentIndex] = {}
         self._watcher: Callable[[Draft], None] | None = None
         self._make_durable(self.version)
@@ -79,16 +85,29 @@ class Follower:
 
     def refresh(self) -> int:
         """Apply whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
-        first = self.version + 1
-        data = self.log.get(first)  # by the caller: mostly there is nothing, and so nothing to do for the engine
-        return self.version if data is None else self.runtime.engine.call(partial(self.refreshing, {first: data}))
+        found = self._next()  # by the caller: mostly there is nothing, and so nothing to do for the engine
+        return self.runtime.engine.call(partial(self.refreshing, found)) if found else self.version
 
     async def looking(self) -> None:
         """See ``refresh``; for commands of the engine that end where their caller is gone."""
+        found = await self.runtime.read(self._next)
+        if found:
+            await self.refreshing(found)
+
+    def _next(self) -> dict[int, bytes]:
+        """The next entry, by its version, if there is one. Raises NamespaceNotFound where the log is gone.
+
+        There is never anything new in a folder that was removed or moved: who waits for messages would wait for ever.
+        """
         first = self.version + 1
-        data = await self.runtime.read(partial(self.log.get, first))
-        if data is not None:
-            await self.refreshing({first: data})
+        data = self.log.get(first)
+        now_ms = self.runtime.elapsed_ms()
+        if data is None:
+            if now_ms - self._seen_ms < _LOOK_MS:
+                return {}
+            self.log.check_there()
+        self._seen_ms = now_ms
+        return {} if data is None else {first: data}
 
     async def refreshing(self, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
         """See ``refresh``; for commands of the engine. Entries that are ``known`` are not read again."""
@@ -114,7 +133,12 @@ class Follower:
     def apply_entry(self, entry: Entry) -> None:
         """Apply the next entry, which is on disk, whoever wrote it; one that is applied is passed over."""
         if entry.header.version > self.version:
-            self._merge(applied(self.state, entry), entry.size_bytes)
+            try:
+                draft = applied(self.state, entry)
+            except CorruptionError:
+                self.log.check_there()  # of another namespace it says nothing about this one
+                raise
+            self._merge(draft, entry.size_bytes)
 
     def _merge(self, draft: Draft, size_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
@@ -243,12 +267,14 @@ class Follower:
             record = next((item for item in self.segments(topic)[0] if item.number == segment.number), None)
             if record is not None and may_be_gone(record, oldest):
                 return RetriableError("aborted rows were vacuumed while they were read")
-        newest = self.state.head.version
-        if self.log.get(newest) is None:
-            return CorruptionError(
-                f"the segment {segment.key} is missing, and so is entry {newest} of the log", advice=FOLDER_GONE
-            )
-        return damage_in_scan(CorruptionError(f"the segment {segment.key} is missing"), plan.topic, segment)
+        try:
+            self.log.check_there()
+        except NamespaceNotFound as error:
+            return error
+        damage = f"the segment {segment.key} is missing"
+        if next(iter(self.log.store.list(f"{plan.folder}/")), None) is None:
+            damage += ", and so is every other object of the topic, whose folder may have been renamed or moved"
+        return damage_in_scan(CorruptionError(damage), plan.topic, segment)
 
     # --- cold rows --------------------------------------------------------------------------------------------------
 
@@ -387,4 +413,4 @@ def joined(spans: Iterable[TopicRange]) -> tuple[TopicRange, ...]:
     return tuple(result)
 
 
-__all__ = ["FOLDER_GONE", "Follower", "joined"]
+__all__ = ["Follower", "joined"]

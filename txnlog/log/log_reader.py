@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import CorruptionError, UnsupportedFeature
+from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, UnsupportedFeature
 from txnlog.fold.apply import apply_entry, newer_checkpoint
 from txnlog.fold.state import State
 from txnlog.format import keys
@@ -27,6 +27,13 @@ _CONFIRM_MS: Final = (0, 50, 250)
 first look it is there again where writers went on meanwhile, at the others where a cache of names was behind."""
 
 
+FOLDER_GONE: Final = (
+    "its folder was removed, renamed or replaced: if it was renamed or moved, bring it back, and nothing that was "
+    "committed is lost; otherwise open the namespace again, which says what is there now"
+)
+"""What to do where a handle finds that its log is not there any more."""
+
+
 class Log:
     """The commit log of one namespace on its store."""
 
@@ -35,6 +42,31 @@ class Log:
         self._runtime = runtime
         self.checkpoints = CheckpointReader(self, runtime)
         self._first: bytes | None = None
+        self._known: State | None = None
+
+    def note_known(self, state: State) -> None:
+        """Note the state that is kept at the newest version: its entry is there for as long as the log is."""
+        self._known = state
+
+    def check_there(self) -> None:
+        """Raise NamespaceNotFound where the folder was removed, or holds the log of another namespace of that name.
+
+        To be asked before anything missing is called damage, and before an entry is put into a slot that is free: an
+        entry that continues this log would be the end of another one.
+        """
+        if self._known is None:
+            return
+        head = self._known.head
+        data = self.get(head.version)
+        if data is None or digest_of(data) != head.digest:
+            if data is not None:
+                decode_entry(data, head.version)  # a damaged entry is no other log
+            raise NamespaceNotFound(
+                f"the namespace {head.name!r} is no longer the one that this handle has open: entry {head.version} of "
+                f"its log is {'gone' if data is None else 'another one'}",
+                advice=FOLDER_GONE,
+                durable=Durable.NOTHING,
+            )
 
     def get(self, version: int) -> bytes | None:
         """The bytes in a slot, None where it is free."""
@@ -141,6 +173,7 @@ class Log:
             data = self.get(version)
             if data is not None:
                 return data
+        self.check_there()
         raise CorruptionError(
             f"entry {version} is missing below the tail of the log",
             advice=f"restore {keys.entry_key(version)} of the namespace from a copy; over a network file system, which "

@@ -437,16 +437,15 @@ def test_what_the_page_says_of_scans_and_consumers_runs(memory: Place) -> None:
     given: dict[str, Any] = {"ns": ns, "consumer": consumer_of(ns, {}), "log": logging.getLogger()}
     exec(reading, given)
     assert ids(given["rows"]) == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
-    handled: list[int] = []
-
-    def handle(messages: Any) -> None:
-        handled.extend(ids(messages.table))
-        if len(handled) == 10:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        exec(receiving, given | {"handle": handle})
-    assert handled == ids(given["rows"])
+    handled: list[list[int]] = []
+    for _ in range(3):
+        given.pop("messages", None)
+        exec(receiving, given)
+        found = given.get("messages")
+        handled.append([] if found is None else ids(found.table))
+        if found is not None:
+            given["consumer"].acknowledge(found)
+    assert handled == [[0, 1, 2, 3, 4], [], [20, 21, 22, 23, 24]]
 
 
 def test_the_error_is_the_same_on_the_way_to_another_process(memory: Place) -> None:
