@@ -106,6 +106,16 @@ def test_a_listing_of_a_root_that_lost_its_list_warns(rootless: Place, caplog: p
         assert not caplog.records
 
 
+def test_a_new_namespace_in_a_root_that_lost_its_list_warns(rootless: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """It makes a new list, which has only this one in it."""
+    with caplog.at_level(logging.WARNING, "txnlog.root"):
+        rootless.open("new").close()
+        assert re.search("has no folder _catalog.*'audit'.*adopt_namespace", caplog.text)
+        caplog.clear()
+        rootless.open("newer").close()
+        assert not caplog.records
+
+
 @pytest.mark.parametrize("what", ["nothing", "files of others", "no right to list"])
 def test_a_listing_of_what_is_no_root_warns_of_nothing(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture

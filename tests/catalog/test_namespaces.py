@@ -111,7 +111,7 @@ def test_names_that_could_leave_the_root_are_refused(cat: Catalog, root: str, na
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_one(cat: Catalog) -> None:
-    with pytest.raises(NamespaceNotFound, match="there is none yet; nothing was written"):
+    with pytest.raises(NamespaceNotFound, match="there is none; nothing was written"):
         cat.drop_namespace("sales")
     cat.create_namespace("sales")
     cat.create_namespace("sale-old")

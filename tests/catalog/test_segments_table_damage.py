@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -72,9 +73,12 @@ def contents(place: Place) -> dict[str, bytes]:
 
 
 def live(place: Place) -> list[Path]:
-    """The files of the newest version, oldest first."""
+    """The files of the newest version, in the order in which commits added them; times of files are too coarse."""
+    commits = sorted((folder(place) / "_delta_log").glob("*.json"))
+    lines = [json.loads(line) for commit in commits for line in commit.read_text(encoding="utf-8").splitlines()]
+    added = [line["add"]["path"] for line in lines if "add" in line]
     found = [Path(item) for item in deltalake.DeltaTable(str(folder(place))).file_uris()]
-    return sorted(found, key=lambda item: item.stat().st_mtime_ns)
+    return sorted(found, key=lambda item: added.index(item.name))
 
 
 def grown(place: Place, cat: Any, count: int) -> Any:

@@ -31,6 +31,19 @@ def test_vacuum_says_what_it_deletes_and_asks_first_on_demand(lake):
     assert "--grace-ms" in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["maintain", "vacuum", "optimize", "checkpoint"])
+def test_who_interrupts_it_hears_that_it_goes_on_when_it_is_run_again(lake, monkeypatch, command):
+    path, _ = lake
+
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(txnlog.Namespace, command, interrupted)
+    done = run(path, command, *(["orders"] if command == "optimize" else []))
+    assert done.returncode == 3
+    assert done.stderr.endswith("\nInterrupted: what was done stays. Run the same command again to go on.\n")
+
+
 @pytest.fixture
 def old(tmp_path):
     """A namespace of long ago, with segments that were merged, and a topic that was dropped."""

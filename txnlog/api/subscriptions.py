@@ -18,7 +18,7 @@ from txnlog.client.positions import resolve_position
 from txnlog.client.shared_delivery import SharedTopicDelivery
 from txnlog.client.subscription_ownership import check_all_free, keeps_its_place, owned_since, try_to_take
 from txnlog.common import ranges
-from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
+from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
 from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_name, similar
 from txnlog.common.validation import Duration, long_enough_ms, shown, truth, whole_number
 from txnlog.errors import (
@@ -161,6 +161,7 @@ def _lease_ms(lease: Duration, *, allow_short: bool) -> int:
         DEFAULT_LEASE_MS,
         "allow_short_lease",
         allowed=allow_short,
+        most=MAX_LEASE_MS,
         else_="it would end while its consumer is at work, and another one would receive the same messages",
     )
 

@@ -23,12 +23,23 @@ class RefusedError(Exception):
 
 
 class Commands(click.Group):
-    """Commands; one that is not there is answered with what may be meant."""
+    """Commands; one that is not there is answered with what may be meant.
+
+    Attributes:
+        can_be_repeated: the names of those that work in steps, and go on where an earlier one was interrupted.
+    """
+
+    can_be_repeated: frozenset[str] = frozenset()
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Click's own; an error knows by whom it is shown."""
+        """Click's own; an error knows by whom it is shown, and Ctrl-C says what became of long work."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if ctx.invoked_subcommand not in self.can_be_repeated:
+                raise
+            click.echo("\nInterrupted: what was done stays. Run the same command again to go on.", err=True)
+            raise click.exceptions.Exit(NOT_DONE) from None
         except TxnLogError as error:
             raise RefusedError(error, self.commands.get(ctx.invoked_subcommand or "")) from error
 

@@ -41,6 +41,7 @@ for _command in (
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
 ):
     cli.add_command(_command)
+cli.can_be_repeated = frozenset({"adopt", "checkpoint", "maintain", "optimize", "vacuum"})
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -174,7 +174,7 @@ class Session:
             OutcomeUnknown, StoreError: call it again, which takes another coordinator id.
         """
         appender = self.appender
-        self._root.ensure_safe()
+        self._root.ensure_safe(adopting=True)
         self.follower.refresh()
         head = self.follower.state.head
         record = self._root.adopt(self.name, self.identity, head.coordinators, force=force)

@@ -99,6 +99,9 @@ DEFAULT_LEASE_MS: Final = 30_000
 MIN_LEASE_MS: Final = 1_000
 """A shorter lease ends while its consumer works: messages come twice, and become dead letters. 30 means seconds."""
 
+MAX_LEASE_MS: Final = 24 * 3_600_000
+"""A longer lease is a slip: what a dead consumer had would not be free for days."""
+
 EXPIRY_GRACE_MS: Final = 5_000
 """Others end a transaction this long after its deadline; the owner stops at the deadline itself."""
 
@@ -180,6 +183,7 @@ __all__ = [
     "MAX_FOOTER_BYTES",
     "MAX_LABEL_CHARACTERS",
     "MAX_LEASED_MESSAGES",
+    "MAX_LEASE_MS",
     "MAX_NAME_CHARACTERS",
     "MAX_NUMBER",
     "MAX_OPEN_TRANSACTIONS",

@@ -111,7 +111,7 @@ def nearest(wrong: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {by_folded[close[0]]!r}?"
     if not candidates:
-        return "there is none yet"
+        return "there is none"
     first = ", ".join(candidates[:8])
     return f"there are: {first}{', ...' if len(candidates) > 8 else ''}"
 

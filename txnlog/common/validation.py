@@ -92,7 +92,16 @@ def duration_ms(what: str, value: object, least: int, most: int | None = None) -
 
 
 def long_enough_ms(
-    what: str, value: object, least: int, shortest: int, usual: int, unless: str, *, allowed: bool, else_: str
+    what: str,
+    value: object,
+    least: int,
+    shortest: int,
+    usual: int,
+    unless: str,
+    *,
+    allowed: bool,
+    else_: str,
+    most: int = MAX_NUMBER,
 ) -> int:
     """Milliseconds of a duration, or InvalidInputError: also where it is short and not said to be meant.
 
@@ -105,8 +114,9 @@ def long_enough_ms(
         unless: the argument that says that it is meant.
         allowed: its value.
         else_: what a shorter one does, as the end of a sentence.
+        most: milliseconds above which it is refused in any case.
     """
-    found = duration_ms(what, value, least, MAX_NUMBER)
+    found = duration_ms(what, value, least, most)
     if found < shortest and not allowed:
         raise InvalidInputError(
             Words(Argument(what), f" of {duration_text(found)} is less than {duration_text(shortest)}: {else_}"),

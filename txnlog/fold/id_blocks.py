@@ -18,6 +18,8 @@ CHUNK: Final = 256
 TOUCH_MS: Final = 60_000
 """The time at which a block was touched is kept to this: entries would be longer, the state no better for it."""
 
+_WHY_CLOSED: Final = "the namespace was adopted since, or a vacuum took their writer for dead, and closed their block"
+
 
 def block_of(draft: Draft | State, number: int) -> Block | None:
     """The open block that holds a number."""
@@ -48,7 +50,7 @@ def use(draft: Draft, number: int, at: Header) -> None:
     if block is None:
         if not 0 <= number < draft.head.next_number:
             raise InvalidInputError(f"the number {number} was never given to a writer")
-        raise CoordinatorFenced(f"the block that holds the number {number} was closed")
+        raise CoordinatorFenced(f"the number {number} cannot be used any more: {_WHY_CLOSED}")
     bits = draft.used.get(number // CHUNK) or 0
     bit = 1 << (number % CHUNK)
     if bits & bit:
@@ -77,7 +79,7 @@ def renew(draft: Draft, action: Renew, at: Header) -> None:
     """The block's writer is alive."""
     block = draft.blocks.get(action.first)
     if block is None:
-        raise CoordinatorFenced(f"the block at {action.first} was closed")
+        raise CoordinatorFenced(f"the numbers from {action.first} on cannot be used any more: {_WHY_CLOSED}")
     draft.blocks.put(action.first, msgspec.structs.replace(block, touched_ms=at.timestamp_ms))
 
 

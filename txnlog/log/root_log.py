@@ -176,10 +176,11 @@ class Root:
         self.follower.refresh()
         return has_verdict_on(self._whole, self.follower.state.verdicts)
 
-    def ensure_safe(self) -> None:
+    def ensure_safe(self, *, adopting: bool = False) -> None:
         """Make sure that the verdict on this store is in the root log, probing it if it is not.
 
-        For whoever writes to the root: its log is created if need be. Raises UnsafeStore; then nothing of ours is left.
+        For whoever writes to the root: its log is created if need be. Where namespaces are there already, that is worth
+        a warning, unless the caller adopts one. Raises UnsafeStore; then nothing of ours is left.
         """
         if self.has_verdict():
             return
@@ -187,6 +188,8 @@ class Root:
         if not exists:
             self.refuse_namespace()
             self.refuse_remains()
+            if not adopting:
+                self.warn_of_unlisted()
         verdict = probed(self._store)
         if not exists:
             start: list[AnyAction] = [
@@ -442,7 +445,7 @@ def remains(store: Store, name: str, runtime: Runtime) -> CorruptionError | None
         return None
     return CorruptionError(
         f"files of a namespace {name!r} are at {shortened(store.url(name))} ({found.key}), but entry 0 of its log is "
-        "missing",
+        "missing: a writer that was at work when the folder was removed or moved may have made them",
         advice=f"restore {keys.entry_key(0)}, or the whole folder where more is missing, from a copy; only if "
         "nothing in it is needed, remove the folder, once nobody has it open",
     )
@@ -490,7 +493,7 @@ def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
     inner = Root(folder, runtime)
     if not inner.exists():
         return None
-    return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none yet"
+    return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none"
 
 
 __all__ = ["Root", "append_one", "create_log", "namespaces_below", "not_found", "remains"]

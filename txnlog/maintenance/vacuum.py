@@ -246,9 +246,11 @@ class _Sweep:
         self._waiting_files = self._waiting_bytes = 0
         self._waiting_until_ms: int | None = None
         self._waiting_version: int | None = None
+        self._before_topic = (0, 0)
 
     def run(self) -> Vacuumed:
         for topic in _topics(self._connection):
+            self._before_topic = (self._found.total(), self._kept)
             if garbage.is_over(topic, self._plan.bound):
                 # Its Delta log goes before its files, and in this order: no reader finds a table that lacks some.
                 for step in self._connection.session.auto_publisher.remains(topic):
@@ -314,8 +316,9 @@ class _Sweep:
 
     def _report(self, topic: TopicRecord) -> None:
         if self._progress is not None:
-            deleted = self._found.total()
-            self._progress(topic.name, deleted + self._kept, deleted)
+            deleted_before, kept_before = self._before_topic
+            deleted = self._found.total() - deleted_before
+            self._progress(topic.name, deleted + self._kept - kept_before, deleted)
 
     def _garbage_of(self, topic: TopicRecord) -> Iterator[tuple[ObjectInfo, Garbage]]:
         # After the plan was made: what the log names under a closed number is known by now, or never will be.

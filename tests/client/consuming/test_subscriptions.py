@@ -114,12 +114,18 @@ def test_a_lease_below_a_second_is_refused_unless_it_is_meant(ten: Any, place: P
         ten.create_subscription("orders", "billing", type=kind, lease_ms=lease_ms)
     ten.create_subscription("orders", "billing", type=kind, lease_ms=lease_ms, allow_short_lease=True)
     assert ten.subscription("orders", "billing").lease_ms in {30, 999}
-    with raises(InvalidInputError, match="at least 1ms, not 0"):
+    with raises(InvalidInputError, match="between 1ms and 1d, not 0"):
         ten.create_subscription("orders", "none", type=kind, lease_ms=0, allow_short_lease=True)
 
 
 def test_a_lease_of_a_second_needs_no_word_for_it(ten: Any) -> None:
     assert ten.create_subscription("orders", "billing", type="shared", lease_ms="1s").lease_ms == 1_000
+
+
+def test_a_lease_of_more_than_a_day_is_refused(ten: Any) -> None:
+    assert ten.create_subscription("orders", "billing", type="shared", lease_ms="1d").lease_ms == 86_400_000
+    with raises(InvalidInputError, match="lease_ms"):
+        ten.create_subscription("orders", "other", type="shared", lease_ms=86_400_001)
 
 
 def test_a_short_lease_that_is_in_the_log_stays_as_it_is(ten: Any) -> None:

@@ -131,6 +131,20 @@ def test_long_work_reports_how_far_it_is(memory: Place, clock: ManualClock) -> N
     assert told[-1] == ("orders", 8, 5)
 
 
+def test_the_progress_of_a_topic_counts_its_own_files(memory: Place, clock: ManualClock) -> None:
+    ns = memory.open(clock=clock)
+    dead = ns._connection.appender.take_numbers(5)
+    for topic, count in (("orders", 3), ("payments", 2)):
+        ns.create_topic(topic, SCHEMA)
+        for _ in range(count):
+            ns._connection.store.put(f"{topic}/_txnlog_segment={dead.pop()}/{'0' * 32}.parquet", b"x")
+    ns.close()
+    clock.advance(WEEK_MS)
+    told: dict[str, tuple[int, int]] = {}
+    memory.open(clock=clock).vacuum(progress=lambda topic, *found: told.update({topic: found}))
+    assert told == {"orders": (3, 3), "payments": (2, 2)}
+
+
 def test_many_files_are_deleted_in_waves(lake: Any, memory: Place, clock: ManualClock) -> None:
     dead = memory.open(clock=clock)
     numbers = dead._connection.appender.take_numbers(600)

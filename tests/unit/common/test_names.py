@@ -184,4 +184,4 @@ def test_advice_cuts_a_long_list_short():
 
 
 def test_advice_says_when_there_is_none():
-    assert nearest("zzz", []) == "there is none yet"
+    assert nearest("zzz", []) == "there is none"
