@@ -58,6 +58,18 @@ def hearing_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextlib.contextmanager
+def hearing_signal(handle: Callable[[int, FrameType | None], None]) -> Iterator[Callable[[], None]]:
+    """Meanwhile SIGUSR1 is handled so. Gives what sends it to the main thread, where its handler runs."""
+    main = threading.main_thread().ident
+    assert main is not None
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def interrupt_main_thread() -> None:
     """Do what Ctrl-C does, from another thread."""
     main = threading.main_thread().ident
@@ -65,4 +77,4 @@ def interrupt_main_thread() -> None:
     signal.pthread_kill(main, signal.SIGINT)
 
 
-__all__ = ["hearing_interrupts", "interrupt_main_thread", "interrupted"]
+__all__ = ["hearing_interrupts", "hearing_signal", "interrupt_main_thread", "interrupted"]

@@ -117,8 +117,8 @@ class Publications:
 
         Returns the errors by the name of the table.
         """
-        with self._follower.lock:
-            wanted = any(not item.dropped and _is_auto(item) for item in self._follower.state.topics.values())
+        topics = self._follower.look(lambda state: list(state.topics.values()))
+        wanted = any(not item.dropped and _is_auto(item) for item in topics)
         return self._of_each(TablePublisher.publish, _is_auto, segments=wanted)[1]
 
     def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Changes]:
@@ -173,15 +173,12 @@ class Publications:
 
     def _topics(self, wanted: Callable[[TopicRecord], bool]) -> list[int]:
         """The ids of the wanted topics, also of dropped ones until no readable version shows them."""
-        with self._follower.lock:
-            records = list(self._follower.state.topics.values())
+        records = self._follower.look(lambda state: list(state.topics.values()))
         return [item.id for item in records if wanted(item) and not self.is_over(item.id)]
 
     def is_over(self, topic: int) -> bool:
         """Whether no readable version shows a topic, so that its table is deleted and not repaired."""
-        with self._follower.lock:
-            state = self._follower.state
-            return garbage.is_over(state.topics[topic], state.head.oldest_readable)
+        return self._follower.look(lambda state: garbage.is_over(state.topics[topic], state.head.oldest_readable))
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """The objects left of the table of a topic that is over. See :mod:`catalog.publication.ended_table`."""

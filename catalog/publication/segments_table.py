@@ -120,12 +120,15 @@ class SegmentsView:
         self._table = table
         follower = table.follower
         first = max(0, after) // STRETCH * STRETCH
-        with follower.lock:
-            state = follower.state
-            self.newest = state.head.version
-            self._topics = {item.id: item.name for item in state.topics.values()}
-            base = follower.base
-            records: list[SegmentRecord] = list(state.segments.values())
+        self.newest, topics, base, records = follower.look(
+            lambda state: (
+                state.head.version,
+                list(state.topics.values()),
+                follower.base,
+                list(state.segments.values()),
+            )
+        )
+        self._topics = {item.id: item.name for item in topics}
         if base is not None and first <= base.version:
             records = [item for topic in self._topics for item in follower.segments(topic)[0]]
         self._by_version: dict[int, list[SegmentRecord]] = {}

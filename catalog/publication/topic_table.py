@@ -12,7 +12,7 @@ from catalog.publication import topic_versions
 from catalog.publication.table import Action
 from catalog.publication.topic_versions import TopicHistory, needs_metadata
 from txnlog.errors import CorruptionError, InvalidInputError
-from txnlog.fold.state import SegmentRecord, TopicRecord
+from txnlog.fold.state import Head, SegmentRecord, State, TopicRecord
 from txnlog.format.codec import decode_entry, digest_of
 from txnlog.format.delta_mode import check_delta_columns, delta_mode
 from txnlog.format.keys import SEGMENT_COLUMN
@@ -77,18 +77,21 @@ class TopicView:
     def __init__(self, table: TopicTable, after: int) -> None:
         self._table = table
         follower = table.follower
-        with follower.lock:
-            state = follower.state
-            self.newest = state.head.version
-            self._oldest_readable = state.head.oldest_readable
+
+        def look(state: State) -> tuple[Head, TopicRecord, list[SegmentRecord], dict[int, int], bool]:
             record = state.topics[table.topic]
-            check_published(record)  # it may have been altered since the call began
             base = follower.base
             # The materialized state has all changes after the checkpoint that it was trimmed to.
             whole = base is None or after >= base.version
-            segments: Sequence[SegmentRecord] = [item for item in state.segments.values() if item.topic == record.id]
-            removals = dict(state.removals)
-            whole = whole and all(number in state.segments for number in removals)
+            found = [item for item in state.segments.values() if item.topic == record.id]
+            removed = dict(state.removals)
+            return state.head, record, found, removed, whole and all(number in state.segments for number in removed)
+
+        segments: Sequence[SegmentRecord]
+        head, record, segments, removals, whole = follower.look(look)
+        check_published(record)  # it may have been altered since the call began
+        self.newest = head.version
+        self._oldest_readable = head.oldest_readable
         if not whole:
             segments, removals = follower.segments(record.id)
         self._history = TopicHistory(record, segments, removals)

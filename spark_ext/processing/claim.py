@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spark_ext.read.scan import Scan
     from txnlog.client.connection import Connection
     from txnlog.client.positions import Position
-    from txnlog.fold.state import Cursor, SubscriptionRecord
+    from txnlog.fold.state import Cursor, State, SubscriptionRecord
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
@@ -171,12 +171,17 @@ def naming_dropped(connection: Connection) -> Iterator[None]:
 def cursors_of_claims(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
     """By topic the claim and its cursors in the materialized state. Raises ConsumerFenced where a claim was lost."""
     connection = connection_of(scan.namespace)
-    result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
-    with naming_dropped(connection), connection.follower.lock:
-        for item in claims:
+    wanted = list(claims)
+
+    def look(_state: State) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
+        result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
+        for item in wanted:
             connection.check_consumer(item.subscription, item.epoch)
             result[item.topic] = item, connection.cursors_of(item.subscription)
-    return result
+        return result
+
+    with naming_dropped(connection):
+        return connection.follower.look(look)
 
 
 __all__ = ["Claim", "claim", "cursors_of_claims", "naming_dropped", "release"]

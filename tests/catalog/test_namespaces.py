@@ -352,7 +352,7 @@ def test_a_forked_child_is_a_writer_of_its_own(cat: Catalog, root: str) -> None:
             cat.drop_namespace("n1")
             return len(cat.namespaces()), cat._root.appender.writer
 
-        with cat._root.follower.lock:
+        with cat._root.follower._changing():
             found, its_writer = in_child(child)
         assert found == 10
         assert its_writer != writer

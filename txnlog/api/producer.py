@@ -211,8 +211,8 @@ def _is_full(connection: Connection) -> bool:
     surplus = len(follower.state.transactions) - MAX_OPEN_TRANSACTIONS
     if surplus < 0:
         return False
-    with follower.lock:
-        return surplus >= len(overdue(follower.state.draft(), connection.runtime.now_ms()))
+    now_ms = connection.runtime.now_ms()
+    return surplus >= len(follower.look(lambda state: overdue(state.draft(), now_ms)))
 
 
 def produce_plain(

@@ -48,8 +48,7 @@ class Snapshot:
 
     def topics(self) -> tuple[str, ...]:
         """Names of the topics at this version, sorted."""
-        with self._connection.follower.lock:
-            records = list(self._connection.follower.state.topics.values())
+        records = self._connection.follower.look(lambda state: list(state.topics.values()))
         return tuple(sorted(record.name for record in records if record.exists_at(self.version)))
 
     def start_offsets(self, topic: str) -> dict[int, int]:

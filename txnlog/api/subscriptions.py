@@ -33,7 +33,7 @@ from txnlog.errors import (
 )
 from txnlog.fold import leases
 from txnlog.fold.acknowledgements import cursor_of, live_subscription
-from txnlog.fold.state import Cursor, Draft, SubscriptionRecord, TopicRecord
+from txnlog.fold.state import Cursor, Draft, State, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import live_topic
 from txnlog.format.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
@@ -239,12 +239,17 @@ def find(connection: Connection, topic: str, name: str) -> Found:
     """A topic's subscription in the newest state, or the error with the nearest name."""
     parse_subscription_name(name)
     record = connection.topic_record(topic)
-    with connection.follower.lock:
-        state = connection.follower.state
+    now_ms = connection.log_now_ms()
+
+    def look(state: State) -> Found | list[str]:
         number = state.subscription_names.get((record.id, name))
         if number is not None:
-            return _found(state.draft(), number, connection.log_now_ms())
-        names = [item.name for item in state.subscriptions.values() if item.topic == record.id]
+            return _found(state.draft(), number, now_ms)
+        return [item.name for item in state.subscriptions.values() if item.topic == record.id]
+
+    names = connection.follower.look(look)
+    if isinstance(names, Found):
+        return names
     raise SubscriptionNotFound(f"the topic {topic!r} has no subscription {name!r}", advice=nearest(name, names))
 
 
@@ -308,19 +313,21 @@ def _pending(cursor: Cursor) -> int:
 def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
     """Names of a topic's subscriptions, sorted."""
     record = connection.topic_record(topic)
-    with connection.follower.lock:
-        found = [item.name for item in connection.follower.state.subscriptions.values() if item.topic == record.id]
-    return tuple(sorted(found))
+    records = connection.follower.look(lambda state: list(state.subscriptions.values()))
+    return tuple(sorted(item.name for item in records if item.topic == record.id))
+
+
+def _found_with_ends(connection: Connection, topic: str, name: str, state: State) -> tuple[Found, list[int]]:
+    found = find(connection, topic, name)
+    return found, [state.end_of(found.topic.id, partition) for partition in range(found.topic.partitions)]
 
 
 def lag(connection: Connection, topic: str, name: str) -> Listing:
     """How far a subscription is behind, by partition."""
     rows: list[PartitionLag] = []
-    with connection.follower.lock:
-        found = find(connection, topic, name)
-        segments, _ = connection.follower.segments(found.topic.id)
-        state = connection.follower.state
-        ends = [state.end_of(found.topic.id, partition) for partition in range(found.topic.partitions)]
+    found, ends = connection.follower.look(lambda state: _found_with_ends(connection, topic, name, state))
+    # Of a version that may be newer: what it has in addition lies behind these ends, and is no part of the lag.
+    segments, _ = connection.follower.segments(found.topic.id)
     for partition, (cursor, end) in enumerate(zip(found.cursors, ends, strict=True)):
         behind = end - cursor.position - ranges.size(cursor.acknowledged)
         oldest = [
@@ -405,9 +412,12 @@ def _look_up(
     connection: Connection, topic: str, subscription: str, wanted: SubscriptionType | None
 ) -> tuple[TopicRecord, SubscriptionRecord | None]:
     """A topic, and its subscription if it is there. Raises SubscriptionExists where that is of another type."""
-    with connection.follower.lock:
-        found = connection.topic_record(topic)
-        record = connection.subscription_record(found.id, subscription)
+
+    def look(_state: State) -> tuple[TopicRecord, SubscriptionRecord | None]:
+        topic_record = connection.topic_record(topic)
+        return topic_record, connection.subscription_record(topic_record.id, subscription)
+
+    found, record = connection.follower.look(look)
     if record is not None and wanted is not None and record.type != wanted:
         raise SubscriptionExists(
             f"the subscription {subscription!r} of {topic!r} is {record.type}, not {wanted}",
@@ -437,8 +447,8 @@ def _made(
 def _report_created(connection: Connection, made: Found) -> None:
     """Say that a consumer created its subscription, which a misspelt name does as well."""
     name, topic = made.record.name, made.topic.name
-    with connection.follower.lock:
-        others = [other for of, other in connection.follower.state.subscription_names if of == made.topic.id]
+    known = connection.follower.look(lambda state: list(state.subscription_names))
+    others = [other for of, other in known if of == made.topic.id]
     close = similar(name, others)
     created = f"the consumer created the subscription {name!r} of {topic!r}: it begins with the earliest message"
     if close is None:

@@ -82,10 +82,11 @@ def transactions(connection: Connection, state: str | None, min_age_ms: Duration
     least_ms = None
     if min_age_ms is not None:
         least_ms = duration_ms("min_age_ms", min_age_ms, 0)
-    with connection.follower.lock:
-        open_ones = [_open_info(connection, item) for item in connection.follower.state.transactions.values()]
-        ended = [_ended_info(connection, item) for item in connection.follower.state.outcomes.values()]
-    found = [item for item in (*open_ones, *ended) if state is None or item.state == state]
+    unended, outcomes = connection.follower.look(
+        lambda known: (list(known.transactions.values()), list(known.outcomes.values()))
+    )
+    infos = [_open_info(connection, item) for item in unended] + [_ended_info(connection, item) for item in outcomes]
+    found = [item for item in infos if state is None or item.state == state]
     if least_ms is not None:
         found = [item for item in found if item.age_ms is not None and item.age_ms >= least_ms]
     found.sort(key=lambda item: (item.version or 0, item.txn_id), reverse=True)

@@ -82,10 +82,11 @@ def producers() -> None:
 @click.pass_obj
 def producers_list(target: Target, *, as_json: bool) -> None:
     """Named producers with their epochs and open transactions."""
-    with target.open() as ns, ns._connection.follower.lock:
+    with target.open() as ns:
+        known = ns._connection.follower.look(lambda state: list(state.producers.values()))
         rows = [
             {"producer": item.name, "epoch": item.epoch, "open": len(item.open), "fenced_by": item.fenced_by}
-            for item in sorted(ns._connection.follower.state.producers.values(), key=lambda item: item.name)
+            for item in sorted(known, key=lambda item: item.name)
         ]
     Printer(as_json).rows(rows)
 

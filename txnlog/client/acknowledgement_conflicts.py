@@ -11,7 +11,7 @@ from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim, offsets_of
 from txnlog.common import ranges
 from txnlog.errors import OutcomeUnknown, TransactionConflict, TxnLogError
 from txnlog.fold.expiry import overdue
-from txnlog.fold.state import Draft
+from txnlog.fold.state import Draft, State
 from txnlog.format.actions import Acknowledgement
 from txnlog.log.commands import Answer, Simple
 
@@ -168,14 +168,16 @@ def _forget_logged_aborts(connection: SessionOwner) -> None:
 
 def _have_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> bool:
     now_ms = connection.runtime.now_ms()
-    with connection.follower.lock:
-        state = connection.follower.state
+
+    def look(state: State) -> bool:
         held = any(
             cursor.holds or cursor.cumulative is not None
             for (subscription, _), cursor in state.cursors.items()
             if subscription in subscriptions
         )
         return held and bool(overdue(state.draft(), now_ms, connection.session.unlogged_aborts))
+
+    return connection.follower.look(look)
 
 
 __all__ = ["check_conflicts", "end_claims", "end_overdue", "ending_overdue", "ledgers_of"]

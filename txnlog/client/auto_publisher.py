@@ -63,7 +63,7 @@ class AutoPublisher:
         self._store = store
         self._runtime = runtime
         self._lock = threading.Lock()
-        # The follower's lock guards both. Where no topic is published by itself, nothing is noted of what is folded.
+        # Of the engine alone. Where no topic is published by itself, nothing is noted of what is folded.
         self._auto: set[int] = set()
         self._touched: set[int] = set()
         self._waiting: dict[int, None] = {}
@@ -75,9 +75,11 @@ class AutoPublisher:
 
     def watch(self) -> None:
         """Note from here on which topics change: for a handle that may append. Nobody else publishes by itself."""
-        with self._follower.lock:
-            self._note_modes(self._follower.state.topics)
-            self._follower.watch(self._note)
+        self._runtime.engine.look(self._watch)
+
+    def _watch(self) -> None:
+        self._note_modes(self._follower.state.topics)
+        self._follower.watch(self._note)
 
     def _note(self, draft: Draft) -> None:
         topics = draft.topics.changed()
@@ -98,11 +100,10 @@ class AutoPublisher:
                 self._auto.discard(topic)
 
     def after_append(self) -> None:
-        """Have the topics published that changed and want it."""
-        with self._follower.lock:
-            touched, self._touched = self._touched, set()
-            topics = self._follower.state.topics
-            wanted = [topic for topic in touched if is_auto(topics[topic].properties)]
+        """Have the topics published that changed and want it. To be called in the engine, as what notes them is."""
+        touched, self._touched = self._touched, set()
+        topics = self._follower.state.topics
+        wanted = [topic for topic in touched if is_auto(topics[topic].properties)]
         if not wanted:
             return
         with self._lock:

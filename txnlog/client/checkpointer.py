@@ -83,10 +83,12 @@ class Checkpointer:
 
     def _count_from(self, version: int) -> None:
         """Somebody else's checkpoint became known: the tail begins anew, or every client would make its own."""
-        with self._follower.lock:
-            if self._counted is not None and version > self._counted:
-                self._counted_bytes = self._follower.applied_bytes
-            self._counted = version
+        if self._counted is not None and version > self._counted:
+            self._counted_bytes = self._follower.applied_bytes
+        self._counted = version
+
+    def _count(self, version: int, applied_bytes: int) -> None:
+        self._counted, self._counted_bytes = version, applied_bytes
 
     def _quietly(self) -> None:
         try:
@@ -102,10 +104,9 @@ class Checkpointer:
         return self._follower.over_checkpoints(self._make)
 
     def _make(self) -> Manifest:
-        with self._follower.lock:
-            base = self._follower.base
-            state = self._follower.state.copy()
-            applied_bytes = self._follower.applied_bytes
+        base, state, applied_bytes = self._follower.look(
+            lambda known: (self._follower.base, known.copy(), self._follower.applied_bytes)
+        )
         if base is not None and base.version == state.head.version:
             return base
         objects: list[tuple[str, bytes]] = []
@@ -115,8 +116,7 @@ class Checkpointer:
         manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
         manifest = self._create(manifest)
         self._follower.rebase(manifest)
-        with self._follower.lock:  # the other one who counts is the engine
-            self._counted, self._counted_bytes = manifest.version, applied_bytes
+        self._runtime.engine.look(partial(self._count, manifest.version, applied_bytes))
         self._delay = self._runtime.jitter(1.0)
         return manifest
 

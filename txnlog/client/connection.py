@@ -19,7 +19,7 @@ from txnlog.fold import id_blocks
 from txnlog.fold.acknowledgements import check_epoch, live_subscription
 from txnlog.fold.id_blocks import CHUNK
 from txnlog.fold.producers import check_producer, committed_app
-from txnlog.fold.state import Cursor, Draft, StreamRecord, SubscriptionRecord, TopicRecord
+from txnlog.fold.state import Cursor, Draft, State, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import topic_named
 from txnlog.format import schema
 from txnlog.format.actions import Header, Reserve, StreamBatch
@@ -66,9 +66,8 @@ class Connection(SessionOwner):
     @property
     def newest_entry(self) -> tuple[int, str]:
         """Version and digest of the newest entry that this handle has read: the digest covers all before."""
-        with self.follower.lock:
-            head = self.follower.state.head
-            return head.version, head.digest
+        head = self.follower.state.head
+        return head.version, head.digest
 
     def has_entry(self, version: int, digest: str) -> bool:
         """Whether the log holds this very entry."""
@@ -126,9 +125,9 @@ class Connection(SessionOwner):
     @contextmanager
     def keep_blocks_alive(self, wanted: Iterable[int]) -> Iterator[None]:
         """``keep_alive`` for every open block that holds one of these numbers."""
-        with self.follower.lock:
-            draft = self.follower.state.draft()
-            blocks = {block.first for number in wanted if (block := id_blocks.block_of(draft, number)) is not None}
+        numbers = list(wanted)
+        found = self.follower.look(lambda state: [id_blocks.block_of(state, number) for number in numbers])
+        blocks = {block.first for block in found if block is not None}
         with ExitStack() as stack:
             for first in sorted(blocks):
                 stack.enter_context(self.keep_alive(first))
@@ -149,33 +148,31 @@ class Connection(SessionOwner):
         """The record of a live topic, or of one that lived at a version."""
         text, later = f"no topic {name!r} in the namespace {self.name!r}", list[int]()
         parse_topic_name(name)
-        with self.follower.lock:
-            state = self.follower.state
-            if version is None or version == state.head.version:
-                record = topic_named(state, name)
-                if record is not None:
-                    return record
-                candidates = [item.name for item in state.topics.values() if not item.dropped]
-            else:
-                living = [item for item in state.topics.values() if item.exists_at(version)]
-                for item in living:
-                    if item.name == name:
-                        return item
-                candidates = [item.name for item in living]
-                text += f" at version {version}"
-                later = [item.id for item in state.topics.values() if item.name == name and item.id > version]
+        newest, record = self.follower.look(lambda state: (state.head.version, topic_named(state, name)))
+        if record is not None and version in {None, newest}:
+            return record
+        topics = self.follower.look(lambda state: list(state.topics.values()))
+        if version is None or version == newest:
+            candidates = [item.name for item in topics if not item.dropped]
+        else:
+            living = [item for item in topics if item.exists_at(version)]
+            for item in living:
+                if item.name == name:
+                    return item
+            candidates = [item.name for item in living]
+            text += f" at version {version}"
+            later = [item.id for item in topics if item.name == name and item.id > version]
         advice = f"there is one from version {min(later)} on" if later else nearest(name, candidates)
         raise TopicNotFound(text, advice=advice)
 
     def topic_record_by_id(self, topic: int) -> TopicRecord:
         """The record of a topic that was once there."""
-        with self.follower.lock:
-            return self.follower.state.topics[topic]
+        return self.follower.state.topics[topic]
 
     def live_topics(self) -> list[TopicRecord]:
         """The topics that are there now."""
-        with self.follower.lock:
-            return [item for item in self.follower.state.topics.values() if not item.dropped]
+        topics = self.follower.look(lambda state: list(state.topics.values()))
+        return [item for item in topics if not item.dropped]
 
     def topic_handle(self, name: str) -> TopicHandle:
         """A live topic for producing; looks at the log once before saying that there is none."""
@@ -207,10 +204,12 @@ class Connection(SessionOwner):
 
     def subscription_record(self, topic: int, name: str) -> SubscriptionRecord | None:
         """A subscription of a topic, by the topic's id."""
-        with self.follower.lock:
-            state = self.follower.state
+
+        def look(state: State) -> SubscriptionRecord | None:
             number = state.subscription_names.get((topic, name))
             return None if number is None else state.subscriptions[number]
+
+        return self.follower.look(look)
 
     def subscription_record_by_id(self, subscription: int) -> SubscriptionRecord:
         """The record of a subscription. Raises SubscriptionNotFound where it was dropped."""
@@ -226,12 +225,17 @@ class Connection(SessionOwner):
 
     def cursors_of(self, subscription: int) -> dict[int, Cursor]:
         """How far a subscription has come, by partition. Raises SubscriptionNotFound where it was dropped."""
-        with self.follower.lock:
-            state = self.follower.state
+
+        def look(state: State) -> dict[int, Cursor] | None:
             record = state.subscriptions.get(subscription)
-            if record is not None:
-                return {p: state.cursors[subscription, p] for p in range(state.topics[record.topic].partitions)}
-        raise self._dropped.error(self.follower, subscription)
+            if record is None:
+                return None
+            return {p: state.cursors[subscription, p] for p in range(state.topics[record.topic].partitions)}
+
+        found = self.follower.look(look)
+        if found is None:
+            raise self._dropped.error(self.follower, subscription)
+        return found
 
     @contextmanager
     def naming_dropped(self) -> Iterator[None]:
@@ -266,8 +270,7 @@ class Connection(SessionOwner):
 
         Raises InvalidInputError where another batch has its id.
         """
-        with self.follower.lock:
-            return replayed(self.follower.state.draft(), batch)
+        return self.follower.look(lambda state: replayed(state.draft(), batch))
 
     def stream(self, identity: str) -> StreamRecord | None:
         """The last batch that a streaming query committed."""
@@ -284,13 +287,11 @@ class Connection(SessionOwner):
     def check_producer(self, producer: str | None, epoch: int | None) -> None:
         """Raise ProducerFenced for an epoch that this client knows to be old."""
         if producer is not None:
-            with self.follower.lock:
-                check_producer(self.follower.state.draft(), producer, epoch)
+            self.follower.look(lambda state: check_producer(state.draft(), producer, epoch))
 
     def check_consumer(self, subscription: int, epoch: int) -> None:
         """Raise ConsumerFenced for an epoch known to be old, SubscriptionNotFound where it was dropped."""
-        with self.follower.lock:
-            check_epoch(live_subscription(self.follower.state.draft(), subscription), epoch)
+        self.follower.look(lambda state: check_epoch(live_subscription(state.draft(), subscription), epoch))
 
 
 __all__ = ["Connection", "TopicHandle"]

@@ -47,9 +47,7 @@ class DroppedSubscriptions:
         topic, _, name = self.text(follower, number).partition("/")
         if not name:
             return unknown_subscription(number)
-        with follower.lock:
-            alone = topic_named(follower.state, topic) is not None
-        if alone:
+        if follower.look(lambda state: topic_named(state, topic)) is not None:
             return SubscriptionNotFound(
                 f"the subscription {name!r} of {topic!r} was dropped",
                 advice=Words("open another ", _CONSUMER, ": it creates the subscription again"),

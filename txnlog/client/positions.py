@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txnlog.client.partition_numbers import check_partition
 from txnlog.common.validation import epoch_ms, is_to_come, shown, whole_number
 from txnlog.errors import InvalidInputError
-from txnlog.fold.state import TopicRecord
+from txnlog.fold.state import State, TopicRecord
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -21,17 +21,18 @@ Position = str | Mapping[int, int] | datetime.datetime
 
 def start_offsets(follower: Follower, topic: TopicRecord) -> dict[int, int]:
     """The earliest offset that can be read, by partition."""
-    with follower.lock:
-        state = follower.state
-        return {p: state.start_of(topic.id, p) for p in range(topic.partitions)}
+    return follower.look(lambda state: {p: state.start_of(topic.id, p) for p in range(topic.partitions)})
+
+
+def _ends_of(state: State, topic: TopicRecord) -> dict[int, int]:
+    return {p: state.end_of(topic.id, p) for p in range(topic.partitions)}
 
 
 def end_offsets(follower: Follower, topic: TopicRecord, version: int) -> dict[int, int]:
     """The offset behind the last message visible at a version, by partition of a topic, also a dropped one."""
-    with follower.lock:
-        state = follower.state
-        if state.head.version == version:
-            return {p: state.end_of(topic.id, p) for p in range(topic.partitions)}
+    newest, known = follower.look(lambda state: (state.head.version, _ends_of(state, topic)))
+    if newest == version:
+        return known
     ends = dict.fromkeys(range(topic.partitions), 0)
     segments, _ = follower.segments(topic.id)
     for segment in segments:
@@ -47,10 +48,7 @@ def resolve_position(connection: Connection, topic: TopicRecord, position: Posit
     """Offsets of a position by name, time or partition. Raises what :func:`check_position` raises."""
     follower = connection.follower
     follower.refresh()
-    with follower.lock:
-        state = follower.state
-        starts = start_offsets(follower, topic)
-        ends = {p: state.end_of(topic.id, p) for p in range(topic.partitions)}
+    starts, ends = follower.look(lambda state: (start_offsets(follower, topic), _ends_of(state, topic)))
     if isinstance(position, str) and position == "earliest":
         return starts
     if isinstance(position, str) and position == "latest":

@@ -276,9 +276,8 @@ class Session:
         """
         if self._root.has_verdict():
             return
-        with self.follower.lock:
-            if has_verdict_on(self.store, self.follower.state.verdicts):
-                return
+        if self.follower.look(lambda state: has_verdict_on(self.store, state.verdicts)):
+            return
         self._verdict = self._verdict or probed(self.store)
 
     def _verdict_wanted(self, draft: Draft) -> list[AnyAction]:

@@ -255,9 +255,9 @@ class SessionOwner:
 
     def may_have_ended(self, number: int) -> bool:
         """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
-        follower = self._session_even_closed.follower
-        with follower.lock:
-            return number not in follower.state.transactions and id_blocks.is_spent(follower.state, number)
+        return self._session_even_closed.follower.look(
+            lambda state: number not in state.transactions and id_blocks.is_spent(state, number)
+        )
 
     def ledger(self, subscription: int, epoch: int) -> Ledger:
         """What this client does with the messages of a subscription in an epoch. Also on a closed connection."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from txnlog.common.validation import time_of
 from txnlog.errors import ConsumerBusy, OutcomeUnknown, UnsupportedFeature
 from txnlog.fold.acknowledgements import live_subscription
-from txnlog.fold.state import Draft, SubscriptionRecord
+from txnlog.fold.state import Draft, State, SubscriptionRecord
 from txnlog.format.actions import AnyAction, Consumer, Header
 from txnlog.log.commands import ONE_EPOCH, Answer, Simple, effect
 
@@ -183,9 +183,12 @@ def try_to_take(
         return {}
     for subscription in subscriptions:
         _settle(connection, subscription)
-    with connection.follower.lock:
-        draft = connection.follower.state.draft()
-        records = [live_subscription(draft, subscription) for subscription in subscriptions]
+
+    def look(state: State) -> list[SubscriptionRecord]:
+        draft = state.draft()
+        return [live_subscription(draft, subscription) for subscription in subscriptions]
+
+    records = connection.follower.look(look)
     seen = check_all_free(connection, records, consumer, may_end_query=takeover or stream is not None)
     epochs = take_epochs(connection, seen, consumer, stream, takeover=takeover)
     for record in filter(keeps_its_place, records):

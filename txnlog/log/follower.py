@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -43,8 +43,7 @@ _LOOK_MS: Final = 5_000.0
 class Follower:
     """The materialized state of a log, in memory.
 
-    Only the engine changes it. ``lock`` guards ``state``: hold it while reading several tables that must agree, but
-    make no call of the engine meanwhile.
+    Only the engine changes it. Who reads several tables that must agree, or goes through one, does so by ``look``.
 
     Attributes:
         state: the materialized state.
@@ -53,7 +52,7 @@ class Follower:
 
     def __init__(self, log: Log, runtime: Runtime) -> None:
         self.log = log
-        self.lock = threading.RLock()
+        self._changes = 0  # odd while one is under way
         self.runtime = runtime
         self._is_whole = True
         self.state, self.base, self.applied_bytes = log.load()
@@ -140,11 +139,43 @@ class Follower:
                 raise
             self._merge(draft, entry.size_bytes)
 
+    def look(self, function: Callable[[State], T]) -> T:
+        """What a function finds in the state: nothing changes meanwhile. From any thread.
+
+        Without a lock: the handler of a signal may come here in the middle of a look, and wait for the engine.
+
+        Args:
+            function: makes no request, waits for nothing, and changes nothing. It is called again, in the engine, where
+                the state changed under it, whatever it found or raised.
+        """
+        if self.runtime.engine.is_current:
+            return function(self.state)
+        changes = self._changes
+        if changes % 2 == 0:
+            try:
+                found = function(self.state)
+            except Exception:
+                if changes == self._changes:
+                    raise
+            else:
+                if changes == self._changes:
+                    return found
+        return self.runtime.engine.look(partial(function, self.state))
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around each change: whoever looks meanwhile looks again."""
+        self._changes += 1
+        try:
+            yield
+        finally:
+            self._changes += 1
+
     def _merge(self, draft: Draft, size_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
         self.check_whole()
         self._is_whole = False
-        with self.lock:
+        with self._changing():
             self._carry(draft)
             self.applied_bytes += size_bytes
         self._is_whole = True
@@ -191,7 +222,7 @@ class Follower:
 
     def _rebase(self, manifest: Manifest) -> None:
         if (self.base is None or self.base.version < manifest.version) and self.log.checkpoints.judged_usable(manifest):
-            with self.lock:
+            with self._changing():
                 self.base = manifest
                 checkpoint_codec.trim(self.state, manifest.version)
 
@@ -226,7 +257,7 @@ class Follower:
 
     def _replace_base(self, base: Manifest, older: Manifest | None, state: State) -> None:
         if self.base == base:
-            with self.lock:
+            with self._changing():
                 checkpoint_codec.untrim(self.state, state)  # first: who looks without the lock may see a part
                 self.base = older
 
@@ -260,9 +291,8 @@ class Follower:
         unavailable = self.unavailable(plan.version)
         if unavailable is not None:
             return unavailable
-        with self.lock:
-            oldest = self.state.head.oldest_readable
-            topic = next((item.id for item in self.state.topics.values() if item.folder == plan.folder), None)
+        oldest, topics = self.look(lambda state: (state.head.oldest_readable, list(state.topics.values())))
+        topic = next((item.id for item in topics if item.folder == plan.folder), None)
         if segment.state == "ABORTED" and topic is not None:
             record = next((item for item in self.segments(topic)[0] if item.number == segment.number), None)
             if record is not None and may_be_gone(record, oldest):
@@ -286,11 +316,15 @@ class Follower:
         return self.over_checkpoints(partial(self._segments, topic))
 
     def _segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
-        with self.lock:
-            found = {record.number: record for record in self.state.segments.values() if record.topic == topic}
-            removals = dict(self.state.removals)
-            parts = tuple(self._runs("segments"))
-            removal_parts = tuple(self._runs("removals"))
+        records, removals, parts, removal_parts = self.look(
+            lambda state: (
+                list(state.segments.values()),
+                dict(state.removals),
+                tuple(self._runs("segments")),
+                tuple(self._runs("removals")),
+            )
+        )
+        found = {record.number: record for record in records if record.topic == topic}
         for part in parts:
             for record in self.log.checkpoints.segments(part, topic):
                 found.setdefault(record.number, record)
@@ -301,17 +335,24 @@ class Follower:
     def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
         """The segments that hold offsets of a topic at the newest version, and that version: as quick with many."""
         while True:
-            with self.lock:
-                version = self.version
-                index = self._indexes.get(topic)
-                if index is not None:
-                    return index.overlapping(wanted), version
-            # Made at the first call, which reads checkpoints too; without the lock, so others may apply entries.
+            found = self.look(lambda state: self._in_index(state, topic, wanted))
+            if found is not None:
+                return found
+            # Made at the first call, which reads checkpoints too: so others may apply entries meanwhile.
+            version = self.version
             records, removals = self.segments(topic)
-            with self.lock:
-                if self.version == version:
-                    visible = (item for item in records if item.state == "visible" and item.number not in removals)
-                    self._indexes.setdefault(topic, SegmentIndex(visible))
+            visible = [item for item in records if item.state == "visible" and item.number not in removals]
+            self.runtime.engine.look(partial(self._add_index, topic, version, visible))
+
+    def _in_index(
+        self, state: State, topic: int, wanted: Mapping[int, Ranges]
+    ) -> tuple[list[SegmentRecord], int] | None:
+        index = self._indexes.get(topic)
+        return None if index is None else (index.overlapping(wanted), state.head.version)
+
+    def _add_index(self, topic: int, version: int, visible: Iterable[SegmentRecord]) -> None:
+        if self.version == version:
+            self._indexes.setdefault(topic, SegmentIndex(visible))
 
     def outcome(self, number: int) -> Outcome | None:
         """How a transaction ended, with offsets and digest; None where nothing is remembered."""
@@ -320,9 +361,7 @@ class Follower:
 
     def _outcome(self, number: int) -> tuple[Outcome | None, bool]:
         """The outcome of a transaction, and whether it is a cold one."""
-        with self.lock:
-            outcome = self.state.outcomes.get(number)
-            parts = tuple(self._runs("outcomes"))
+        outcome, parts = self.look(lambda state: (state.outcomes.get(number), tuple(self._runs("outcomes"))))
         if outcome is not None:
             return outcome, False
         for part in reversed(parts):
@@ -384,10 +423,13 @@ class Follower:
         return self.over_checkpoints(partial(self._batches, producer, topic, partition, first, last))
 
     def _batches(self, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:
-        with self.lock:
-            known = self.state.sequences.get((producer, topic, partition))
-            hot = [item for key, item in self.state.batches.items() if key[:3] == (producer, topic, partition)]
-            parts = tuple(self._runs("batches"))
+        known, hot, parts = self.look(
+            lambda state: (
+                state.sequences.get((producer, topic, partition)),
+                [item for key, item in state.batches.items() if key[:3] == (producer, topic, partition)],
+                tuple(self._runs("batches")),
+            )
+        )
         found = {
             item.sequence: item
             for item in (*(known.recent if known else ()), *hot)

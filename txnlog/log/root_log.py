@@ -238,8 +238,7 @@ class Root:
     def namespaces(self) -> list[NamespaceRecord]:
         """The namespaces that are registered and not dropped, by name."""
         self.follower.refresh()
-        with self.follower.lock:
-            found = [item for item in self.follower.state.namespaces.values() if not item.dropped]
+        found = self.follower.look(lambda state: [item for item in state.namespaces.values() if not item.dropped])
         return sorted(found, key=lambda item: item.name)
 
     def register(self, name: NamespaceName, *, replace: NamespaceRecord | None = None) -> NamespaceRecord:

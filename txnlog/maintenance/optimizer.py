@@ -152,9 +152,7 @@ class _Optimize:
     def _plan(self) -> list[Merge]:
         """What is to be merged by what the log shows now."""
         follower = self._connection.follower
-        with follower.lock:
-            self._known = follower.version
-            starts = start_offsets(self._connection.follower, self._topic)
+        self._known, starts = follower.look(lambda state: (state.head.version, start_offsets(follower, self._topic)))
         records, removals = follower.segments(self._topic.id)
         return compaction.merges(
             records,

@@ -19,7 +19,7 @@ from txnlog.common.validation import Duration, duration_ms, long_enough_ms
 from txnlog.errors import after_writing, unknown_outcome
 from txnlog.fold import garbage
 from txnlog.fold.garbage import ClosedNumbers, Garbage, WaitingNumbers
-from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
+from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
 from txnlog.format import keys
 from txnlog.format.actions import Close, Header
 from txnlog.format.actions import Vacuum as VacuumAction
@@ -166,9 +166,8 @@ def _forget_hints(connection: Connection) -> None:
 
     Whoever was fenced may write one late; the next vacuum finds it.
     """
-    with connection.follower.lock:
-        version = connection.follower.version
-        epochs = {record.id: record.epoch for record in connection.follower.state.subscriptions.values()}
+    version, records = connection.follower.look(lambda state: (state.head.version, list(state.subscriptions.values())))
+    epochs = {record.id: record.epoch for record in records}
 
     def over(hint: keys.HintKey) -> bool:
         if hint.subscription > version:
@@ -181,25 +180,24 @@ def _forget_hints(connection: Connection) -> None:
 
 def _topics(connection: Connection) -> list[TopicRecord]:
     """All topics there ever were: those that were dropped have folders too."""
-    with connection.follower.lock:
-        return list(connection.follower.state.topics.values())
+    return connection.follower.look(lambda state: list(state.topics.values()))
 
 
 def _graced(
     connection: Connection, plan: _Plan, grace_ms: int, delay_ms: int, without_grace: tuple[int, int]
 ) -> _Graced:
     """``without_grace`` are the horizon, and the oldest readable version, of a vacuum without a grace."""
-    with connection.follower.lock:
-        numbers = WaitingNumbers.of(connection.follower.state, grace_ms)
+    numbers = connection.follower.look(lambda state: WaitingNumbers.of(state, grace_ms))
     return _Graced(numbers, min(without_grace[0], max(without_grace[1], plan.oldest_readable)), delay_ms)
 
 
 def _foreseen(connection: Connection, target: int, now_ms: int, grace_ms: int, horizon: int) -> _Plan:
-    with connection.follower.lock:
-        state = connection.follower.state
+    def plan(state: State) -> _Plan:
         closing = garbage.silent_blocks(state.draft(), now_ms, grace_ms)[:_MOST_CLOSED]
         oldest = max(target, state.head.oldest_readable)
         return _Plan(ClosedNumbers.of(state, closing), min(horizon, oldest), oldest, len(closing), state.head.version)
+
+    return connection.follower.look(plan)
 
 
 def _announced(connection: Connection, target: int, grace_ms: int, horizon: int) -> _Plan:
@@ -215,10 +213,12 @@ def _announced(connection: Connection, target: int, grace_ms: int, horizon: int)
 
     with unknown_outcome(Words("call ", Call("vacuum"), " again; nothing was deleted")):
         connection.appender.call(effect(decide))
-    with connection.follower.lock:
-        state = connection.follower.state
+
+    def plan(state: State) -> _Plan:
         oldest = state.head.oldest_readable
         return _Plan(ClosedNumbers.of(state), min(horizon, oldest), oldest, len(closing), state.head.version)
+
+    return connection.follower.look(plan)
 
 
 class _Sweep:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from tests.client.faults import LEASE_MS, begin, shared
 from tests.client.support import SCHEMA, FaultyStore, Place, cursor, ids, received, rows, run_threads, take
+from tests.interrupts import hearing_signal
 from txnlog.errors import OutcomeUnknown, RetriableError, StoreError, TransactionConflict, TxnLogError
 from txnlog.testing import ManualClock
 
@@ -276,18 +276,13 @@ def test_a_handler_of_a_signal_that_aborts_does_not_wait_for_the_call_that_it_in
 
     def while_reading(wanted: Any) -> Any:
         item._read = read
-        signal.pthread_kill(main, signal.SIGUSR1)
+        send()
         assert aborted.wait(30)
         return read(wanted)
 
     item._read = while_reading
-    main = threading.main_thread().ident
-    assert main is not None
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
+    with hearing_signal(handle) as send:
         assert ids(take(consumer, 2).table) == [2, 3]
-    finally:
-        signal.signal(signal.SIGUSR1, before)
     assert txn.state == "ABORTED"
     assert received(consumer) == [0, 1]
 

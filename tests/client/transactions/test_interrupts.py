@@ -303,13 +303,6 @@ def test_an_interrupted_acknowledgement_comes_before_what_its_caller_does_next(m
     assert (found, cursor(ns).cursor) in [([0], 0), ([], 1)]
 
 
-def _try_lock(lock: Any) -> bool:
-    taken: bool = lock.acquire(timeout=5)
-    if taken:
-        lock.release()
-    return taken
-
-
 @pytest.mark.parametrize("how", ["plain", "in a transaction", "of another handle"])
 def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: Place, how: str) -> None:
     """Also where the traceback is kept, as a notebook keeps that of its last cell."""
@@ -331,7 +324,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: P
         txn = (other if how == "of another handle" else ns).begin()
         again = interrupted(call, (contextlib, *CONNECTION, acknowledgement_conflicts, ledger, transaction), place)
         for handle in (ns, other):
-            assert run_threads(partial(_try_lock, handle._connection.follower.lock)) == [True]
+            assert run_threads(handle._connection.follower.refresh) == [handle._connection.follower.version]
         if not again:
             break
         txn.abort()

@@ -72,8 +72,8 @@ MUTANTS: Final = (
     Mutant(
         "the owner is asked about another's epoch",
         "txnlog/client/connection.py",
-        "check_producer(self.follower.state.draft(), producer, epoch)",
-        "check_producer(self.follower.state.draft(), producer, self.producer_epoch(producer))",
+        "check_producer(state.draft(), producer, epoch)",
+        "check_producer(state.draft(), producer, self.producer_epoch(producer))",
         "a zombie hears of its fence only when it commits, after all its work",
         (CLIENT_PRODUCERS + "a_fenced_producer_hears_of_it_from_the_log",),
     ),

@@ -14,6 +14,7 @@ from tests.mutants.names import (
     DAMAGE,
     DAMAGED_CHECKPOINTS,
     GROUP_COMMIT,
+    LOOKS,
     LOST_ANSWERS,
     LOST_FOLDERS,
     MADE_AGAIN,
@@ -307,5 +308,13 @@ MUTANTS: Final = (
         "                pass  # of another",
         "a user restores entries over those of a new namespace",
         (LOST_FOLDERS + "who_waits_for_messages_hears_that_the_namespace_is_gone",),
+    ),
+    Mutant(
+        "a look believes what it found",
+        "txnlog/log/follower.py",
+        "                if changes == self._changes:\n                    return found\n",
+        "                return found\n",
+        "offsets of one version go with cursors of another",
+        (LOOKS + "a_look_under_which_the_state_changed_is_made_again",),
     ),
 )
