@@ -7,10 +7,11 @@ by changing source is done here in place, so that thousands of schedules can run
 from __future__ import annotations
 
 import contextlib
+import copy
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -52,6 +53,7 @@ from txnlog.log import checkpoint_codec, transaction_commands
 from txnlog.log.appender import Appender
 from txnlog.log.commands import Simple
 from txnlog.log.follower import Follower
+from txnlog.log.id_allocator import _Range
 from txnlog.log.log_reader import Log
 from txnlog.maintenance import optimizer, vacuum
 from txnlog.maintenance.compaction import Output, Part
@@ -449,6 +451,14 @@ def seek_keeps_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(apply, "_HANDLERS", handlers)
 
 
+def copied(item: _Range) -> _Range:
+    """The same numbers, to be given once more."""
+    found = _Range(item.first, 0)
+    found._numbers = copy.copy(item._numbers)
+    found.take = partial(next, found._numbers, None)
+    return found
+
+
 def fork_keeps_identity(patch: pytest.MonkeyPatch) -> None:
     """A client goes on with the numbers of another one, as a forked process would that did not notice."""
     open_client = Client.open
@@ -456,10 +466,10 @@ def fork_keeps_identity(patch: pytest.MonkeyPatch) -> None:
     def mutated(self: Client, mode: Any = "rw") -> Namespace:
         ns = open_client(self, mode)
         parents = [item.ns for item in self.world.clients.values() if item is not self and item.ns is not None]
-        writers = [item for item in parents if item._connection.session._appender is not None]
+        writers = [item for item in parents if item._connection.session._appenders]
         if mode == "rw" and writers and self.hits(0.5):
             mine, theirs = ns._connection.appender.numbers, writers[0]._connection.appender.numbers
-            mine._ranges, mine._left = deque(theirs._ranges), theirs._left
+            mine._ranges = tuple(map(copied, theirs._ranges))
         return ns
 
     patch.setattr(Client, "open", mutated)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,9 +44,8 @@ class Producer(ProcessBound):
         self.name = name
         self.epoch = epoch
         self._closed = False
-        self._open: list[Transaction] = []
+        self._open: dict[int, Transaction] = {}
         self._most_kept = _LEAST_KEPT
-        self._lock = threading.Lock()
         self._owner = connection.identity
 
     def __repr__(self) -> str:
@@ -90,11 +88,8 @@ class Producer(ProcessBound):
             txn_app_id=txn_app_id,
             txn_version=txn_version,
         )
-        with self._lock:
-            closed = self._closed
-            if not closed:
-                self._keep(txn)
-        if closed:
+        self._keep(txn)
+        if self._closed:  # before it was kept, or just now: then it may have been missed
             txn._discard()
             self._check()
         return txn
@@ -102,9 +97,11 @@ class Producer(ProcessBound):
     def _keep(self, txn: Transaction) -> None:
         """Note one that ``close`` has to abort. Those that ended are let go of when the list has doubled."""
         if len(self._open) >= self._most_kept:
-            self._open = [item for item in self._open if item.state == "OPEN"]
+            for number, item in list(self._open.items()):
+                if item.state != "OPEN":
+                    self._open.pop(number, None)
             self._most_kept = max(_LEAST_KEPT, 2 * len(self._open))
-        self._open.append(txn)
+        self._open[txn.id.number] = txn
 
     def produce(self, topic: str, data: Any, partition: int | None = None, *, sequence: int | None = None) -> Committed:
         """Produce outside a transaction: one atomic entry, visible on return.
@@ -149,11 +146,10 @@ class Producer(ProcessBound):
         Commits that are under way, or whose outcome is unknown, are left to their end.
         """
         if self._owner is not self._connection.identity:
-            return  # in a forked child: they are the parent's, and so is the lock
-        with self._lock:
-            self._closed = True
-            left, self._open = self._open, []
-        for txn in left:
+            return  # in a forked child: they are the parent's
+        self._closed = True
+        for number, txn in list(self._open.items()):
+            self._open.pop(number, None)
             txn._discard()
 
     def _check(self) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
+from txnlog.client.background import BackgroundWork
 from txnlog.client.shadowing import check_not_hidden, not_loaded
-from txnlog.engine.runtime import Background, Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import TxnLogError, UnsupportedFeature
 from txnlog.fold.state import Draft, TopicRecord
 from txnlog.format.delta_mode import is_auto
@@ -28,9 +29,6 @@ GROUP: Final = "txnlog.publisher"
 _PAUSE_MS: Final = 5.0
 """Before a publication: its first steps would take the interpreter from the commit that asks for it. What is committed
 meanwhile goes with it."""
-
-_LINGER_MS: Final = 1_000.0
-"""For how long the thread waits for more: to start one is a good part of what a commit takes."""
 
 
 class Publisher(Protocol):
@@ -53,7 +51,7 @@ MakePublisher = Callable[[Follower, Store, Runtime], Publisher]
 
 
 class AutoPublisher:
-    """Publishes what was committed to, in a thread of its own: of each topic one time under way, one waiting at most.
+    """Publishes what was committed to, in the background: of each topic one time under way, one waiting at most.
 
     A failure is logged, once until a publication of that topic succeeds; the next commit tries again.
     """
@@ -62,14 +60,12 @@ class AutoPublisher:
         self._follower = follower
         self._store = store
         self._runtime = runtime
-        self._lock = threading.Lock()
         # Of the engine alone. Where no topic is published by itself, nothing is noted of what is folded.
         self._auto: set[int] = set()
         self._touched: set[int] = set()
         self._waiting: dict[int, None] = {}
-        self._wake = threading.Event()
-        self._closing = threading.Event()
-        self._thread: Background | None = None
+        self._is_closing = False
+        self._background = BackgroundWork(runtime)
         self._publisher: Publisher | None = None
         self._failed: set[int] = set()
 
@@ -104,30 +100,17 @@ class AutoPublisher:
         touched, self._touched = self._touched, set()
         topics = self._follower.state.topics
         wanted = [topic for topic in touched if is_auto(topics[topic].properties)]
-        if not wanted:
-            return
-        with self._lock:
+        if wanted:
             self._waiting.update(dict.fromkeys(wanted))
-            self._wake.set()
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = self._runtime.start(self._work, "txnlog-publisher")
+            self._background.begin(self._work)
 
-    def _work(self) -> None:
-        while True:
-            self._runtime.wait_at_most(self._closing, _PAUSE_MS)
-            with self._lock:
-                topic = next(iter(self._waiting), None)
-                if topic is None:
-                    self._wake.clear()
-                else:
-                    del self._waiting[topic]
-            if topic is not None:
-                self._publish(topic)
-            elif self._closing.is_set() or not self._runtime.wait_at_most(self._wake, _LINGER_MS):
-                with self._lock:
-                    if not self._waiting:
-                        self._thread = None  # whoever comes now starts another one
-                        return
+    async def _work(self) -> None:
+        while self._waiting:
+            if not self._is_closing:
+                await self._runtime.pause(_PAUSE_MS)
+            topic = next(iter(self._waiting))
+            del self._waiting[topic]
+            await self._runtime.job(partial(self._publish, topic))
 
     @staticmethod
     def is_installed() -> bool:
@@ -171,13 +154,9 @@ class AutoPublisher:
 
     def close(self) -> None:
         """Wait for what is under way and what waits."""
-        with self._lock:
-            thread = self._thread
-            self._closing.set()
-            self._wake.set()
-        if thread is not None and thread.is_alive():
-            thread.join(timeout=60)
-        self._closing.clear()
+        self._is_closing = True
+        self._background.wait()
+        self._is_closing = False
 
 
 def _load() -> MakePublisher:

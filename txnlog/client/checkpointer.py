@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from functools import partial
 
+from txnlog.client.background import BackgroundWork
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
-from txnlog.engine.runtime import Background, Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, unknown_outcome
 from txnlog.fold.state import State
 from txnlog.format import keys
@@ -40,7 +40,7 @@ class SlotOccupied(CorruptionError):
 
 
 class Checkpointer:
-    """Makes a checkpoint whenever one is due, one at a time, in a thread of its own.
+    """Makes a checkpoint whenever one is due, one at a time, in the background.
 
     Attributes:
         interval: entries beyond the newest checkpoint after which one is due. Fewer only cost requests.
@@ -53,19 +53,18 @@ class Checkpointer:
         self._runtime = runtime
         self.interval = CHECKPOINT_ENTRIES
         self.spread = _SPREAD_ENTRIES
-        self._lock = threading.Lock()
-        self._thread: Background | None = None
+        self._background = BackgroundWork(runtime)
         self._delay = runtime.jitter(1.0)
         self._counted: int | None = None
         self._counted_bytes = 0
 
     def after_append(self) -> None:
-        """Start a checkpoint in the background if one is due."""
-        if not self.due():
-            return
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = self._runtime.start(self._quietly, "txnlog-checkpoint")
+        """Start a checkpoint in the background if one is due. To be called in the engine."""
+        if self.due():
+            self._background.begin(self._make_one)
+
+    async def _make_one(self) -> None:
+        await self._runtime.job(self._quietly)
 
     def due(self) -> bool:
         """Whether the tail beyond the newest checkpoint is long enough."""
@@ -174,9 +173,7 @@ class Checkpointer:
 
     def close(self) -> None:
         """Wait for a checkpoint that is under way."""
-        thread = self._thread
-        if thread is not None and thread.is_alive():
-            thread.join(timeout=60)
+        self._background.wait()
 
 
 def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[Part, ...]]:

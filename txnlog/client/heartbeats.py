@@ -7,7 +7,6 @@ what it saw, and how long it saw no change by its own elapsed time. What the sto
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -41,12 +40,11 @@ class _Seen:
 
 
 class Heartbeats:
-    """The hints that one client writes and watches. Thread-safe."""
+    """The hints that one client writes and watches. From any thread: of two that do so at once both may write one."""
 
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self._store = store
         self._runtime = runtime
-        self._lock = threading.Lock()
         self._beaten: dict[int, tuple[int, float, int]] = {}
         self._seen: dict[int, _Seen] = {}
         self._unknown_takeovers: dict[int, int] = {}
@@ -59,17 +57,15 @@ class Heartbeats:
 
     def beat(self, subscription: int, epoch: int, consumer: str, lease_ms: int) -> None:
         """Show that the consumer of this epoch is alive, where that is due."""
-        with self._lock:
-            if not self.is_due(subscription, epoch, lease_ms):
-                return
-            _, _, count = self._beaten.get(subscription, (-1, 0.0, 0))
-            self._beaten[subscription] = (epoch, self._runtime.elapsed_ms(), count + 1)
+        if not self.is_due(subscription, epoch, lease_ms):
+            return
+        _, _, count = self._beaten.get(subscription, (-1, 0.0, 0))
+        self._beaten[subscription] = (epoch, self._runtime.elapsed_ms(), count + 1)
         self._put(subscription, epoch, _Hint(consumer, count + 1))
 
     def end(self, subscription: int, epoch: int, consumer: str) -> None:
         """The consumer of this epoch has gone: nobody need wait for its lease."""
-        with self._lock:
-            _, _, count = self._beaten.pop(subscription, (-1, 0.0, 0))
+        _, _, count = self._beaten.pop(subscription, (-1, 0.0, 0))
         self._put(subscription, epoch, _Hint(consumer, count + 1, closed=True))
 
     def forget(self, subscription: int, epoch: int) -> None:
@@ -114,11 +110,10 @@ class Heartbeats:
             return False
         if _says_closed(content):
             return True
-        with self._lock:
-            seen = self._seen.get(subscription)
-            if seen is None or (seen.epoch, seen.content) != (epoch, content):
-                self._seen[subscription] = _Seen(epoch, content, self._runtime.elapsed_ms())
-                return False
+        seen = self._seen.get(subscription)
+        if seen is None or (seen.epoch, seen.content) != (epoch, content):
+            self._seen[subscription] = _Seen(epoch, content, self._runtime.elapsed_ms())
+            return False
         return now_ms - seen.since_ms >= lease_ms
 
     # --- takeovers whose outcome is unknown -------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -81,8 +80,7 @@ class Session:
         self.runtime = runtime
         self._read_only = read_only
         self._min_commit_interval_ms = min_commit_interval_ms
-        self._lock = threading.Lock()
-        self._appender: Appender | None = None
+        self._appenders: dict[str, Appender] = {}
         self._may_write = False
         self._verdict: Verdict | None = None
         self._clock_lead_ms: float | None = None
@@ -198,9 +196,11 @@ class Session:
         if self._read_only:
             raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
         is_local = identity_of(self.store).store_kind == "local"  # there folders are moved under writers at work
-        with self._lock:
-            if self._appender is None:
-                self._appender = Appender(
+        found = self._appenders.get("one")
+        if found is None:  # made without a lock, which the handler of a signal may find taken: the first one counts
+            found = self._appenders.setdefault(
+                "one",
+                Appender(
                     self.follower,
                     self.store,
                     self.runtime,
@@ -211,8 +211,9 @@ class Session:
                     after_append=self._after_append,
                     riders=self._verdict_wanted,
                     unlogged_aborts=self.unlogged_aborts,
-                )
-            return self._appender
+                ),
+            )
+        return found
 
     def checkpoint(self) -> int:
         """Make a checkpoint of the newest version that names nothing unusable, and return its version.
@@ -306,8 +307,7 @@ class Session:
 
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""
-        with self._lock:
-            appender = self._appender
+        appender = self._appenders.get("one")
         if appender is not None:
             appender.close(error)
         self.checkpointer.close()

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Result
 from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker
-from txnlog.errors import TxnLogError
+from txnlog.errors import RetriableError, TxnLogError
 
 R = TypeVar("R")
 
@@ -83,7 +84,7 @@ class Task(Generic[R]):
 
     def resume(self, effect: Effect[Any], result: Result[Any]) -> None:
         """See Waiting."""
-        self._engine._put(partial(self._resume, effect, result))
+        self._engine._hand_back(partial(self._resume, effect, result))
 
     def resume_after(self, effect: Effect[Any], milliseconds: float) -> Step:
         """See Waiting."""
@@ -156,6 +157,7 @@ class Engine:
         self._host = host
         self._worker = Worker(host, "txnlog-engine")
         self._put = self._worker.put
+        self._hand_back = self._worker.hand_back
         self._put_after = self._worker.put_after
         self._under_way: dict[Task[Any], None] = {}
 
@@ -208,7 +210,8 @@ class Engine:
             if reply.error is None:
                 return reply.value  # nothing is called from here on: an interrupt comes before, or later
         except BaseException as error:
-            self._put(withdraw)
+            with suppress(RetriableError):  # of no thread for it: what interrupts the wait says more
+                self._put(withdraw)
             if not isinstance(error, TxnLogError):
                 interrupted(error)
             raise
@@ -235,19 +238,22 @@ class Engine:
         done: Callable[[Result[R]], None] = _nothing,
         *,
         through: Callable[[Step], None] | None = None,
+        keeps_process: bool = True,
     ) -> None:
-        """Run a command that nobody waits for. The end of the process does. From any thread.
+        """Run a command that nobody waits for. From any thread.
 
         Args:
             command: makes its coroutine.
             done: called in the engine when it came to its end, also where this call is refused or interrupted.
             through: has a step run in the engine; by default at once.
+            keeps_process: whether the end of the process waits for it.
         """
-        task = Task(self, command, done, keeps_process=True)
+        task = Task(self, command, done, keeps_process=keeps_process)
         try:
             self._begin(task, through or self._put)
         except BaseException:
-            self._put(task.cancel)
+            with suppress(RetriableError):
+                self._put(task.cancel)
             raise
 
     def keeps_process(self) -> bool:

@@ -13,14 +13,14 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
-from txnlog.engine.effects import Pause, Read, Request, Requests
+from txnlog.engine.effects import Pause, Read, Request, Requests, Result, result_of
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
-from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker
+from txnlog.engine.worker import THREADS, Blocking, Crew, Host, Inbox, Step, Worker
 from txnlog.errors import InvalidInputError, RetriableError
 
 T = TypeVar("T")
@@ -125,8 +125,7 @@ class Runtime:
 
     def _begin_in_child(self) -> None:
         """In a forked child: threads of its own, at the next call."""
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._crew = Crew(self._host, "txnlog-io", PARALLEL_REQUESTS)
 
     def now_ms(self) -> int:
         """Epoch milliseconds by the client's clock. InvalidInputError where one that was passed in gives none."""
@@ -160,17 +159,26 @@ class Runtime:
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Run independent store requests side by side; results in order, the first error raised after all ended."""
-        if len(calls) == 1:
-            return [calls[0]()]
-        if not calls:
-            return []
-        futures = self._submit(calls)
-        if futures is None:
-            return [call() for call in calls]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise errors[0]
-        return [future.result() for future in futures]
+        results: list[Result[T]] = [Result(None)] * len(calls)
+        ended = self.inbox()
+        begun = [itertools.count() for _ in calls]
+
+        def run(place: int) -> None:
+            if next(begun[place]) == 0:  # one step: of this thread and another one exactly one makes the call
+                results[place] = result_of(calls[place])
+                ended.put(place)
+
+        if not self._closed:
+            for place in range(1, len(calls)):
+                self._run_in_pool(partial(run, place))
+        for place in range(len(calls)):
+            run(place)
+            error = results[place].error
+            if error is not None and not isinstance(error, Exception):
+                raise error  # this thread was interrupted
+        for _ in calls:
+            ended.take(None)
+        return [result.get() for result in results]
 
     def start(self, work: Callable[[], None], name: str) -> Background:
         """Run ``work`` at the same time as the caller, in a thread that ends with the process."""
@@ -250,35 +258,18 @@ class Runtime:
             if next(calls) == 0:
                 work()
 
-        if self._submit([once]) is not None:
-            return
-        # The pool may have queued it, and make it later, though it could start no thread.
         try:
-            self._run_in_thread(once)
-        except RetriableError:  # the interpreter ends, or the process may have no more threads
+            self._crew.put(once)
+        except RetriableError:  # it may be made later all the same, where somebody can start a thread
             once()
 
     def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
         """Wait until the event is set, or for so long; whether it is set."""
         return event.wait(milliseconds / 1e3)
 
-    def _submit(self, calls: Sequence[Callable[[], T]]) -> list[Future[T]] | None:
-        with self._lock:
-            if self._closed:
-                return None
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="txnlog-io")
-            try:
-                return [self._pool.submit(call) for call in calls]
-            except RuntimeError:  # the interpreter ends; a request that was begun may be made twice
-                return None
-
     def close(self) -> None:
-        """End the threads. What still runs its calls goes on, one by one."""
-        with self._lock:
-            pool, self._pool, self._closed = self._pool, None, True
-        if pool is not None:
-            pool.shutdown(wait=True)
+        """Make calls one by one from here on: it is over. The threads end by themselves."""
+        self._closed = True
 
 
 __all__ = [

@@ -7,6 +7,7 @@ import itertools
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -122,37 +123,48 @@ class Worker:
     A step may ask for something that blocks. Where no other step waits, the thread does that itself: to pass it to
     another thread, and the result back, would take two of these longer than most requests of a local disk. Steps that
     come meanwhile are run by another thread, which a signal cannot reach either.
+
+    Nothing here has a lock, since an interrupt, and the handler of a signal that waits for the engine, may come in the
+    middle of ``put``. There is one seat. Who puts a step while nobody has it begins a thread, and of several that were
+    begun only the one that takes the seat runs steps.
     """
 
     def __init__(self, host: Host, name: str) -> None:
         self._host = host
         self._name = name
         self._inbox = host.inbox()
-        self._lock = threading.RLock()  # over which thread it is, so that no step is left without one
-        self._running: object = None
+        self._seat: deque[None] = deque([None])
         self._thread: object = None
         self._blocking: list[tuple[Blocking, Callable[[Step], None]]] = []
-        self._aside = 0
-        self._spare: list[Inbox] = []
+        self._aside: deque[None] = deque([None] * _MOST_ASIDE)
+        self._spare: deque[Inbox] = deque()
         self._timers: list[tuple[float, int, Step]] = []
         self._numbers = itertools.count()
 
     def put(self, step: Step) -> None:
-        """Have a step run. Any thread may, also in the handler of a signal."""
+        """Have a step run. Any thread may, also in the handler of a signal.
+
+        Raises RetriableError where no thread can be started: the step waits for the next one that puts something.
+        """
         self._inbox.put(step)
-        with self._lock:
-            if self._running is None:
-                self._begin()
+        if self._seat:
+            self._begin()
+
+    def hand_back(self, step: Step) -> None:
+        """``put`` by a thread that did something for a step: it runs the steps itself where no other can be started."""
+        try:
+            self.put(step)
+        except RetriableError:
+            self._run()
 
     def _begin(self) -> None:
-        """Have a thread run steps: one that has nothing to do, or a new one. With the lock."""
-        token = object()
-        if self._spare:
-            self._spare.pop().put(token)
+        """Have a thread run steps: one that has nothing to do, or a new one."""
+        try:
+            spare = self._spare.pop()
+        except IndexError:
+            self._host.start(self._run, self._name)
         else:
-            self._host.start(partial(self._run, token), self._name)
-        # Behind it: a thread whose beginning was interrupted finds that it is not the one.
-        self._running = token
+            spare.put(True)
 
     def block(self, work: Blocking, elsewhere: Callable[[Step], None]) -> None:
         """Have something done that blocks: by this thread, when the step at hand has ended and no other one waits.
@@ -179,28 +191,43 @@ class Worker:
 
     def step_aside(self) -> None:
         """Leave the other steps to another thread: this one is about to wait for something. To be called in it."""
-        with self._lock:
+        self._get_up()
+        if not self._inbox.is_empty():
             self._begin()
-            self._thread = None
 
-    def _run(self, token: object) -> None:
-        while self._takes_over(token):
-            while self._running is token:
-                step = self._next()
-                if step is None:
-                    return
-                self._call(step)
-                if self._blocking:
-                    self._block(token)
-            token = self._wait_as_spare()
+    def _sit_down(self) -> bool:
+        """Take the seat, and whether it was free."""
+        try:
+            self._seat.pop()
+        except IndexError:
+            return False
+        self._thread = self._host.current()
+        return True
 
-    def _takes_over(self, token: object) -> bool:
-        """Whether a thread that was begun with a token, none for one that is to end, is the one that runs steps."""
-        with self._lock:  # behind the one who began it
-            if token is None or self._running is not token:
-                return False
-            self._thread = self._host.current()
-            return True
+    def _get_up(self) -> None:
+        """Leave the seat. A step that came just before has nobody yet: look for it afterwards."""
+        self._thread = None
+        self._seat.append(None)
+
+    def _run(self) -> None:
+        while not (self._sit_down() and self._run_steps()):
+            if not self._wait_as_spare():
+                return
+
+    def _run_steps(self) -> bool:
+        """Run steps while this thread has the seat. Whether there was nothing to do for so long that it ends."""
+        me = self._host.current()
+        while self._thread is me:
+            step = self._next()
+            if step is None:
+                self._get_up()
+                if self._inbox.is_empty() or not self._sit_down():
+                    return True
+                continue
+            self._call(step)
+            if self._blocking:
+                self._block()
+        return False
 
     def _call(self, step: Step) -> None:
         try:
@@ -208,7 +235,7 @@ class Worker:
         except Exception:
             _logger.exception("A step of %s failed, which goes on with the next one. This is a bug.", self._name)
 
-    def _block(self, token: object) -> None:
+    def _block(self) -> None:
         """Do what blocks, the last of several in this thread. Others run steps that come meanwhile, and go on then."""
         *others, (work, elsewhere) = self._blocking
         self._blocking = []
@@ -217,38 +244,44 @@ class Worker:
                 of_other(partial(do, other))
             except RetriableError:
                 self._inbox.put(partial(self.block, other, of_other))  # in a step of its own, as the last of that
-        with self._lock:
-            is_free = self._inbox.is_empty() and not self._timers and self._aside < _MOST_ASIDE
-            if is_free:
-                self._leave()
-        if not is_free:
+        is_aside = self._goes_aside()
+        if not is_aside:
             with suppress(RetriableError):
                 elsewhere(partial(do, work))
                 return
-            with self._lock:
-                self._leave()
+            self._get_up()
         then = work()
-        with self._lock:
-            self._aside -= 1
-            if self._running is None:  # first: what comes of it would have another thread begin
-                self._running, self._thread = token, self._host.current()
+        if is_aside:
+            self._aside.append(None)
+        self._sit_down()  # first: what comes of it would have another thread begin
         self._call(then)
 
-    def _leave(self) -> None:
-        """Let another thread run steps. With the lock."""
-        self._running = self._thread = None
-        self._aside += 1
+    def _goes_aside(self) -> bool:
+        """Leave the seat to do what blocks, unless steps wait, or too many threads do so already."""
+        if self._timers or not self._inbox.is_empty():
+            return False
+        try:
+            self._aside.pop()
+        except IndexError:
+            return False
+        self._get_up()
+        if not self._inbox.is_empty() and self._sit_down():
+            self._aside.append(None)
+            return False
+        return True
 
-    def _wait_as_spare(self) -> object:
-        """Wait for steps that nobody else runs; None where there have been none for so long that the thread ends."""
+    def _wait_as_spare(self) -> bool:
+        """Wait until nobody has the seat; False where that takes so long that the thread ends."""
         inbox = self._host.inbox()
-        with self._lock:
-            self._spare.append(inbox)
-        token: object = inbox.take(_IDLE_MS)
-        with self._lock:  # behind the one who has just taken it from the spare ones
-            if inbox in self._spare:
+        self._spare.append(inbox)
+        if inbox.take(_IDLE_MS) is None:
+            try:
                 self._spare.remove(inbox)
-        return inbox.take(0) if token is None else token
+            except ValueError:
+                inbox.take(_IDLE_MS)  # somebody has just chosen it
+            else:
+                return False
+        return True
 
     def _next(self) -> Step | None:
         """The next step; None where there has been none for so long that the thread ends."""
@@ -258,12 +291,60 @@ class Worker:
             if left_ms <= 0:
                 return heapq.heappop(timers)[2]
             step: Step | None = self._inbox.take(left_ms)
-            if step is not None:
+            if step is not None or not timers:
                 return step
-            with self._lock:
-                if not timers and self._inbox.is_empty():
-                    self._running = self._thread = None
-                    return None
+
+
+class Crew:
+    """Makes calls that block, a limited number at a time, in threads that do not keep the process.
+
+    Without a lock, as the worker: of more threads than are needed the others end at once.
+    """
+
+    def __init__(self, host: Host, name: str, most: int) -> None:
+        self._host = host
+        self._name = name
+        self._most = most
+        self._inbox = host.inbox()
+        self._free: deque[None] = deque([None] * most)
+        self._waiting: deque[None] = deque()
+
+    def put(self, call: Step) -> None:
+        """Have a call made.
+
+        Raises RetriableError where there is no thread, and none can be started. It may be made later all the same.
+        """
+        self._inbox.put(call)
+        try:
+            self._begin()
+        except RetriableError:
+            if len(self._free) == self._most:
+                raise
+
+    def _begin(self) -> None:
+        if self._free and not self._waiting:
+            self._host.start(self._run, self._name)
+
+    def _run(self) -> None:
+        try:
+            self._free.pop()
+        except IndexError:
+            return
+        while True:
+            self._waiting.append(None)
+            call = self._inbox.take(_IDLE_MS)
+            self._waiting.pop()
+            if call is None and self._inbox.is_empty():
+                break
+            if not self._inbox.is_empty():
+                with suppress(RetriableError):
+                    self._begin()
+            if call is not None:
+                call()
+        self._free.append(None)
+        if not self._inbox.is_empty():
+            with suppress(RetriableError):
+                self._begin()
 
 
 def do(work: Blocking) -> None:
@@ -271,4 +352,4 @@ def do(work: Blocking) -> None:
     work()()
 
 
-__all__ = ["THREADS", "Blocking", "Host", "Inbox", "Step", "Worker", "do"]
+__all__ = ["THREADS", "Blocking", "Crew", "Host", "Inbox", "Step", "Worker", "do"]

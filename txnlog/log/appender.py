@@ -428,7 +428,7 @@ class Appender:
         attempt.sent = made.sent
         try:
             won = await self._put_entry(_Unresolved(version, made.data, numbers), before)
-        except TxnLogError:
+        except BaseException:
             if self._unresolved is None:
                 attempt.sent = ()
             raise
@@ -501,11 +501,11 @@ class Appender:
         Where it is this one it stays unresolved until it is applied.
         """
         sent = self._unresolved is not None
-        self._unresolved = entry
         key = keys.entry_key(entry.version)
 
         def put() -> bytes:
-            before()
+            before()  # whatever it raises, the entry was not sent: without its files nobody may send it later
+            self._unresolved = entry
             return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
 
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from operator import length_hint
 from typing import Final, Protocol
 
 from txnlog.common.limits import DEFAULT_GRACE_MS, RENEW_AFTER_MS
@@ -35,8 +37,27 @@ class UnloggedWork(Protocol):
         """The numbers."""
 
 
+class _Range:
+    """A block of this writer, and those of its numbers that nobody was given."""
+
+    __slots__ = ("_numbers", "first", "take")
+
+    def __init__(self, first: int, count: int) -> None:
+        self.first = first
+        self._numbers = iter(range(first, first + count))
+        self.take = partial(next, self._numbers, None)
+
+    @property
+    def left(self) -> int:
+        """How many numbers it has."""
+        return length_hint(self._numbers)
+
+
 class NumberPool:
-    """Numbers that this writer may use. Thread-safe; it never blocks: an empty pool says so.
+    """Numbers that this writer may use. It never blocks: an empty pool says so.
+
+    Any thread may take numbers, also in the handler of a signal, so there is no lock: each step is one that the
+    interpreter does not divide. All else happens in the engine.
 
     ``is_used`` says whether somebody aborted a number before it was given out (P-57): it is passed over.
     """
@@ -44,55 +65,49 @@ class NumberPool:
     def __init__(self, writer: str, is_used: Callable[[int], bool] = lambda _: False) -> None:
         self._writer = writer
         self._is_used = is_used
-        self._lock = threading.Lock()
-        self._ranges: deque[tuple[int, int]] = deque()
-        self._left = 0
+        self._ranges: tuple[_Range, ...] = ()
+        self._returned: deque[int] = deque()
         self._next_count = _FIRST_BLOCK
         self._demanded = 1
         self._work: dict[int, weakref.ref[UnloggedWork]] = {}  # no WeakSet: a fifth of what it takes to begin
         self._kept_blocks: list[int] = []
         self._looked_ms = 0
 
+    # --- from any thread --------------------------------------------------------------------------------------------
+
     def take(self, count: int = 1) -> list[int] | None:
         """``count`` numbers, None where the pool does not have that many."""
-        with self._lock:
-            if self._left < count:
+        taken: list[int] = []
+        while len(taken) < count:
+            number = self._take_one()
+            if number is None:
+                self._returned.extend(taken)
                 return None
-            taken: list[int] = []
-            while len(taken) < count and self._ranges:
-                first, end = self._ranges[0]
-                if not self._is_used(first):
-                    taken.append(first)
-                self._left -= 1
-                if first + 1 < end:
-                    self._ranges[0] = (first + 1, end)
-                else:
-                    self._ranges.popleft()
-            if len(taken) < count:
-                self._ranges.extend((number, number + 1) for number in taken)
-                self._left = len(taken)
-                return None
-            return taken
+            if not self._is_used(number):
+                taken.append(number)
+        return taken
+
+    def _take_one(self) -> int | None:
+        if self._returned:
+            with suppress(IndexError):
+                return self._returned.popleft()
+        for item in self._ranges:
+            number = item.take()
+            if number is not None:
+                return number
+        return None
+
+    @property
+    def _left(self) -> int:
+        return len(self._returned) + sum([item.left for item in self._ranges])
 
     def demand(self, count: int) -> None:
-        """Somebody waits for this many numbers."""
-        with self._lock:
-            self._demanded = max(self._demanded, count)
+        """Somebody waits for this many numbers, and demands them again where another one was faster."""
+        self._demanded = max(self._demanded, count)
 
     def has_any(self) -> bool:
         """Whether there are numbers."""
         return self._left > 0
-
-    def wants(self) -> bool:
-        """Whether it is time to reserve the next block."""
-        with self._lock:
-            return self._left < max(self._demanded, self._next_count // _LOW_WATER)
-
-    def reservation(self, draft: Draft) -> Reserve:
-        """The action that reserves the next block at the draft's state."""
-        with self._lock:
-            count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
-        return Reserve(self._writer, draft.head.next_number, count)
 
     def keep_for(self, number: int, work: UnloggedWork) -> None:
         """Renew the blocks of its numbers too, until ``release`` or while it is in memory, for a day at most.
@@ -105,13 +120,24 @@ class NumberPool:
         """The work of this number is logged, or was dropped."""
         self._work.pop(number, None)
 
+    # --- in the engine ----------------------------------------------------------------------------------------------
+
+    def wants(self) -> bool:
+        """Whether it is time to reserve the next block."""
+        return self._left < max(self._demanded, self._next_count // _LOW_WATER)
+
+    def reservation(self, draft: Draft) -> Reserve:
+        """The action that reserves the next block at the draft's state."""
+        count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
+        return Reserve(self._writer, draft.head.next_number, count)
+
     def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
         """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""
-        with self._lock:
-            if now_ms - self._looked_ms >= TOUCH_MS:  # they may be thousands, and this is done for every entry
-                self._looked_ms = now_ms
-                self._kept_blocks = self._look(draft, now_ms)
-            blocks = _blocks(draft, [*(first for first, _ in self._ranges), *self._kept_blocks])
+        if now_ms - self._looked_ms >= TOUCH_MS:  # they may be thousands, and this is done for every entry
+            self._looked_ms = now_ms
+            self._kept_blocks = self._look(draft, now_ms)
+        mine = [item.first for item in self._ranges if item.left]
+        blocks = _blocks(draft, [*mine, *list(self._returned), *self._kept_blocks])
         return [Renew(block.first) for block in blocks.values() if now_ms - block.touched_ms >= RENEW_AFTER_MS]
 
     def _look(self, draft: Draft, now_ms: int) -> list[int]:
@@ -127,20 +153,17 @@ class NumberPool:
 
     def drop_closed(self, draft: Draft) -> None:
         """Let go of numbers whose block was closed: nobody may use them any more."""
-        with self._lock:
-            if all(block_of(draft, first) is not None for first, _ in self._ranges):
-                return
-            kept = deque(item for item in self._ranges if block_of(draft, item[0]) is not None)
-            self._left = sum(end - first for first, end in kept)  # first: never more than there are, if interrupted
-            self._ranges = kept
+        self._ranges = tuple([item for item in self._ranges if item.left and block_of(draft, item.first) is not None])
+        for number in list(self._returned):
+            if block_of(draft, number) is None:
+                with suppress(ValueError):  # somebody has just taken it
+                    self._returned.remove(number)
 
     def add(self, granted: Reserve) -> None:
         """A reservation is in the log."""
-        with self._lock:
-            self._ranges.append((granted.first, granted.first + granted.count))
-            self._left += granted.count
-            self._next_count = min(2 * self._next_count, _LARGEST_BLOCK)
-            self._demanded = 1
+        self._ranges = (*self._ranges, _Range(granted.first, granted.count))
+        self._next_count = min(2 * self._next_count, _LARGEST_BLOCK)
+        self._demanded = 1
 
 
 def _blocks(draft: Draft, numbers: Iterable[int]) -> dict[int, Block]:

@@ -143,13 +143,13 @@ def test_a_scan_goes_on_in_a_child_and_in_the_parent(
         ns.produce("orders", rows(number))
     scan = ns.snapshot().scan("orders")
     assert ids(pa.Table.from_batches([scan.read_next_batch()])) == [0]
-    runtime, reader = ns._connection.runtime, ns._connection.reader
+    reader = ns._connection.reader
     if closed:
         ns.close()
         with raises(InvalidTransactionState, match="closed"):
             in_child(scan.read_all)
     else:
-        with runtime._lock, reader._small._lock:
+        with reader._small._lock:
             assert in_child(lambda: ids(scan.read_all())) == list(range(1, 10))
     assert ids(scan.read_all()) == list(range(1, 10))
 
@@ -157,8 +157,7 @@ def test_a_scan_goes_on_in_a_child_and_in_the_parent(
 def test_a_runtime_has_threads_of_its_own_in_a_child() -> None:
     runtime = Runtime()
     assert runtime.run_all([lambda: 1, lambda: 2]) == [1, 2]
-    with runtime._lock:
-        assert in_child(lambda: runtime.run_all([lambda: 3, lambda: 4])) == [3, 4]
+    assert in_child(lambda: runtime.run_all([lambda: 3, lambda: 4])) == [3, 4]
     runtime.close()
     assert in_child(lambda: runtime.run_all([lambda: 5, lambda: 6])) == [5, 6]
 

@@ -160,7 +160,7 @@ def test_the_garbage_collector_needs_no_lock(memory: Place, caplog: pytest.LogCa
     lost = [ns.begin()]
     lost[0].produce("orders", rows(1))
     session = ns._connection.session
-    held = [session._lock, ns._connection._lock]
+    held = [ns._connection._lock, session.requests._lock]
 
     def collect() -> None:
         lost.clear()

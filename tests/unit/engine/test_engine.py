@@ -32,7 +32,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(module, "_IDLE_MS", 20.0)
     made = Engine(THREADS)
     yield made
-    wait_for(lambda: made._worker._running is None)
+    wait_for(lambda: bool(made._worker._seat))
 
 
 @pytest.fixture(autouse=True)
