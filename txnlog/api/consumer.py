@@ -209,7 +209,7 @@ class Consumer(ProcessBound):
     def close(self) -> None:
         """Stop receiving. Pending acknowledgements of open transactions stay with those; leases are released."""
         if self._machine.begin_to_close():
-            self._machine.run(self._machine.close)
+            self._machine.run(self._machine.close, goes_on=True)
 
 
 def acknowledge_plain(

@@ -149,8 +149,8 @@ class Producer(ProcessBound):
             return  # in a forked child: they are the parent's
         self._closed = True
         for number, txn in list(self._open.items()):
-            self._open.pop(number, None)
             txn._discard()
+            self._open.pop(number, None)  # behind it: a close that was interrupted is called again
 
     def _check(self) -> None:
         self._connection.check_owner(self._owner, "producer")

@@ -52,12 +52,13 @@ def transact(
             continue
         txn._refuse_prepare()
         error: TxnLogError
-        with delivery.attempt() as release:
+        with delivery.attempt() as received:
+            txn._join(received)
             try:
                 return _run(txn, work)
             except BaseException as failure:
-                if txn.state == "ABORTED":
-                    release()
+                if txn.state == "ABORTED":  # else, where its end was interrupted, the end itself releases them
+                    received.release()
                 if not isinstance(failure, _Lost):
                     raise
                 error = failure.error

@@ -27,6 +27,7 @@ from txnlog.results import Committed
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+    from txnlog.client.delivery import Attempt
 
 R = TypeVar("R")
 
@@ -308,7 +309,8 @@ class Transaction(ProcessBound):
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of Futures are called one after the other, in a thread of their own: they may
-        call anything, and wait for other Futures in any way, since those get their results elsewhere.
+        call anything, and wait for other Futures by ``result()``, since those get their results elsewhere; not by their
+        callbacks, as asyncio does, which are called behind this one.
         """
         self._enter()
         machine = self._machine
@@ -348,7 +350,13 @@ class Transaction(ProcessBound):
 
         Returns whether it was not committed, and will not be.
         """
-        return self._is_of_this_process and self._run(self._machine.discard)  # otherwise it is the parent's
+        if not self._is_of_this_process:
+            return False  # it is the parent's
+        return self._appender.run(self._machine.discard, (self._id.number,), goes_on=True)
+
+    def _join(self, attempt: Attempt) -> None:
+        """Have what is delivered to an attempt delivered again where this is aborted."""
+        self._machine.attempt = attempt
 
     def _leave(self, error: BaseException | None) -> None:
         """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.

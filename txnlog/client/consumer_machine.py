@@ -51,6 +51,7 @@ class ConsumerMachine:
         self._next = 0
         self._turn = Turn()
         self.is_closed = False
+        self._has_ended = False
 
     # --- from any thread --------------------------------------------------------------------------------------------
 
@@ -67,15 +68,13 @@ class ConsumerMachine:
             raise InvalidTransactionState("the consumer is closed", advice="open another with ns.consumer(...)")
 
     def begin_to_close(self) -> bool:
-        """Let nobody use it any more, and whether ``close`` is to follow: not twice, and not for another process."""
-        if self.is_closed:
-            return False
+        """Let nobody use it any more, and whether ``close`` is to follow: not for another process."""
         self.is_closed = True
-        return self._owner is self._connection.identity
+        return self._owner is self._connection.identity and not self._has_ended
 
-    def run(self, command: Command[R], undo: Callable[[], None] | None = None) -> R:
+    def run(self, command: Command[R], undo: Callable[[], None] | None = None, *, goes_on: bool = False) -> R:
         """Run a command of the engine, and wait for it: ``Appender.run``. Also where the handle was closed."""
-        return self._appender.run(command, undo=undo)
+        return self._appender.run(command, undo=undo, goes_on=goes_on)
 
     # --- in the engine ----------------------------------------------------------------------------------------------
 
@@ -162,8 +161,10 @@ class ConsumerMachine:
     async def close(self) -> None:
         """Release what it has. A call under way ends first: behind it nothing is leased, claimed or beaten."""
         async with self._turn:
-            for item in self._deliveries:
-                await item.close()
+            if not self._has_ended:
+                for item in self._deliveries:
+                    await item.close()
+                self._has_ended = True
 
 
 __all__ = ["ConsumerMachine", "Delivered"]

@@ -7,7 +7,7 @@ ledger says, and nobody needs a lock.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -31,8 +31,37 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
 
-Attempt = list[tuple["TopicDelivery", "Received"]]
-"""What consumers delivered to one attempt of ``ns.transact``."""
+class Attempt:
+    """What consumers delivered to one attempt of ``ns.transact``, which releases it where it fails.
+
+    What an attempt received and did not acknowledge would be passed over by the next one: it receives what comes later.
+    """
+
+    def __init__(self) -> None:
+        self._delivered: list[tuple[TopicDelivery, Received]] = []
+        self._failed: dict[TopicDelivery, None] = {}
+
+    def note(self, delivery: TopicDelivery, received: Received) -> None:
+        """These were delivered to it."""
+        self._delivered.append((delivery, received))
+
+    def fail(self) -> None:
+        """It failed: what was delivered to it is delivered again. In the engine, so that no interrupt comes between."""
+        while self._delivered:
+            delivery, received = self._delivered.pop()
+            delivery.redeliver_of_attempt(received)
+            self._failed[delivery] = None
+
+    def release(self) -> None:
+        """``fail``, and let others have it at once. Interrupted, it goes on by itself."""
+        for delivery in [*self._failed, *[delivery for delivery, _ in self._delivered]][:1]:
+            delivery.connection.runtime.engine.call(self._release, goes_on=True)
+
+    async def _release(self) -> None:
+        self.fail()
+        while self._failed:
+            delivery, _ = self._failed.popitem()
+            await delivery.release_redelivered()
 
 
 class Receiving:
@@ -100,21 +129,12 @@ def current_attempt() -> Attempt | None:
 
 
 @contextlib.contextmanager
-def attempt() -> Iterator[Callable[[], None]]:
-    """Meanwhile note what consumers deliver in this thread. Gives a function that releases all of that.
-
-    What an attempt received and did not acknowledge would be passed over by the next one: it receives what comes later.
-    """
-    deliveries: Attempt = []
-
-    def release() -> None:
-        for delivery, received in deliveries:
-            delivery.connection.runtime.engine.call(partial(delivery.redeliver_of_attempt, received))
-        deliveries.clear()
-
-    token = _ATTEMPT.set(deliveries)
+def attempt() -> Iterator[Attempt]:
+    """Meanwhile note what consumers deliver in this thread."""
+    found = Attempt()
+    token = _ATTEMPT.set(found)
     try:
-        yield release
+        yield found
     finally:
         _ATTEMPT.reset(token)
 
@@ -194,7 +214,7 @@ class TopicDelivery:
     def deliver(self, received: Received, call: Receiving) -> None:
         """The call returns these messages: they are delivered."""
         if call.attempt is not None:
-            call.attempt.append((self, received))
+            call.attempt.note(self, received)
         received.ledger.deliver(self._consumer, received.offsets)
 
     def withdraw(self, received: Received) -> None:
@@ -317,9 +337,12 @@ class TopicDelivery:
         """Messages are released by their user: they are delivered again."""
         self._ledger.redeliver(self._consumer, found)
 
-    async def redeliver_of_attempt(self, received: Received) -> None:
+    def redeliver_of_attempt(self, received: Received) -> None:
         """The attempt that received them failed: they are delivered again."""
         received.ledger.redeliver(self._consumer, received.offsets)
+
+    async def release_redelivered(self) -> None:
+        """Let others have at once what is delivered again."""
 
     async def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again."""

@@ -172,6 +172,19 @@ class Ledger:
         """DELIVERED to FREE: released by the caller, or known to be acknowledged. A claim of them stays."""
         self._change(lambda state: state._replace(delivered=_without(state.delivered, consumer, offsets)))
 
+    def return_delivered(self, consumer: str, offsets: Offsets) -> None:
+        """DELIVERED to RETURNED: its user failed. A claim of them stays."""
+
+        def returned(state: _State) -> _State:
+            delivered = state.delivered.get(consumer, {})
+            mine = {p: ranges.intersect(found, delivered.get(p, EMPTY)) for p, found in offsets.items()}
+            return state._replace(
+                returned=_with(state.returned, consumer, mine),
+                delivered=_without(state.delivered, consumer, mine),
+            )
+
+        self._change(returned)
+
     def forget_returned(self, consumer: str, offsets: Offsets) -> None:
         """RETURNED to FREE: the log shows them released, by whatever."""
         self._change(lambda state: state._replace(returned=_without(state.returned, consumer, offsets)))

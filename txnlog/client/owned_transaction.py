@@ -10,7 +10,7 @@ from txnlog.client import transaction_ending
 from txnlog.client.transaction_buffer import Rows, TransactionWork
 from txnlog.client.transaction_claims import TransactionClaims
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
-from txnlog.engine.effects import Cancelled, Turn
+from txnlog.engine.effects import GO_ON, Cancelled, Turn
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
@@ -33,6 +33,7 @@ from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+    from txnlog.client.delivery import Attempt
     from txnlog.engine.promises import Promise
     from txnlog.fold.state import Outcome
     from txnlog.format.actions import AbortReason
@@ -56,7 +57,11 @@ class OwnedTransaction:
         cause: why it is FAILED or ABORTED, where that was no call of abort().
         may_prepare: whether ``prepare()`` is allowed: not where somebody else commits it.
         submitted: the Future of a commit in the background, until that has come to its end.
+        attempt: what consumers deliver to the attempt of ``ns.transact`` that it is of: delivered again where it is
+            aborted.
     """
+
+    attempt: Attempt | None = None
 
     def __init__(self, connection: Connection, opening: Opening) -> None:
         self.life = Life()
@@ -222,13 +227,17 @@ class OwnedTransaction:
         before = self.life
         self.life = before.after(request, Fate.SENT)
         try:
-            return await self._appender.carry_out(command, in_background=self.submitted is not None)
+            reply = await self._appender.carry_out(command, in_background=self.submitted is not None)
         except Cancelled:
             self._settle(before, request, Fate.NOTHING)
             raise
-        except BaseException:
+        except BaseException as error:
             self._settle(before, request, Fate.UNKNOWN)  # unless it turns out to be known
+            if isinstance(error, Exception):
+                await GO_ON
             raise
+        await GO_ON  # what was sent is settled, whoever waits for it
+        return reply
 
     def _settle(self, before: Life, request: Request, fate: Fate) -> None:
         """A call that began at ``before`` has this fate. An end that came meanwhile stays."""
@@ -357,6 +366,8 @@ class OwnedTransaction:
         self.work.clear()
         if self._claims is not None:
             self._claims.abort()
+        if self.attempt is not None:
+            self.attempt.fail()
 
 
 __all__ = ["OwnedTransaction"]

@@ -379,19 +379,14 @@ class SharedTopicDelivery(TopicDelivery):
         await self._release(mine, {})
         await super().negative_acknowledge(found)
 
-    async def redeliver_of_attempt(self, received: Received) -> None:
-        """The attempt that received them failed: the log counts that, and anybody may receive them at once.
+    def redeliver_of_attempt(self, received: Received) -> None:
+        """The attempt that received them failed: the log is to count that, and anybody may receive them then."""
+        received.ledger.return_delivered(self._consumer, received.offsets)
 
-        Best effort, as their lease ends by itself.
-        """
-        mine = {
-            partition: ranges.intersect(received.offsets.get(partition, EMPTY), found)
-            for partition, found in received.ledger.delivered(self._consumer).items()
-        }
-        await super().redeliver_of_attempt(received)
+    async def release_redelivered(self) -> None:
+        """Let others have at once what is delivered again. Best effort, as their lease ends by itself."""
         try:
-            if received.ledger is self._ledger:  # else a seek began anew since
-                await self._release(mine, {})
+            await self._release_returned()
         except TxnLogError:
             _logger.warning("messages of %r are redelivered when their lease ends", self.topic.name, exc_info=True)
 

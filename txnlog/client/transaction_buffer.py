@@ -67,6 +67,7 @@ class TransactionWork:
     """
 
     _unended: Unended | None = None  # of an object that was never made: it has nothing to lose
+    _is_over = False
 
     def __init__(self, connection: Connection, session: Session, number: int) -> None:
         self._connection = connection
@@ -151,6 +152,8 @@ class TransactionWork:
             self._inbox.remove(rows)
         except ValueError:
             return False
+        if self._is_over:  # they were noted behind its end
+            self.settle()
         return True
 
     # --- in the engine ----------------------------------------------------------------------------------------------
@@ -219,6 +222,7 @@ class TransactionWork:
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
+        self._is_over = True
         self._numbers.release(self._number)
         self.settle()
         self._inbox.clear()

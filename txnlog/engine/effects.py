@@ -46,6 +46,9 @@ def result_of(call: Callable[[], R]) -> Result[R]:
 class Waiting(Protocol):
     """A command that awaits an effect, as the effect sees it. To be called in the engine, but for ``resume``."""
 
+    def go_on(self) -> None:
+        """From here on it runs to its end, whoever waits for it."""
+
     def resume(self, effect: Effect[Any], result: Result[Any]) -> None:
         """Let it go on with what came of the effect. Any thread may call it; a second call changes nothing."""
 
@@ -187,6 +190,17 @@ STILL_WANTED: Final = _StillWanted()
 """Awaits nothing, but ends the command where its caller is gone."""
 
 
+class _GoOn(Effect[None]):
+    def begin(self, waiting: Waiting) -> Result[None]:
+        """See Effect."""
+        waiting.go_on()
+        return Result(None)
+
+
+GO_ON: Final = _GoOn()
+"""Awaits nothing. From here on the command runs to its end, whoever waits for it: something is to be settled."""
+
+
 class _Done:
     """Awaits nothing: a coroutine for each turn that nobody waits for would cost more than the turn."""
 
@@ -238,6 +252,7 @@ class Turn:
 
 
 __all__ = [
+    "GO_ON",
     "STILL_WANTED",
     "Cancelled",
     "Effect",

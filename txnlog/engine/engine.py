@@ -56,6 +56,7 @@ class Task(Generic[R]):
         "_effect",
         "_engine",
         "_is_cancelled",
+        "_is_shielded",
         "_undo",
         "ended",
         "keeps_process",
@@ -76,9 +77,14 @@ class Task(Generic[R]):
         self._done = done
         self._effect: Effect[Any] | None = None
         self._is_cancelled = False
+        self._is_shielded = False
         self._undo = undo
         self.keeps_process = keeps_process
         self.ended = False
+
+    def go_on(self) -> None:
+        """See Waiting."""
+        self._is_cancelled, self._is_shielded = False, True
 
     # --- for effects ------------------------------------------------------------------------------------------------
 
@@ -107,7 +113,10 @@ class Task(Generic[R]):
         if self.ended:
             self._undo()
             return
-        self._is_cancelled = self.keeps_process = True
+        self.keeps_process = True
+        if self._is_shielded:
+            return
+        self._is_cancelled = True
         effect = self._effect
         if effect is None:  # it did not begin
             self._end(Result(None, Cancelled()))
@@ -173,6 +182,7 @@ class Engine:
         through: Callable[[Step], None] | None = None,
         interrupted: Callable[[BaseException], None] = _nothing,
         undo: Step = _nothing,
+        goes_on: bool = False,
     ) -> R:
         """Run a command, and wait for it. Raises whatever the command raises, and what interrupts the wait.
 
@@ -181,13 +191,21 @@ class Engine:
             through: has a step run in the engine; by default at once.
             interrupted: as of ``exchange``.
             undo: called in the engine where the command came to its end, but the wait was interrupted before.
+            goes_on: whether it runs to its end where the wait is interrupted, and the end of the process waits for it.
         """
         replies = self._host.inbox()
-        task = Task(self, command, replies.put, undo=undo)
-        return self.exchange(replies, partial(self._begin, task, through or self._put), task.cancel, interrupted)
+        task = Task(self, command, replies.put, undo=undo, keeps_process=goes_on)
+        begin = partial(self._begin, task, through or self._put)
+        return self.exchange(replies, begin, task.cancel, interrupted, goes_on=goes_on)
 
     def exchange(
-        self, replies: Inbox, ask: Step, withdraw: Step, interrupted: Callable[[BaseException], None] = _nothing
+        self,
+        replies: Inbox,
+        ask: Step,
+        withdraw: Step,
+        interrupted: Callable[[BaseException], None] = _nothing,
+        *,
+        goes_on: bool = False,
     ) -> Any:
         """Ask for something in the engine, and wait for the reply.
 
@@ -196,6 +214,7 @@ class Engine:
             ask: asks. From any thread.
             withdraw: called in the engine where the wait is interrupted: nobody will hear of the reply.
             interrupted: called with what interrupts the wait, and is about to be raised.
+            goes_on: it is not withdrawn by an interrupt.
 
         Raises:
             CalledInItsOwnWork: in the engine itself, which would wait for itself.
@@ -210,8 +229,9 @@ class Engine:
             if reply.error is None:
                 return reply.value  # nothing is called from here on: an interrupt comes before, or later
         except BaseException as error:
-            with suppress(RetriableError):  # of no thread for it: what interrupts the wait says more
-                self._put(withdraw)
+            if not goes_on or isinstance(error, TxnLogError):
+                with suppress(RetriableError):  # of no thread for it: what interrupts the wait says more
+                    self._put(withdraw)
             if not isinstance(error, TxnLogError):
                 interrupted(error)
             raise

@@ -268,8 +268,9 @@ class Runtime:
         return event.wait(milliseconds / 1e3)
 
     def close(self) -> None:
-        """Make calls one by one from here on: it is over. The threads end by themselves."""
+        """Make calls one by one from here on: it is over. Its threads end when they have nothing to do."""
         self._closed = True
+        self._crew.close()
 
 
 __all__ = [

@@ -308,6 +308,13 @@ class Crew:
         self._inbox = host.inbox()
         self._free: deque[None] = deque([None] * most)
         self._waiting: deque[None] = deque()
+        self._is_over = False
+
+    def close(self) -> None:
+        """Let its threads end as soon as they have nothing to do."""
+        self._is_over = True
+        for _ in range(len(self._waiting)):
+            self._inbox.put(_nothing)
 
     def put(self, call: Step) -> None:
         """Have a call made.
@@ -341,10 +348,16 @@ class Crew:
                     self._begin()
             if call is not None:
                 call()
+            if self._is_over and self._inbox.is_empty():
+                break
         self._free.append(None)
         if not self._inbox.is_empty():
             with suppress(RetriableError):
                 self._begin()
+
+
+def _nothing() -> None:
+    pass
 
 
 def do(work: Blocking) -> None:

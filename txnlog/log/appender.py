@@ -152,6 +152,7 @@ class Appender:
         *,
         through: Callable[[Callable[[], None]], None] | None = None,
         undo: Callable[[], None] | None = None,
+        goes_on: bool = False,
     ) -> R:
         """Run a command of the engine that may append something, and wait for it.
 
@@ -161,13 +162,15 @@ class Appender:
             through: how it gets into the engine; by default at once.
             undo: for a command without effect where the wait is interrupted: called in the engine where it came to its
                 end before.
+            goes_on: whether it runs to its end, also where the wait is interrupted.
         """
         if self._runtime.current() in self._requesting:
             raise CalledInItsOwnWork  # the entry waits for this request, and the command would wait for the entry
         engine = self._runtime.engine
         if undo is not None:
             return engine.call(command, through=through, undo=undo)
-        return engine.call(command, through=through, interrupted=partial(self._note_interrupted, txn_ids))
+        interrupted = partial(self._note_interrupted, txn_ids)
+        return engine.call(command, through=through, interrupted=interrupted, goes_on=goes_on)
 
     def run_with_next(self, command: EngineCommand[R], txn_ids: Iterable[int]) -> R:
         """``run`` a command that appends something, when the next entry is made."""
@@ -504,8 +507,8 @@ class Appender:
         key = keys.entry_key(entry.version)
 
         def put() -> bytes:
-            before()  # whatever it raises, the entry was not sent: without its files nobody may send it later
-            self._unresolved = entry
+            before()
+            self._unresolved = entry  # not before: whatever that raised, without its files nobody may send it later
             return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
 
         try:

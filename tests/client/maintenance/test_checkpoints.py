@@ -188,9 +188,7 @@ def test_checkpoints_are_made_by_themselves_next_to_the_commits(memory: Place, m
     ns = memory.orders()
     for number in range(100):
         ns.produce("orders", rows(number))
-        thread = ns._connection.session.checkpointer._thread
-        if thread is not None:
-            thread.join(20)
+        ns._connection.session.checkpointer.close()
     assert ns._connection.follower.base is not None
     assert len(ns._connection.follower.state.outcomes) < 60, "what a checkpoint holds is let go of"
     assert {info.key for info in memory.store().list("sales/_log/checkpoints/0")}

@@ -14,32 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.client.support import SCHEMA, Place, raises, read, rows, wait_for
+from tests.client.thread_limit import Limit
 from tests.forks import in_child
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidTransactionState, RetriableError
-
-
-class Limit:
-    """The machine starts no more threads while ``on``: what Python says then is RuntimeError."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, only: str = "txnlog") -> None:
-        self.on = False
-        self.refused: list[str] = []
-        start = threading.Thread.start
-
-        def limited(thread: threading.Thread) -> None:
-            if self.on and thread.name.startswith(only):
-                self.refused.append(thread.name)
-                raise RuntimeError("can't start new thread")
-            start(thread)
-
-        patch.setattr(threading.Thread, "start", limited)
-
-    def __enter__(self) -> None:
-        self.on = True
-
-    def __exit__(self, *_error: object) -> None:
-        self.on = False
 
 
 def test_a_callback_whose_thread_could_not_be_started_once_is_called_later(

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import BACKGROUND, CLOSING, ENGINE, INTERRUPTED_WAITS, SCARCE_THREADS
+from tests.mutants.names import (
+    BACKGROUND,
+    CLOSING,
+    ENGINE,
+    HANGING,
+    INTERRUPTED_SKIPS,
+    INTERRUPTED_WAITS,
+    NO_THREAD,
+    SCARCE_THREADS,
+)
 
 MUTANTS: Final = (
     Mutant(
@@ -27,8 +36,8 @@ MUTANTS: Final = (
     Mutant(
         "a thread that is idle ends without a look",
         "txnlog/engine/worker.py",
-        "                if not timers and self._inbox.is_empty():\n",
-        "                if not timers:\n",
+        "                if self._inbox.is_empty() or not self._sit_down():\n",
+        "                if True:\n",
         "a call that comes at that moment waits for ever",
         (ENGINE + "a_step_that_comes_while_the_thread_ends_is_run",),
     ),
@@ -43,10 +52,10 @@ MUTANTS: Final = (
     Mutant(
         "two threads run the steps",
         "txnlog/engine/worker.py",
-        "            if token is None or self._running is not token:\n",
-        "            if token is None:\n",
+        "        except IndexError:\n            return False\n        self._thread = self._host.current()\n",
+        "        except IndexError:\n            pass\n        self._thread = self._host.current()\n",
         "after a Ctrl-C in the wrong moment commands run at the same time, without a lock",
-        (ENGINE + "an_interrupt_while_the_thread_is_started_makes_no_two_of_them",),
+        (ENGINE + "of_threads_that_were_begun_one_runs_steps",),
     ),
     Mutant(
         "a cancelled pause goes on",
@@ -67,24 +76,28 @@ MUTANTS: Final = (
     Mutant(
         "who blocks keeps the steps",
         "txnlog/engine/worker.py",
-        "        self._running = self._thread = None\n        self._aside += 1\n",
-        "        self._aside += 1\n",
+        "            return False\n        self._get_up()\n        if not self._inbox.is_empty() and",
+        "            return False\n        if not self._inbox.is_empty() and",
         "a store that does not answer stops the handles of every other one",
         (ENGINE + "steps_that_come_while_the_thread_blocks_are_run_by_another_one",),
     ),
     Mutant(
         "any number of threads block",
         "txnlog/engine/worker.py",
-        " and self._aside < _MOST_ASIDE",
-        "",
+        "            self._aside.pop()\n        except IndexError:\n            return False\n",
+        "            self._aside.pop()\n        except IndexError:\n            pass\n",
         "as many threads as requests that do not end",
         (ENGINE + "no_more_threads_block_than_there_may_be",),
     ),
     Mutant(
         "the thread blocks before a step that waits",
         "txnlog/engine/worker.py",
-        "            is_free = self._inbox.is_empty() and not self._timers and",
-        "            is_free = not self._timers and",
+        "        if self._timers or not self._inbox.is_empty():\n            return False\n"
+        "        try:\n            self._aside.pop()\n        except IndexError:\n            return False\n"
+        "        self._get_up()\n        if not self._inbox.is_empty() and self._sit_down():\n",
+        "        if self._timers:\n            return False\n"
+        "        try:\n            self._aside.pop()\n        except IndexError:\n            return False\n"
+        "        self._get_up()\n        if False:\n",
         "a call waits for a request that is not its own",
         (ENGINE + "what_blocks_waits_for_no_step_that_is_there_already",),
     ),
@@ -154,5 +167,37 @@ MUTANTS: Final = (
         "            pass\n",
         "on a machine under load the engine waits for ever, and with it every call of the process",
         (ENGINE + "a_short_wait_behind_an_item_that_is_there_ends",),
+    ),
+    Mutant(
+        "who hands back a step loses it where no thread can be started",
+        "txnlog/engine/worker.py",
+        "        except RetriableError:\n            self._run()\n",
+        "        except RetriableError:\n            pass\n",
+        "a commit waits for ever, though threads can be started again at once",
+        (NO_THREAD + "a_call_whose_request_ended_while_no_thread_could_be_started_ends",),
+    ),
+    Mutant(
+        "an error of the withdrawal takes the place of the interrupt",
+        "txnlog/engine/engine.py",
+        "                with suppress(RetriableError):  # of no thread for it",
+        "                if True:  # of no thread for it",
+        "after Ctrl-C a call says that nothing was written, and what is repeated is there twice",
+        (NO_THREAD + "an_interrupt_while_no_thread_can_be_started_does_not_say_that_nothing_was_written",),
+    ),
+    Mutant(
+        "a command is cancelled behind what it sent",
+        "txnlog/engine/engine.py",
+        "        self._is_cancelled, self._is_shielded = False, True\n",
+        "        pass\n",
+        "after Ctrl-C in its commit a batch that was done before stays open in the log, and commit() raises KeyError",
+        (INTERRUPTED_SKIPS + "the_commit_of_a_skipped_batch_is_interrupted_and_made_again",),
+    ),
+    Mutant(
+        "the threads keep the process",
+        "txnlog/engine/worker.py",
+        "threading.Thread(target=work, name=name, daemon=True).start()",
+        "threading.Thread(target=work, name=name, daemon=False).start()",
+        "a process whose store does not answer never ends",
+        (HANGING + "a_process_whose_store_hangs_ends_within_a_minute",),
     ),
 )

@@ -15,6 +15,7 @@ from tests.mutants.names import (
     INTERRUPTED_WAITS,
     LOST_ANSWERS,
     OPENING,
+    OTHER_ERRORS,
     OUTCOME_UNKNOWN,
     RACES,
 )
@@ -49,8 +50,8 @@ MUTANTS: Final = (
     Mutant(
         "doubt forgotten",
         "txnlog/log/appender.py",
-        "        self._unresolved = entry\n",
-        "        self._unresolved = None\n",
+        "self._unresolved = entry  # not before",
+        "self._unresolved = None  # not before",
         "the next entry overtakes one that may still land",
         (OUTCOME_UNKNOWN + "nothing_else_is_sent_while_an_entry_is_unknown",),
     ),
@@ -178,16 +179,18 @@ MUTANTS: Final = (
     Mutant(
         "an entry before its segments",
         "txnlog/log/appender.py",
-        """            before()
-            return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
-""",
-        """            try:
-                return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
-            finally:
-                before()
-""",
+        "            before()\n            self._unresolved = entry  # not before",
+        "            self._unresolved = entry  # not before",
         "a reader of the entry finds no file, and after a crash nobody ever does",
         (FILES + "segments_are_on_the_store_before_the_entry_that_names_them",),
+    ),
+    Mutant(
+        "an entry counts as sent before its files are there",
+        "txnlog/log/appender.py",
+        "            before()\n            self._unresolved = entry  # not before",
+        "            self._unresolved = entry\n            before()  # not before",
+        "after a MemoryError in the put of a file the log names a file that there never was",
+        (OTHER_ERRORS + "an_entry_whose_segment_was_not_stored_is_never_put",),
     ),
     Mutant(
         "what comes at the last moment is not appended",

@@ -346,6 +346,32 @@ def test_an_interrupt_while_the_thread_is_started_makes_no_two_of_them() -> None
     wait_for(lambda: sum(thread.name == "interrupted" for thread in threading.enumerate()) == 1)
 
 
+def test_of_threads_that_were_begun_one_runs_steps() -> None:
+    class Host:
+        """Begins two where one is wanted, as where two calls find nobody at the same time."""
+
+        inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
+
+        def start(self, work: Callable[[], None], name: str) -> None:
+            for _ in range(2):
+                THREADS.start(work, name)
+
+    worker = Worker(Host(), "twins")
+    inside: list[int] = []
+    most: list[int] = []
+
+    def step() -> None:
+        inside.append(1)
+        time.sleep(0.002)
+        most.append(len(inside))
+        inside.pop()
+
+    for _ in range(40):
+        worker.put(step)
+    wait_for(lambda: len(most) == 40)
+    assert set(most) == {1}
+
+
 def test_a_step_that_waits_leaves_the_others_to_another_thread() -> None:
     worker = Worker(THREADS, "aside")
     release, seen = threading.Event(), list[int]()

@@ -27,8 +27,9 @@ def test_an_entry_whose_segment_was_not_stored_is_never_put(
 ) -> None:
     """TEAR, LOSE: whoever runs short of memory, once, while the file of a small commit is put.
 
-    The next call of the handle, whatever it is, puts the entry that names the file. From then on the log names a segment
-    that there never was: every read of the topic is damage, of the rows of this commit and of those that share it.
+    The next call of the handle, whatever it is, put the entry that names the file. From then on the log named a
+    segment that there never was: every read of the topic was damage, for the rows of this commit and of those that
+    share it.
     """
     armed = False
 

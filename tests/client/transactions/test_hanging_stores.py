@@ -22,7 +22,8 @@ def before(call, key):
         reached.set()
         time.sleep(10**6)
 
-ns = txnlog.open(sys.argv[1], namespace="sales", create=True, store=HookStore(open_store(sys.argv[1], {}), before=before))
+store = HookStore(open_store(sys.argv[1], {}), before=before)
+ns = txnlog.open(sys.argv[1], namespace="sales", create=True, store=store)
 topics = sys.argv[2].split(",")
 for topic in topics:
     ns.create_topic(topic, pa.schema([("id", pa.int64())]))
@@ -41,8 +42,8 @@ print("through")
 def test_a_process_whose_store_hangs_ends_within_a_minute(tmp_path: Path, topics: str) -> None:
     """HANG: a job whose commit in the background writes two files, to a store that does not answer (NFS, no timeout).
 
-    "Its end waits, a minute at most": of one file that is so. Two are put by a ``ThreadPoolExecutor``, whose threads the
-    interpreter joins for ever.
+    "Its end waits, a minute at most": of one file that was so. Two were put by a ``ThreadPoolExecutor``, whose threads
+    the interpreter joins for ever.
     """
     program = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, tmp_path, topics], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,0 +1,53 @@
+"""Ctrl-C while ``ns.transact`` ends an attempt that failed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any
+
+from tests.client.interrupting_store import InterruptingStore
+from tests.client.support import SCHEMA, Place, ids, rows, take
+from tests.interrupts import hearing_interrupts
+
+
+def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Place) -> None:
+    """LOSE: whoever stops a cell, or a loop, of ``ns.transact`` with Ctrl-C while a failed attempt is aborted.
+
+    ``transact`` promises to release what an attempt received ("``ns.transact`` does this by itself", docs/python.md).
+    Interrupted while it aborts, it does not: the next attempt receives what comes later, and its cumulative
+    acknowledgement takes messages that nobody ever processed.
+    """
+    for request in itertools.count(1):
+        store = InterruptingStore(memory.store())
+        ns = memory.open(f"ns{request}", store=store)
+        ns.create_topic("orders", SCHEMA)
+        ns.create_topic("audit", SCHEMA)
+        ns.produce("orders", rows(1, 2))
+        consumer = ns.consumer("orders", "billing")
+        processed: list[int] = []
+
+        def fails(txn: Any, consumer: Any = consumer) -> None:
+            take(consumer, 1)
+            txn.produce("audit", rows(1))
+            txn.flush()
+            raise ZeroDivisionError  # before it acknowledged anything
+
+        def works(txn: Any, consumer: Any = consumer, processed: list[int] = processed) -> None:
+            messages = take(consumer, 1)
+            processed += ids(messages.table)
+            txn.acknowledge(messages, cumulative=True)
+
+        def attempt(ns: Any = ns, fails: Any = fails) -> None:
+            with contextlib.suppress(ZeroDivisionError):
+                ns.transact(fails)
+
+        with hearing_interrupts():
+            going_on = store.interrupted(attempt, request)
+        for _ in range(2):
+            if ns.lag("orders", "billing")[0].behind_messages:
+                ns.transact(works)
+        assert processed == [1, 2], f"acknowledged: all; processed: {processed}; interrupted at the request {request}"
+        if not going_on:
+            break
+    assert request > 2, "requests"
