@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
-from spark_ext.streaming.offsets import StreamOffset, cursor_moved
+from spark_ext.streaming.offsets import LEAVE_THE_OTHER_RUN, StreamOffset, cursor_moved
 from spark_ext.streaming.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.support.namespace_cache import shows
 from spark_ext.support.python_process import ProcessLock
@@ -22,7 +22,7 @@ from spark_ext.write.write_jobs import check_there
 from txnlog.api.internals import connection_of, leave_outcome_open
 from txnlog.client.subscription_ownership import check_streamable, take_epoch
 from txnlog.common.names import parse_label
-from txnlog.errors import InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TopicNotFound
+from txnlog.errors import ConsumerFenced, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TopicNotFound
 from txnlog.fold.acknowledgements import check_epoch
 from txnlog.format.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.format.actions import Consumer as ConsumerAction
@@ -68,16 +68,25 @@ def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | No
     return StreamBatch(identity.name, identity.query, batch, "" if offsets is None else offsets.digest())
 
 
-def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
+def committed_before(ns: Namespace, batch: StreamBatch, checkpoint: Checkpoint | None) -> Skipped | None:
     """The commit of this batch, if the log has it.
 
     Raises:
+        ConsumerFenced: another run of the query with this checkpoint committed a later batch.
         InvalidInputError: another batch has its id, or the query's last batch is later: Spark repeats only the last
             one, so the checkpoint is an older copy, and the batch may have rows that no committed batch had.
     """
     connection_of(ns).follower.refresh()
     last = connection_of(ns).stream(batch.identity)
     if last is not None and batch.query == last.query and batch.batch < last.batch:
+        # A run begins at the newest batch of its folder: one that has come into it since is another run's.
+        newer = None if checkpoint is None else checkpoint.offsets(last.batch)
+        if newer is not None and newer.digest() == last.offsets_digest:
+            raise ConsumerFenced(
+                f"another run of the query with this checkpoint is or was at work: it committed batch {last.batch} of "
+                f"the stream {batch.identity!r} before this run could commit batch {batch.batch}",
+                advice=LEAVE_THE_OTHER_RUN,
+            )
         raise InvalidInputError(
             f"the checkpoint of the stream {batch.identity!r} continues at batch {batch.batch}, but the log has batch "
             f"{last.batch} of it: either another run of the query with this checkpoint is at work, or the checkpoint "
@@ -111,12 +120,13 @@ def begin_batch(
         task_query: the query's id, as Spark's tasks know it.
 
     Raises:
+        ConsumerFenced: another run of the query with this checkpoint committed a later batch.
         InvalidInputError: the query is unknown, the checkpoint is an older copy, another batch has the number, or two
             sources share a subscription.
     """
     identity = identity_of(checkpoint, txn_app_id, task_query)
     named = stream_batch(identity, batch, offsets)
-    skipped = committed_before(ns, named)
+    skipped = committed_before(ns, named, checkpoint)
     if skipped is not None:
         _logger.info("batch %d of %r was committed before, at version %d", batch, identity.name, skipped.version)
         return None

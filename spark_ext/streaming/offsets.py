@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from txnlog.errors import InvalidInputError
+from txnlog.errors import ConsumerFenced, InvalidInputError
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -203,11 +203,18 @@ def _text(value: Any) -> str:
     return value
 
 
+LEAVE_THE_OTHER_RUN: Final = (
+    "stop this run, and leave the other one alone; start this one again only once the other run has ended"
+)
+"""The advice for a run that lost: two that are started again and again would take the batches from each other."""
+
+
 def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> InvalidInputError:
     """The error where the cursor of the subscription ``name`` is not where a query's checkpoint continues."""
     if checkpoint < cursor:
         advice = (
-            "restore the newest checkpoint if this is an older copy of it; otherwise a new checkpointLocation "
+            "restore the newest checkpoint if this is an older copy of it; if another run with this checkpoint is at "
+            "work, stop this one and leave that one alone; otherwise a new checkpointLocation "
             "continues at the cursor and repeats nothing; if another query or consumer uses the subscription, too, "
             "give that one a subscription of its own; seek back only to process the messages between once more"
         )
@@ -224,9 +231,18 @@ def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name:
     )
 
 
+def overtaken(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> ConsumerFenced:
+    """The error where somebody else's query moved the cursor on, which this run saw where its checkpoint is."""
+    return ConsumerFenced(
+        f"another run or query took messages of the subscription {name!r} while this run was at work: partition "
+        f"{partition} of {topic!r}: this run continues at offset {checkpoint}, but the cursor is at {cursor}",
+        advice=LEAVE_THE_OTHER_RUN,
+    )
+
+
 def _is_ours(value: Any) -> bool:
     """Whether a parsed offset of a query is one of txnlog's, of any format."""
     return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
 
 
-__all__ = ["FORMAT", "StreamOffset", "cursor_moved"]
+__all__ = ["FORMAT", "LEAVE_THE_OTHER_RUN", "StreamOffset", "cursor_moved", "overtaken"]

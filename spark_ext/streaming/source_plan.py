@@ -11,7 +11,7 @@ from spark_ext.read.scan import Scan, input_partitions, open_scan, tasks_of
 from spark_ext.read.start_end_offsets import bounds, clip, starts_of
 from spark_ext.read.task_reader import ReadPartition
 from spark_ext.streaming.batch_limits import Ends, limited
-from spark_ext.streaming.offsets import StreamOffset, cursor_moved
+from spark_ext.streaming.offsets import StreamOffset, cursor_moved, overtaken
 from spark_ext.support.namespace_cache import remember_shown, shows
 from spark_ext.support.options import ReadOptions
 from txnlog.api.consumer import acknowledge_plain
@@ -44,6 +44,8 @@ class StreamPlan:
             parse_label("txnAppId", options.txn_app_id)
         self._last: StreamOffset | None = None
         self._epochs: dict[int, int] = {}
+        self._fitted = False
+        """Whether this run saw the cursors where its checkpoint is: then that is no older copy."""
 
     @property
     def max_rows(self) -> int | None:
@@ -129,7 +131,7 @@ class StreamPlan:
     def latest(self, start: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """The end of the batch that begins at ``start``: at a version, with at most ``limit`` rows if that can be.
 
-        Returns ``start`` itself while there is nothing to read.
+        Returns ``start`` itself while there is nothing to read. Raises as ``_check_cursors``.
         """
         begin = StreamOffset.from_dict(start)
         scan = self._look(begin)
@@ -167,6 +169,7 @@ class StreamPlan:
         self._check_same(scan, last)
         if start == end or not last.start:  # without a start it is the query's first offset: no batch ends there
             return []
+        self._note_fitting(scan, last.offsets)  # for a run that begins with a batch of the one before
         tasks = []
         for topic, ends in last.offsets.items():
             ranges = clip(topic, last.start[topic], ends, scan)
@@ -225,6 +228,8 @@ class StreamPlan:
     def _check_cursors(self, scan: Scan, offsets: Mapping[str, Ends], last: StreamOffset) -> None:
         """Raise InvalidInputError where a cursor is not where this query left it: others took messages, or want them.
 
+        Raises ConsumerFenced where another run or query took them since this run saw the cursor in its place.
+
         Behind is right where only this query can have left it there: a sink of another kind lets us acknowledge only
         when its next batch begins.
         """
@@ -236,8 +241,25 @@ class StreamPlan:
             ours = self._left_by_us(record, topic, last)
             for partition, cursor in cursors.items():
                 checkpoint = ends[partition]
+                if cursor > checkpoint and self._fitted and record.stream is not None:
+                    raise overtaken(topic, partition, checkpoint, cursor, name)
                 if cursor > checkpoint or (cursor < checkpoint and not ours):
                     raise cursor_moved(topic, partition, checkpoint, cursor, name)
+        self._fitted = True
+
+    def _note_fitting(self, scan: Scan, offsets: Mapping[str, Ends]) -> None:
+        """Note whether no cursor is beyond the end of a batch that this run repeats."""
+        name = self._options.subscription
+        if name is None or self._fitted:
+            return
+        for topic, ends in offsets.items():
+            record = _subscription(scan, topic, name)
+            if record is None:
+                return  # the sink says so, or the next look
+            cursors = connection_of(scan.namespace).cursors_of(record.id)
+            if any(cursors[partition].position > end for partition, end in ends.items()):
+                return
+        self._fitted = True
 
     def _left_by_us(self, record: SubscriptionRecord, topic: str, last: StreamOffset) -> bool:
         """Whether nobody but this query has had the subscription since its last batch was planned.

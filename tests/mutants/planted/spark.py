@@ -15,6 +15,7 @@ from tests.mutants.names import (
     QUERY_CHECKPOINT,
     REMADE_TOPICS,
     STREAM_READ,
+    STREAM_TAKEOVER,
 )
 
 MUTANTS: Final = (
@@ -125,6 +126,38 @@ MUTANTS: Final = (
         "lost = None",
         "two runs of a query take it from each other, batch by batch",
         (BATCH_COMMIT + "a_newer_run_fences_the_older_one_for_good",),
+    ),
+    Mutant(
+        "a run that was overtaken hears of an older copy",
+        "spark_ext/streaming/batch_commit.py",
+        "newer = None if checkpoint is None else checkpoint.offsets(last.batch)",
+        "newer = None",
+        "a supervisor, or a user, restores a checkpoint or begins a new one beside a run that is at work",
+        (BATCH_COMMIT + "a_run_that_another_one_with_its_checkpoint_overtook_is_fenced",),
+    ),
+    Mutant(
+        "any later batch in the folder is another run's",
+        "spark_ext/streaming/batch_commit.py",
+        "if newer is not None and newer.digest() == last.offsets_digest:",
+        "if newer is not None:",
+        "nobody hears that the checkpoint is an older copy, and waits for a run that is not there",
+        (BATCH_COMMIT + "an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed",),
+    ),
+    Mutant(
+        "a run whose messages another one took hears of an older copy",
+        "spark_ext/streaming/source_plan.py",
+        "        self._note_fitting(scan, last.offsets)",
+        "        pass",
+        "a run that began with a batch of the one before does not know that its checkpoint was the newest",
+        (STREAM_TAKEOVER + "a_run_whose_messages_another_run_took_meanwhile_is_fenced",),
+    ),
+    Mutant(
+        "a run that began behind is fenced",
+        "spark_ext/streaming/source_plan.py",
+        "if cursor > checkpoint and self._fitted and record.stream is not None:",
+        "if cursor > checkpoint and record.stream is not None:",
+        "an older copy of a checkpoint waits for a run that is not there",
+        (STREAM_TAKEOVER + "a_checkpoint_that_was_behind_when_the_run_began_may_be_an_older_copy",),
     ),
     Mutant(
         "a cursor further on is passed over",

@@ -18,7 +18,7 @@ from spark_ext.streaming.batch_commit import (
 )
 from spark_ext.write import write_jobs
 from tests.spark.support import Query
-from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionConflict, UnsupportedFeature
+from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, TransactionConflict, UnsupportedFeature
 from txnlog.format.actions import StreamBatch
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Run:
         offsets = self.query.checkpoint.offsets(batch)
         identity = identity_of(self.query.checkpoint, None)
         wanted = stream_batch(identity, batch, offsets)
-        if batch_commit.committed_before(self.ns, wanted):
+        if batch_commit.committed_before(self.ns, wanted, self.query.checkpoint):
             return True
         taken = ranges_of_batch(self.ns, self.query.checkpoint, offsets, "billing")
         acknowledged = acknowledgements(self.ns, taken, identity, self.name)
@@ -232,9 +232,9 @@ def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
 
     with ns.begin() as txn:
         txn._set_stream(wanted(batches))
-    assert batch_commit.committed_before(ns, wanted(batches)) is not None
+    assert batch_commit.committed_before(ns, wanted(batches), batches.checkpoint) is not None
     with pytest.raises(InvalidInputError, match=r"query '8aba74d1-[^']*'; the query 'another-query' begins again"):
-        batch_commit.committed_before(ns, wanted(another))
+        batch_commit.committed_before(ns, wanted(another), another.checkpoint)
 
 
 @pytest.mark.clause("P-71")
@@ -244,6 +244,26 @@ def test_an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed
     for batch in range(3):
         run.commit(batch)
     assert run.commit(2), "the last one again is done"
+    (batches.folder / "offsets" / "2").unlink()
     batches.write(1, offset(ns, (4, 0), (10, 10)))
     with pytest.raises(InvalidInputError, match=r"continues at batch 1, but the log has batch 2 .*new checkpointLoc"):
         run.commit(1)
+    batches.write(2, offset(ns, (10, 10), (10, 10)))
+    with pytest.raises(InvalidInputError, match="the log has batch 2"):
+        run.commit(1)  # what the copy planned itself is no sign of another run
+
+
+def test_a_run_that_another_one_with_its_checkpoint_overtook_is_fenced(ns: Namespace, batches: Query) -> None:
+    """The folder has the later batch that the log has, so it is no older copy: a supervisor must not start it again."""
+    slow, other = Run(ns, batches, "run-1"), Run(ns, batches, "run-2")
+    slow.commit(0)
+    for batch in (1, 2):
+        other.commit(batch)
+    for _ in range(2):
+        with pytest.raises(
+            ConsumerFenced, match=r"another run .* committed batch 2.*once the other run has ended"
+        ) as refused:
+            slow.commit(1)
+        assert refused.value.durable is Durable.NOTHING
+    assert slow.commit(2), "the last one again is done"
+    assert cursors(ns) == [10, 10]

@@ -329,3 +329,56 @@ def test_a_seek_while_a_run_takes_over_stops_it_and_those_that_follow(
             query.plan.acknowledge(query.log[-1])
         query.restart()
     assert query.cursor == 0
+
+
+# --- a cursor that another run moved on -------------------------------------------------------------------------------
+
+
+def _sink_batch(query: _Query, low: int, high: int, run: str) -> None:
+    """A run's sink commits a batch of the query."""
+    taken = batch_commit.BatchRange("orders", query.ns.subscription("orders", "billing").id, {0: low}, {0: high})
+    identity = batch_commit.QueryIdentity("query", "query")
+    wanted = batch_commit.acknowledgements(query.ns, [taken], identity, run)
+    with query.ns.begin() as txn:
+        txn._acknowledge_ranges(wanted)
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_a_run_whose_messages_another_run_took_meanwhile_is_fenced(memory: Place, replays: bool) -> None:
+    """It saw the cursor where its checkpoint is, so the checkpoint is no older copy."""
+    query = _Query(memory.open())
+    query.log.append(query.plan.latest(query.log[-1], None))
+    if replays:
+        query.restart()
+        query.plan.partitions(*query.log[-2:])
+    _sink_batch(query, 0, 5, "run-1")
+    query.ns.produce("orders", rows(5))
+    _sink_batch(query, 5, 6, "run-2")
+    for _ in range(2):
+        with raises(ConsumerFenced, match=r"another run or query .* 'billing'.*offset 5.*at 6.*has ended"):
+            query.plan.latest(query.log[-1], None)
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_a_checkpoint_that_was_behind_when_the_run_began_may_be_an_older_copy(memory: Place, replays: bool) -> None:
+    query = _Query(memory.open())
+    query.log.append(query.plan.latest(query.log[-1], None))
+    _sink_batch(query, 0, 5, "run-1")
+    query.ns.produce("orders", rows(5))
+    _sink_batch(query, 5, 6, "run-2")
+    query.restart()
+    if replays:
+        query.plan.partitions(*query.log[-2:])
+    for _ in range(2):
+        with raises(InvalidInputError, match=r"offset 5, .* at 6 .*if another run with this checkpoint is at work"):
+            query.plan.latest(query.log[-1], None)
+
+
+def test_a_seek_ahead_of_a_run_is_no_other_run(memory: Place) -> None:
+    query = _Query(memory.open())
+    query.log.append(query.plan.latest(query.log[-1], None))
+    _sink_batch(query, 0, 5, "run-1")
+    query.ns.produce("orders", rows(5))
+    query.seek({0: 6})
+    with raises(InvalidInputError, match=r"offset 5, .* at 6 "):
+        query.plan.latest(query.log[-1], None)
