@@ -33,10 +33,10 @@ def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Pl
             txn.flush()
             raise ZeroDivisionError  # before it acknowledged anything
 
-        def works(txn: Any, consumer: Any = consumer, processed: list[int] = processed) -> None:
+        def works(txn: Any, consumer: Any = consumer) -> list[int]:
             messages = take(consumer, 1)
-            processed += ids(messages.table)
             txn.acknowledge(messages, cumulative=True)
+            return ids(messages.table)
 
         def attempt(ns: Any = ns, fails: Any = fails) -> None:
             with contextlib.suppress(ZeroDivisionError):
@@ -46,7 +46,7 @@ def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Pl
             going_on = store.interrupted(attempt, request)
         for _ in range(2):
             if ns.lag("orders", "billing")[0].behind_messages:
-                ns.transact(works)
+                processed += ns.transact(works)
         assert processed == [1, 2], f"acknowledged: all; processed: {processed}; interrupted at the request {request}"
         if not going_on:
             break
