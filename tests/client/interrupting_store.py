@@ -40,7 +40,11 @@ class InterruptingStore(ForwardingStore):
                 if threading.current_thread() is threading.main_thread():
                     raise KeyboardInterrupt
                 interrupt_main_thread()
-                assert self._heard.wait(20), "the main thread was not interrupted"
+                self.wait_for_main_thread()
+
+    def wait_for_main_thread(self) -> None:
+        """Go on when its call has ended."""
+        assert self._heard.wait(20), "the main thread was not interrupted"
 
     def create(self, key: str, data: bytes) -> Created:
         self._pass()

@@ -11,6 +11,13 @@ from tests.client.support import SCHEMA, Place, ids, rows, take
 from tests.interrupts import hearing_interrupts
 
 
+class _StoreThatGoesOn(InterruptingStore):
+    """The end of an attempt waits for the request that is under way, as far as that is a part of its transaction."""
+
+    def wait_for_main_thread(self) -> None:
+        self._heard.wait(0.2)
+
+
 def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Place) -> None:
     """LOSE: whoever stops a cell, or a loop, of ``ns.transact`` with Ctrl-C while a failed attempt is aborted.
 
@@ -19,7 +26,7 @@ def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Pl
     acknowledgement takes messages that nobody ever processed.
     """
     for request in itertools.count(1):
-        store = InterruptingStore(memory.store())
+        store = _StoreThatGoesOn(memory.store())
         ns = memory.open(f"ns{request}", store=store)
         ns.create_topic("orders", SCHEMA)
         ns.create_topic("audit", SCHEMA)
