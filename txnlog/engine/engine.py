@@ -103,8 +103,8 @@ class Task(Generic[R]):
     # --- for the engine ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Run it up to what it awaits first; nothing where it was cancelled before."""
-        if not self.ended:
+        """Run it up to what it awaits first; nothing where it was cancelled, or has begun, before."""
+        if not self.ended and self._coroutine is None:
             self._coroutine = self._command()
             self._advance(Result(None))
 
@@ -196,7 +196,7 @@ class Engine:
         replies = self._host.inbox()
         task = Task(self, command, replies.put, undo=undo, keeps_process=goes_on)
         begin = partial(self._begin, task, through or self._put)
-        return self.exchange(replies, begin, task.cancel, interrupted, goes_on=goes_on)
+        return self.exchange(replies, begin, task.cancel, interrupted, go_on=task.begin if goes_on else None)
 
     def exchange(
         self,
@@ -205,7 +205,7 @@ class Engine:
         withdraw: Step,
         interrupted: Callable[[BaseException], None] = _nothing,
         *,
-        goes_on: bool = False,
+        go_on: Step | None = None,
     ) -> Any:
         """Ask for something in the engine, and wait for the reply.
 
@@ -214,7 +214,7 @@ class Engine:
             ask: asks. From any thread.
             withdraw: called in the engine where the wait is interrupted: nobody will hear of the reply.
             interrupted: called with what interrupts the wait, and is about to be raised.
-            goes_on: it is not withdrawn by an interrupt.
+            go_on: called in the engine instead where an interrupt does not withdraw it.
 
         Raises:
             CalledInItsOwnWork: in the engine itself, which would wait for itself.
@@ -229,9 +229,8 @@ class Engine:
             if reply.error is None:
                 return reply.value  # nothing is called from here on: an interrupt comes before, or later
         except BaseException as error:
-            if not goes_on or isinstance(error, TxnLogError):
-                with suppress(RetriableError):  # of no thread for it: what interrupts the wait says more
-                    self._put(withdraw)
+            with suppress(RetriableError):  # of no thread for it: what interrupts the wait says more
+                self._put(withdraw if go_on is None or isinstance(error, TxnLogError) else go_on)
             if not isinstance(error, TxnLogError):
                 interrupted(error)
             raise

@@ -179,8 +179,8 @@ MUTANTS: Final = (
     Mutant(
         "an error of the withdrawal takes the place of the interrupt",
         "txnlog/engine/engine.py",
-        "                with suppress(RetriableError):  # of no thread for it",
-        "                if True:  # of no thread for it",
+        "            with suppress(RetriableError):  # of no thread for it",
+        "            if True:  # of no thread for it",
         "after Ctrl-C a call says that nothing was written, and what is repeated is there twice",
         (NO_THREAD + "an_interrupt_while_no_thread_can_be_started_does_not_say_that_nothing_was_written",),
     ),
@@ -199,5 +199,13 @@ MUTANTS: Final = (
         "threading.Thread(target=work, name=name, daemon=False).start()",
         "a process whose store does not answer never ends",
         (HANGING + "a_process_whose_store_hangs_ends_within_a_minute",),
+    ),
+    Mutant(
+        "what goes on is not begun where an interrupt came first",
+        "txnlog/engine/engine.py",
+        "self._put(withdraw if go_on is None or isinstance(error, TxnLogError) else go_on)",
+        "self._put(withdraw if go_on is None or isinstance(error, TxnLogError) else lambda: None)",
+        "after Ctrl-C at the end of a block its transaction stays open, and the process waits a minute for nothing",
+        (ENGINE + "a_command_that_goes_on_is_begun_where_its_caller_was_interrupted_before",),
     ),
 )

@@ -229,6 +229,26 @@ def test_a_request_under_way_goes_on_when_the_wait_is_interrupted(engine: Engine
     assert seen == ["answered"]
 
 
+def test_a_command_that_goes_on_is_begun_where_its_caller_was_interrupted_before(engine: Engine) -> None:
+    """Between the note that it is under way and the step that begins it."""
+    ran: list[int] = []
+
+    async def mine() -> None:
+        ran.append(1)
+
+    def interrupted(_step: Callable[[], None]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.call(mine, through=interrupted, goes_on=True)
+    wait_for(lambda: not engine.keeps_process())
+    assert ran == [1]
+    with pytest.raises(KeyboardInterrupt):
+        engine.call(mine, through=interrupted)
+    engine.look(lambda: None)
+    assert ran == [1]
+
+
 def test_a_command_that_is_cancelled_before_it_begins_never_runs(engine: Engine) -> None:
     seen: list[str] = []
 
