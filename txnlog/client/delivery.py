@@ -54,8 +54,9 @@ class Attempt:
 
     def release(self) -> None:
         """``fail``, and let others have it at once. Interrupted, it goes on by itself."""
-        for delivery in [*self._failed, *[delivery for delivery, _ in self._delivered]][:1]:
-            delivery.connection.runtime.engine.call(self._release, goes_on=True)
+        known = [*self._failed, *(delivery for delivery, _ in self._delivered)]
+        if known:
+            known[0].connection.runtime.engine.call(self._release, goes_on=True)
 
     async def _release(self) -> None:
         self.fail()

@@ -253,7 +253,7 @@ def interrupted_while_reading(consumer: Any, end: threading.Event) -> None:
 
 @pytest.mark.clause("P-215")
 def test_a_receive_that_is_interrupted_while_it_reads_delivers_nothing(memory: Place) -> None:
-    """Also where it could not be given up: the caller is gone when it comes to its end."""
+    """Also where the read is awaited to its end: the caller is gone by then."""
     ns = memory.orders(0, 1)
     consumer: Any = ns.consumer("orders", "billing")
     runtime, end = ns._connection.runtime, threading.Event()
