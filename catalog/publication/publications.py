@@ -117,7 +117,7 @@ class Publications:
 
         Returns the errors by the name of the table.
         """
-        topics = self._follower.look(lambda state: list(state.topics.values()))
+        topics = self._follower.topics()
         wanted = any(not item.dropped and _is_auto(item) for item in topics)
         return self._of_each(TablePublisher.publish, _is_auto, segments=wanted)[1]
 
@@ -173,7 +173,7 @@ class Publications:
 
     def _topics(self, wanted: Callable[[TopicRecord], bool]) -> list[int]:
         """The ids of the wanted topics, also of dropped ones until no readable version shows them."""
-        records = self._follower.look(lambda state: list(state.topics.values()))
+        records = self._follower.topics()
         return [item.id for item in records if wanted(item) and not self.is_over(item.id)]
 
     def is_over(self, topic: int) -> bool:

@@ -48,7 +48,7 @@ class Snapshot:
 
     def topics(self) -> tuple[str, ...]:
         """Names of the topics at this version, sorted."""
-        records = self._connection.follower.look(lambda state: list(state.topics.values()))
+        records = self._connection.follower.topics()
         return tuple(sorted(record.name for record in records if record.exists_at(self.version)))
 
     def start_offsets(self, topic: str) -> dict[int, int]:

@@ -151,7 +151,7 @@ class Connection(SessionOwner):
         newest, record = self.follower.look(lambda state: (state.head.version, topic_named(state, name)))
         if record is not None and version in {None, newest}:
             return record
-        topics = self.follower.look(lambda state: list(state.topics.values()))
+        topics = self.follower.topics()
         if version is None or version == newest:
             candidates = [item.name for item in topics if not item.dropped]
         else:
@@ -171,7 +171,7 @@ class Connection(SessionOwner):
 
     def live_topics(self) -> list[TopicRecord]:
         """The topics that are there now."""
-        topics = self.follower.look(lambda state: list(state.topics.values()))
+        topics = self.follower.topics()
         return [item for item in topics if not item.dropped]
 
     def topic_handle(self, name: str) -> TopicHandle:

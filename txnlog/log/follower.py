@@ -25,7 +25,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.apply import applied
 from txnlog.fold.garbage import may_be_gone
-from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
+from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange, TopicRecord
 from txnlog.format.actions import Commit, Segment
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.format.keys import entry_key
@@ -161,6 +161,10 @@ class Follower:
                 if changes == self._changes:
                     return found
         return self.runtime.engine.look(partial(function, self.state))
+
+    def topics(self) -> list[TopicRecord]:
+        """All topics that there ever were: those that were dropped are never forgotten."""
+        return self.look(lambda state: list(state.topics.values()))
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

@@ -103,7 +103,7 @@ def _report(failures: dict[str, str], name: str, error: TxnLogError) -> None:
 def _published(connection: Connection) -> tuple[tuple[str, ...], Mapping[str, TxnLogError]]:
     """Bring the Delta tables of the topics with ``delta="auto"`` up to date; their names, and what failed."""
     publisher = connection.session.auto_publisher
-    topics = connection.follower.look(lambda state: list(state.topics.values()))
+    topics = connection.follower.topics()
     records = [item for item in topics if is_auto(item.properties)]  # of dropped ones as well, whose tables end
     if not records or not publisher.is_installed():
         return (), {}

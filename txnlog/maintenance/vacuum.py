@@ -180,7 +180,7 @@ def _forget_hints(connection: Connection) -> None:
 
 def _topics(connection: Connection) -> list[TopicRecord]:
     """All topics there ever were: those that were dropped have folders too."""
-    return connection.follower.look(lambda state: list(state.topics.values()))
+    return connection.follower.topics()
 
 
 def _graced(
