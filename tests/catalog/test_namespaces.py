@@ -179,7 +179,7 @@ def test_a_dropped_namespace_is_refused_at_open_except_for_reading(cat: Catalog,
     threads = threading.active_count()
     with pytest.raises(NamespaceNotFound, match=r"'sales' was dropped.*mode=\"r\" reads it"):
         txnlog.open(root, namespace="sales")
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads, "fewer: an idle one ends"
     txnlog.open(root, namespace="sales", mode="r").close()
     txnlog.open(root, namespace="audit").close()
     with before:

@@ -200,7 +200,7 @@ def test_the_runtime_runs_on_without_threads_after_its_end() -> None:
     runtime.close()
     before = threading.active_count()
     assert runtime.run_all([lambda: 3, lambda: 4]) == [3, 4]
-    assert threading.active_count() == before
+    assert threading.active_count() <= before, "fewer: an idle one ends"
     with pytest.raises(ZeroDivisionError):
         runtime.run_all([lambda: 1, lambda: 1 // 0])
 

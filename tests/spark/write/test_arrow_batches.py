@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,27 +31,30 @@ SHARE = LIMIT // 10_000
 """Of a row in a batch of as many rows as Spark puts into one."""
 
 
-def look(batches: Iterator[pa.RecordBatch], calls: str) -> Iterator[pa.RecordBatch]:
-    """What a task sees: the limit of its batches, and how many rows each has. It notes that it ran."""
+def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task sees: the limit of its batches, and how many rows each has."""
     context = TaskContext.get()
     assert context is not None
-    with Path(calls).open("a") as file:
-        file.write("ran\n")
     rows = [batch.num_rows for batch in batches]
     limit = context.getLocalProperty(MAX_BYTES)
     yield pa.record_batch([pa.array([limit]), pa.array([max(rows, default=0)])], names=["max_bytes", "most"])
 
 
-@pytest.fixture
-def calls(tmp_path: Path) -> Path:
-    return tmp_path / "calls"
+@contextmanager
+def counted_jobs(spark: SparkSession, group: str) -> Iterator[Callable[[], int]]:
+    """How many jobs this thread has begun in the block: Spark may fail a job before its Python task has begun."""
+    context = spark.sparkContext
+    context.setJobGroup(group, "counted by a test")
+    try:
+        yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
-def seen(frame: DataFrame, calls: Path, place: str) -> tuple[str | None, int]:
+def seen(frame: DataFrame, place: str) -> tuple[str | None, int]:
     """The limit that the tasks had, and the rows of the biggest batch."""
-    answers = arrow_batches.collect(
-        frame, partial(look, calls=str(calls)), "max_bytes string, most long", mark=f"(mark {place})", place=place
-    )
+    answers = arrow_batches.collect(frame, look, "max_bytes string, most long", mark=f"(mark {place})", place=place)
     (limit,) = {row.max_bytes for row in answers}
     return limit, max(row.most for row in answers)
 
@@ -68,61 +70,61 @@ def measured(limit: str | None) -> bool:
     return limit != str(NOT_MEASURED)
 
 
-def test_rows_that_cannot_fill_a_batch_are_not_measured(spark: SparkSession, calls: Path) -> None:
-    assert not measured(seen(plain(spark), calls, "narrow")[0])
-    assert not measured(seen(spark.range(10), calls, "numbers")[0])
+def test_rows_that_cannot_fill_a_batch_are_not_measured(spark: SparkSession) -> None:
+    assert not measured(seen(plain(spark), "narrow")[0])
+    assert not measured(seen(spark.range(10), "numbers")[0])
 
 
-def test_neither_are_they_behind_a_shuffle_and_a_broadcast(spark: SparkSession, calls: Path) -> None:
+def test_neither_are_they_behind_a_shuffle_and_a_broadcast(spark: SparkSession) -> None:
     counted = plain(spark).groupBy("text").count()
-    assert not measured(seen(counted, calls, "grouped")[0])
+    assert not measured(seen(counted, "grouped")[0])
     joined = plain(spark).join(F.broadcast(plain(spark).select("id", F.lit("other").alias("more"))), "id")
-    assert not measured(seen(joined, calls, "joined")[0])
+    assert not measured(seen(joined, "joined")[0])
 
 
-def test_a_row_that_is_too_wide_has_the_job_run_again_measured_and_the_next_one_at_once(
-    spark: SparkSession, calls: Path
-) -> None:
-    assert measured(seen(plain(spark, width=SHARE), calls, "wide")[0])
-    assert calls.read_text() == "ran\nran\n"
-    assert measured(seen(plain(spark), calls, "wide")[0])
-    assert calls.read_text() == "ran\nran\nran\n"
-    assert not measured(seen(plain(spark), calls, "elsewhere")[0])
+def test_a_row_that_is_too_wide_has_the_job_run_again_measured_and_the_next_one_at_once(spark: SparkSession) -> None:
+    with counted_jobs(spark, "wide") as jobs:
+        assert measured(seen(plain(spark, width=SHARE), "wide")[0])
+        assert jobs() == 2
+        assert measured(seen(plain(spark), "wide")[0])
+        assert jobs() == 3
+        assert not measured(seen(plain(spark), "elsewhere")[0])
+        assert jobs() == 4
 
 
-def test_texts_count_together_by_their_bytes_and_a_null_counts_nothing(spark: SparkSession, calls: Path) -> None:
+def test_texts_count_together_by_their_bytes_and_a_null_counts_nothing(spark: SparkSession) -> None:
     halves = spark.range(1).select(F.lit("ä" * (SHARE // 4)).alias("a"), F.lit(b"x" * (SHARE // 2)).alias("b"))
-    assert measured(seen(halves, calls, "halves")[0])
-    assert not measured(seen(halves.select("a"), calls, "one half")[0])
-    assert not measured(seen(halves.select(F.lit(None).cast("string").alias("n"), "b"), calls, "and a null")[0])
+    assert measured(seen(halves, "halves")[0])
+    assert not measured(seen(halves.select("a"), "one half")[0])
+    assert not measured(seen(halves.select(F.lit(None).cast("string").alias("n"), "b"), "and a null")[0])
 
 
-def test_a_batch_of_the_widest_rows_that_are_not_measured_is_within_the_limit(spark: SparkSession, calls: Path) -> None:
+def test_a_batch_of_the_widest_rows_that_are_not_measured_is_within_the_limit(spark: SparkSession) -> None:
     fits = spark.range(0, 10_000, 1, 1).select("id", F.repeat(F.lit("x"), SHARE - 30).alias("text"))
-    limit, most = seen(fits, calls, "just fits")
+    limit, most = seen(fits, "just fits")
     assert (measured(limit), most) == (False, 10_000)
     assert most * (SHARE - 30 + 8) < LIMIT
 
 
 @pytest.mark.parametrize("expression", ["array(id)", "struct(id)", "map(id, id)", "interval 1 day"], ids=str.split)
-def test_what_has_no_width_at_a_glance_is_measured(spark: SparkSession, calls: Path, expression: str) -> None:
-    assert measured(seen(plain(spark).selectExpr("id", f"{expression} AS other"), calls, expression)[0])
+def test_what_has_no_width_at_a_glance_is_measured(spark: SparkSession, expression: str) -> None:
+    assert measured(seen(plain(spark).selectExpr("id", f"{expression} AS other"), expression)[0])
 
 
-def test_rows_of_very_many_texts_are_measured(spark: SparkSession, calls: Path) -> None:
+def test_rows_of_very_many_texts_are_measured(spark: SparkSession) -> None:
     texts = [f"'text' AS c{position}" for position in range(1_000)]
-    assert not measured(seen(spark.range(1).selectExpr(*texts[:100]), calls, "many")[0])
-    assert measured(seen(spark.range(1).selectExpr(*texts), calls, "very many")[0])
+    assert not measured(seen(spark.range(1).selectExpr(*texts[:100]), "many")[0])
+    assert measured(seen(spark.range(1).selectExpr(*texts), "very many")[0])
 
 
-def test_frames_in_which_python_has_a_part_are_measured(spark: SparkSession, calls: Path) -> None:
+def test_frames_in_which_python_has_a_part_are_measured(spark: SparkSession) -> None:
     function = F.udf(str.upper, "string", useArrow=True)
-    assert measured(seen(plain(spark).withColumn("text", function("text")), calls, "a function")[0])
+    assert measured(seen(plain(spark).withColumn("text", function("text")), "a function")[0])
     mapped = plain(spark).mapInArrow(lambda batches: batches, "id long, text string, empty binary")
-    assert measured(seen(mapped, calls, "mapped")[0])
+    assert measured(seen(mapped, "mapped")[0])
 
 
-def test_so_are_those_with_a_table_function_of_python(spark: SparkSession, calls: Path) -> None:
+def test_so_are_those_with_a_table_function_of_python(spark: SparkSession) -> None:
     class Twice:
         def eval(self, text: str) -> Iterator[tuple[str]]:
             yield from [(text,), (text,)]
@@ -131,45 +133,45 @@ def test_so_are_those_with_a_table_function_of_python(spark: SparkSession, calls
     spark.udtf.register("arrow_batches_twice", function)
     plain(spark).createOrReplaceTempView("arrow_batches_plain")
     called = spark.sql("SELECT more FROM arrow_batches_plain, LATERAL arrow_batches_twice(text)")
-    assert measured(seen(called, calls, "a table function")[0])
+    assert measured(seen(called, "a table function")[0])
     exploded = spark.sql("SELECT explode(array(text, text)) AS more FROM arrow_batches_plain")
-    assert not measured(seen(exploded, calls, "one of Spark's")[0])
+    assert not measured(seen(exploded, "one of Spark's")[0])
 
 
-def test_so_are_those_that_hide_where_they_come_from(spark: SparkSession, calls: Path) -> None:
+def test_so_are_those_that_hide_where_they_come_from(spark: SparkSession) -> None:
     grouped = plain(spark).groupBy("text").count()
-    assert measured(seen(grouped.localCheckpoint(eager=False), calls, "a checkpoint")[0])
+    assert measured(seen(grouped.localCheckpoint(eager=False), "a checkpoint")[0])
 
 
-def test_a_limit_of_ones_own_is_kept(spark: SparkSession, calls: Path) -> None:
+def test_a_limit_of_ones_own_is_kept(spark: SparkSession) -> None:
     spark.conf.set(MAX_BYTES, "1KB")
     try:
-        limit, most = seen(plain(spark, 1_000), calls, "own limit")
+        limit, most = seen(plain(spark, 1_000), "own limit")
     finally:
         spark.conf.unset(MAX_BYTES)
     assert (limit, most < 1_000) == ("1KB", True)
 
 
-def test_more_rows_in_a_batch_have_smaller_shares(spark: SparkSession, calls: Path) -> None:
+def test_more_rows_in_a_batch_have_smaller_shares(spark: SparkSession) -> None:
     before = str(spark.conf.get(MAX_ROWS))
     spark.conf.set(MAX_ROWS, "100000")
     try:
-        assert measured(seen(plain(spark, width=SHARE // 2), calls, "shares")[0])
+        assert measured(seen(plain(spark, width=SHARE // 2), "shares")[0])
         spark.conf.set(MAX_ROWS, "0")
-        assert measured(seen(plain(spark), calls, "no end of rows")[0])
+        assert measured(seen(plain(spark), "no end of rows")[0])
     finally:
         spark.conf.set(MAX_ROWS, before)
 
 
-def test_other_jobs_are_measured_as_before_also_behind_one_that_failed(spark: SparkSession, calls: Path) -> None:
+def test_other_jobs_are_measured_as_before_also_behind_one_that_failed(spark: SparkSession) -> None:
     context = spark.sparkContext
     broken = plain(spark).withColumn("text", F.when(F.col("id") == 0, F.raise_error(F.lit("broken"))).otherwise("text"))
     with pytest.raises(PySparkException, match="broken"):
-        seen(broken, calls, "broken")
+        seen(broken, "broken")
     assert context.getLocalProperty(MAX_BYTES) is None
     context.setLocalProperty(MAX_BYTES, "5MB")
     try:
-        seen(plain(spark), calls, "another thread's own")
+        seen(plain(spark), "another thread's own")
         assert context.getLocalProperty(MAX_BYTES) == "5MB"
     finally:
         context.setLocalProperty(MAX_BYTES, None)
