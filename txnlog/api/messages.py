@@ -110,8 +110,7 @@ class Messages(ProcessBound):
     @property
     def end_offsets(self) -> dict[int, int]:
         """The offset behind the last of these messages, by partition."""
-        partitions, offsets = self._column("_partition"), self._column("_offset")
-        return {int(p): int(offsets[partitions == p].max()) + 1 for p in np.unique(partitions)}
+        return {partition: found[-1][1] for partition, found in self._ranges().items()}
 
     @property
     def redelivery_counts(self) -> list[int]:
@@ -121,14 +120,19 @@ class Messages(ProcessBound):
 
     def _ranges(self) -> dict[int, Ranges]:
         """The offsets as ranges, by partition."""
-        partitions, offsets = self._column("_partition"), self._column("_offset")
         result: dict[int, Ranges] = {}
-        for partition in np.unique(partitions):
-            mine = np.unique(offsets[partitions == partition])
-            cuts = np.flatnonzero(np.diff(mine) != 1)
-            starts = mine[np.concatenate(([0], cuts + 1))]
-            ends = mine[np.concatenate((cuts, [len(mine) - 1]))] + 1
-            result[int(partition)] = tuple((int(s), int(e)) for s, e in zip(starts, ends, strict=True))
+        if not len(self):
+            return result
+        partitions, offsets = self._column("_partition"), self._column("_offset")
+        order = np.lexsort((offsets, partitions))
+        partitions, offsets = partitions[order], offsets[order]
+        goes_on = (partitions[1:] == partitions[:-1]) & (offsets[1:] - offsets[:-1] <= 1)  # 0: chosen twice
+        cuts = np.flatnonzero(~goes_on)
+        first, last = np.append(0, cuts + 1), np.append(cuts, len(order) - 1)
+        for partition, start, end in zip(
+            partitions[first].tolist(), offsets[first].tolist(), (offsets[last] + 1).tolist(), strict=True
+        ):
+            result[partition] = (*result.get(partition, ()), (start, end))
         return result
 
     def _acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:

@@ -292,8 +292,9 @@ class Ledgers:
         self._known: weakref.WeakValueDictionary[tuple[int, int], Ledger] = weakref.WeakValueDictionary()
 
     def of(self, subscription: int, epoch: int) -> Ledger:
-        """The ledger of a subscription in an epoch; the first who asks for it makes it."""
-        return self._runtime.engine.look(partial(self._of, subscription, epoch))
+        """The ledger of a subscription in an epoch; the first who asks for it has the engine make it."""
+        found = self._known.get((subscription, epoch))
+        return found or self._runtime.engine.look(partial(self._of, subscription, epoch))
 
     def _of(self, subscription: int, epoch: int) -> Ledger:
         found = self._known.get((subscription, epoch))

@@ -195,9 +195,9 @@ class Session:
         """The writer of this process. Raises ReadOnly for mode="r"."""
         if self._read_only:
             raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
-        is_local = identity_of(self.store).store_kind == "local"  # there folders are moved under writers at work
         found = self._appenders.get("one")
         if found is None:  # made without a lock, which the handler of a signal may find taken: the first one counts
+            is_local = identity_of(self.store).store_kind == "local"  # there folders are moved under writers at work
             found = self._appenders.setdefault(
                 "one",
                 Appender(

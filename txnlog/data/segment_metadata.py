@@ -49,7 +49,8 @@ def metadata_columns(names: Collection[str], coordinators: Coordinators, found: 
     columns: dict[str, pa.Array] = {}
     for name in names:
         if name == "_partition":
-            columns[name] = pa.array(np.repeat(_numbers([item.partition for item in slices]), counts), pa.int32())
+            partitions = np.array([item.partition for item in slices], np.int32)
+            columns[name] = pa.array(np.repeat(partitions, counts))
         elif name == "_offset":
             columns[name] = _offsets(slices, counts)
         elif name == "_timestamp":
@@ -60,7 +61,7 @@ def metadata_columns(names: Collection[str], coordinators: Coordinators, found: 
                 lambda segment: segment.compacted,
                 name,
             )
-            columns[name] = values.cast(pa.timestamp("us", "UTC"))
+            columns[name] = values.view(pa.timestamp("us", "UTC"))
         elif name == "_txn_id":
             numbers = _of_segments(
                 found, by_segment, lambda segment: segment.txn, lambda segment: segment.stores_txn, "_txn"

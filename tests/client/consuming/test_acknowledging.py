@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from functools import partial
 from pathlib import Path
@@ -107,6 +108,27 @@ def test_a_list_of_messages_is_refused_with_the_call_that_takes_any_part(ten: An
                 call(parts)
     consumer.acknowledge(messages[[0, 7]])
     assert (cursor(ten).cursor, cursor(ten).acknowledged) == (1, ((7, 8),))
+
+
+def test_messages_chosen_in_any_order_and_twice_are_each_acknowledged_once(place: Place) -> None:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA, partitions=3)
+    for partition in range(3):
+        ns.produce("orders", rows(*range(8)), partition=partition)
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    chance = random.Random(7)
+    for _ in range(200):
+        chosen = messages[[chance.randrange(24) for _ in range(chance.randrange(1, 40))]]
+        named = [
+            (partition, offset)
+            for partition, found in chosen._ranges().items()
+            for start, end in found
+            for offset in range(start, end)
+        ]
+        assert sorted(named) == sorted({(partition, offset) for _, partition, offset in chosen.positions})
+        assert chosen.end_offsets == {
+            partition: 1 + max(offset for at, offset in named if at == partition) for partition, _ in named
+        }
 
 
 def test_messages_of_another_namespace_are_refused(ten: Any, place: Place) -> None:

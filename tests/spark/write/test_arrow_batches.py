@@ -48,8 +48,8 @@ def counted_jobs(spark: SparkSession, group: str) -> Iterator[Callable[[], int]]
     try:
         yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
     finally:
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.job.description", None)
 
 
 def seen(frame: DataFrame, place: str) -> tuple[str | None, int]:
