@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -51,9 +51,8 @@ class Connection(SessionOwner):
 
     def _begin_in_child(self) -> None:
         """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
-        self._lock = threading.RLock()
         self._handles: dict[str, TopicHandle] = {}
-        self._turns: dict[int, int] = {}
+        self._turns: dict[int, Iterator[int]] = {}
         self._dropped = DroppedSubscriptions()
         super()._begin_in_child()
 
@@ -194,11 +193,10 @@ class Connection(SessionOwner):
 
     def next_partition(self, handle: TopicHandle) -> int:
         """The partition whose turn it is, in a topic without a key."""
-        with self._lock:
-            turn = self._turns.get(handle.id)
-            turn = int(self.runtime.jitter(handle.partitions)) if turn is None else turn + 1
-            self._turns[handle.id] = turn
-            return turn % handle.partitions
+        turns = self._turns.get(handle.id)
+        if turns is None:
+            turns = self._turns.setdefault(handle.id, itertools.count(int(self.runtime.jitter(handle.partitions))))
+        return next(turns) % handle.partitions
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
@@ -57,7 +56,7 @@ class SessionOwner:
         self._given_runtime = runtime
         self._closed = False
         self._begin_in_child()
-        self._current: Session | None = self._connect(create=create)
+        self._sessions["one"] = self._connect(create=create)
         renew_in_child(self)
         call_at_exit(self)
 
@@ -151,8 +150,12 @@ class SessionOwner:
     def _begin_in_child(self) -> None:
         """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
         self.identity = object()
-        self._session_lock = threading.Lock()
-        self._current = None
+        self._sessions: dict[str, Session] = {}
+
+    @property
+    def _current(self) -> Session | None:
+        """The session, if this process has made one; also of a closed connection."""
+        return self._sessions.get("one")
 
     @property
     def session(self) -> Session:
@@ -161,10 +164,11 @@ class SessionOwner:
             raise self._closed_error()
         session = self._current
         if session is None:
-            with self._session_lock:
-                session = self._current
-                if session is None:
-                    session = self._current = self._connect(create=False)
+            made = self._connect(create=False)
+            # Without a lock, which the handler of a signal may find taken: of several the first one counts.
+            session = self._sessions.setdefault("one", made)
+            if session is not made:
+                made.close(self._closed_error())
         return session
 
     @property

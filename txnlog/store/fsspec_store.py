@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -72,8 +71,7 @@ class FsspecStore:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._lock = threading.Lock()
-        self._opened: tuple[int, Any] | None = None
+        self._opened: dict[int, Any] = {}  # by process: what its parent opened is not closed in a child
 
     @property
     def identity(self) -> StoreIdentity:
@@ -211,17 +209,16 @@ class FsspecStore:
         )
 
     def _filesystem(self, call: str, key: str) -> Any:
-        failure: Exception
-        with self._lock:
-            if self._opened is not None and self._opened[0] == os.getpid():
-                return self._opened[1]
-            try:
-                filesystem = self._backend.open_filesystem()
-            except Exception as error:  # noqa: BLE001 - opening reads credentials, profiles and plug-ins
-                failure = self._failure(call, key, error, Durable.NOTHING)
-            else:
-                self._opened = (os.getpid(), filesystem)
-                return filesystem
+        found = self._opened.get(os.getpid())
+        if found is not None:
+            return found
+        try:
+            made = self._backend.open_filesystem()
+        except Exception as error:  # noqa: BLE001 - opening reads credentials, profiles and plug-ins
+            failure = self._failure(call, key, error, Durable.NOTHING)
+        else:
+            # Without a lock, which the handler of a signal may find taken: of several the first one counts.
+            return self._opened.setdefault(os.getpid(), made)
         raise failure
 
     def _object_info(self, key: str, found: dict[str, Any]) -> ObjectInfo:

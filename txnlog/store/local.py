@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
@@ -97,7 +96,6 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str], *, use_tmpfile: bool = True) -> None:
         self._root = os.path.realpath(os.fspath(root))
         self._use_tmpfile = use_tmpfile
-        self._lock = threading.Lock()
         self._durable_folders: Recent[tuple[str, ...], _OpenFolder] = Recent(_KNOWN_FOLDERS)
         self._failed_sync: str | None = None
         self._never_made: set[str] = set()
@@ -340,8 +338,7 @@ class LocalStore:
             raise
 
     def _note_failed_sync(self, error: OSError) -> None:
-        with self._lock:
-            self._failed_sync = os.strerror(error.errno or errno.EIO)
+        self._failed_sync = os.strerror(error.errno or errno.EIO)
 
     def _sync_folder(self, call: str, key: str, folder: int) -> None:
         try:
@@ -350,8 +347,7 @@ class LocalStore:
             self._fail(call, key, error, Durable.MAYBE)
 
     def _refuse_after_failed_sync(self) -> None:
-        with self._lock:
-            failed = self._failed_sync
+        failed = self._failed_sync
         if failed is not None:
             raise StoreError(
                 f"an earlier fsync below {self._root} failed: {failed}",

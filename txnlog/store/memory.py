@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -15,19 +14,17 @@ from txnlog.store.key_guard import check_key, check_prefix
 class _Space:
     """The objects of one name: bytes and modification time by key."""
 
-    __slots__ = ("lock", "objects")
+    __slots__ = ("objects",)
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.objects: dict[str, tuple[bytes, int]] = {}
 
 
 _spaces: Final[dict[str, _Space]] = {}
-_spaces_lock: Final = threading.Lock()
 
 
 class MemoryStore:
-    """Objects in a dict under a lock. Handles of the same ``name`` share one space for the life of the process.
+    """Objects in a dict, changed in one step each. Handles of the same ``name`` share a space while the process lives.
 
     Args:
         name: the space to share; None makes one of its own.
@@ -40,8 +37,7 @@ class MemoryStore:
         if name is None:
             self._space = _Space()
         else:
-            with _spaces_lock:
-                self._space = _spaces.setdefault(name, _Space())
+            self._space = _spaces.setdefault(name, _Space())
 
     @property
     def identity(self) -> StoreIdentity:
@@ -49,19 +45,14 @@ class MemoryStore:
         return make_identity("memory", "", self._name or "")
 
     def create(self, key: str, data: bytes) -> Created:
-        """Atomic by the space's lock."""
-        check_key(key)
-        with self._space.lock:
-            if key in self._space.objects:
-                return Created.UNKNOWN
-            self._space.objects[key] = (bytes(data), self._clock_ms())
-            return Created.CREATED
+        """One step of the dict."""
+        made = (bytes(data), self._clock_ms())
+        is_first = self._space.objects.setdefault(check_key(key), made) is made
+        return Created.CREATED if is_first else Created.UNKNOWN
 
     def put(self, key: str, data: bytes) -> None:
-        """Replace under the lock."""
-        check_key(key)
-        with self._space.lock:
-            self._space.objects[key] = (bytes(data), self._clock_ms())
+        """Replace in one step."""
+        self._space.objects[check_key(key)] = (bytes(data), self._clock_ms())
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
@@ -80,15 +71,12 @@ class MemoryStore:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """A copy of the moment of the call, in key order."""
         check_prefix(prefix)
-        with self._space.lock:
-            found = sorted(item for item in self._space.objects.items() if item[0].startswith(prefix))
+        found = sorted(item for item in list(self._space.objects.items()) if item[0].startswith(prefix))
         return (ObjectInfo(key, len(data), modified_ms) for key, (data, modified_ms) in found)
 
     def delete(self, key: str) -> None:
         """Remove ``key``; an absent key is fine."""
-        check_key(key)
-        with self._space.lock:
-            self._space.objects.pop(key, None)
+        self._space.objects.pop(check_key(key), None)
 
     def url(self, key: str) -> str:
         """``memory://name/key``; only this process can follow it."""
@@ -102,9 +90,7 @@ class MemoryStore:
         return f"<MemoryStore {self._name!r}>"
 
     def _object(self, key: str) -> tuple[bytes, int]:
-        check_key(key)
-        with self._space.lock:
-            found = self._space.objects.get(key)
+        found = self._space.objects.get(check_key(key))
         if found is None:
             raise ObjectNotFound(key)
         return found

@@ -7,6 +7,7 @@ import itertools
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,16 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import txnlog
 from tests.client.support import SCHEMA, Place, rows, take, wait_for
+from txnlog.client import session_owner
 from txnlog.engine import engine, worker
 from txnlog.errors import TxnLogError
+from txnlog.store import FsspecStore, fsspec_store
+from txnlog.store.fsspec_store import Backend
+from txnlog.store.identity import make_identity
 
 _PATIENCE_S = 10
 _PACKAGE = str(Path(txnlog.__file__).parent)
@@ -73,6 +79,39 @@ def _begun(ns: Any) -> Any:
     txn = ns.begin()
     txn.produce("orders", rows(2))
     return txn
+
+
+def _over_fsspec() -> tuple[Any, FsspecStore]:
+    """A handle over a library's file system, which the first request opens."""
+    identity = make_identity("fsspec/memory", "", uuid.uuid4().hex)
+    backend = Backend(
+        lambda: MemoryFileSystem(skip_instance_cache=True), f"/{identity.endpoint_hash}", "x://r", identity
+    )
+    store = FsspecStore(backend)
+    ns = txnlog.open("x://r", namespace="sales", store=store, create=True)
+    ns.create_topic("orders", SCHEMA)
+    return ns, store
+
+
+def test_so_does_who_commits_inside_of_the_first_request_of_a_librarys_file_system() -> None:
+    """HANG: the thread had the lock under which the file system is opened, and each request of the engine wants it."""
+    ns, store = _over_fsspec()
+    for place in itertools.count(1):
+        store._opened.clear()  # as in a forked child
+        if not _comes_through(ns.snapshot, _begun(ns).commit, str(fsspec_store.__file__), place):
+            break
+    assert place > 2, "places"
+
+
+def test_so_does_who_commits_inside_of_the_first_call_of_a_forked_child(local: Place) -> None:
+    """HANG: the thread had the lock under which the child opens the namespace again."""
+    ns = _opened(local)
+    for place in itertools.count(1):
+        ns._connection._begin_in_child()
+        if not _comes_through(ns.topics, lambda: _begun(ns).commit(), str(session_owner.__file__), place):
+            break
+    assert place > 2, "places"
+    assert ns.produce("orders", rows(3)).version
 
 
 @pytest.mark.parametrize("called", ["producer.produce", "consumer.receive", "ns.begin", "commit"])
