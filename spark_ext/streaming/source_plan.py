@@ -14,8 +14,8 @@ from spark_ext.streaming.batch_limits import Ends, limited
 from spark_ext.streaming.offsets import StreamOffset, cursor_moved, overtaken
 from spark_ext.support.namespace_cache import remember_shown, shows
 from spark_ext.support.options import ReadOptions
-from txnlog.api.consumer import acknowledge_plain
 from txnlog.api.internals import connection_of
+from txnlog.client.plain_acknowledgement import acknowledge_plain
 from txnlog.client.subscription_ownership import check_streamable, take_epoch
 from txnlog.common.names import parse_label
 from txnlog.errors import InvalidInputError, SubscriptionNotFound

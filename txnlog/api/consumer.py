@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -11,13 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from txnlog.api.messages import Messages, checked
-from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
-from txnlog.client.consumer_machine import ConsumerMachine, Delivered
-from txnlog.client.delivery import Receiving, TopicDelivery, current_attempt
-from txnlog.client.ledger import Receipt
+from txnlog.client.consumer_machine import ConsumerMachine
+from txnlog.client.delivery import Received, Receiving, TopicDelivery, current_attempt
+from txnlog.client.plain_acknowledgement import acknowledge_plain
 from txnlog.client.positions import resolve_position
-from txnlog.common import ranges
-from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER
+from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, shown, whole_number
@@ -26,16 +23,9 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     TopicNotFound,
-    TransactionConflict,
     unknown_outcome,
 )
-from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
-from txnlog.fold.state import Draft
-from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format import schema as schemas
-from txnlog.format.actions import Acknowledgement, Commit, Header, PartitionRanges
-from txnlog.log.commands import Answer, effect
-from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -94,22 +84,11 @@ class Consumer(ProcessBound):
         wait_ms = duration_ms("timeout_ms", timeout_ms, 0, MAX_NUMBER)
         machine = self._machine
         machine.check_usable()
-        call = Receiving(max_messages, current_attempt())
-        delivered: list[Delivered] = []
 
-        async def receive() -> Messages | None:
-            found = await machine.receive(call, wait_ms)
-            if found is None:
-                return None
-            delivered.append(found)
-            item, received = found
+        def reply(item: TopicDelivery, received: Received) -> Messages:
             return Messages(machine.check_usable, item, received.ledger, received.table, received.redeliveries)
 
-        def withdraw() -> None:
-            for found in delivered:
-                machine.withdraw(found)
-
-        messages = machine.run(receive, withdraw)
+        messages = machine.receive(Receiving(max_messages, current_attempt()), wait_ms, reply)
         if messages is not None:
             return messages
         item = self._subscribed[0]
@@ -212,92 +191,4 @@ class Consumer(ProcessBound):
             self._machine.run(self._machine.close, goes_on=True)
 
 
-def acknowledge_plain(
-    connection: Connection, wanted: Sequence[Acknowledgement], receipt: Receipt | None = None
-) -> None:
-    """Take messages off subscriptions outside of any transaction; durable on return. A repetition is fine.
-
-    Args:
-        connection: the namespace.
-        wanted: what to log.
-        receipt: how they were received, where a consumer received them.
-
-    Raises:
-        TransactionConflict: a message is pending in an open transaction, or has still to be delivered.
-        ConsumerFenced: a subscription has another epoch by now.
-        SubscriptionNotFound: it was dropped.
-        TransactionAborted: somebody aborted the acknowledgement itself while it was under way.
-    """
-    number = connection.appender.take_numbers(1)[0]
-
-    def left(draft: Draft) -> list[Acknowledgement]:
-        return [rest for item in wanted if (rest := _not_yet_acknowledged(draft, item)) is not None]
-
-    def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
-        outcome = draft.outcomes.get(number)
-        if outcome is not None and outcome.state == "ABORTED":
-            raise outcome_error(outcome, draft.txn_id(number))
-        if outcome is not None:
-            return Answer(None, settled=True)
-        rest = left(draft)
-        return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
-
-    ledgers = ledgers_of(connection, wanted, receipt)
-
-    deadline_ms = connection.runtime.now_ms() + DEFAULT_TIMEOUT_MS  # if nobody comes to the end of this
-
-    def claim(rest: Sequence[Acknowledgement]) -> None:
-        for item in rest:
-            for ledger in ledgers:
-                if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
-                    ledger.claim(number, item, deadline_ms, plain=True)
-
-    appender = connection.appender
-
-    async def acknowledge() -> None:
-        try:
-            # Claimed while its entry is under way: nobody receives it meanwhile, and no transaction takes it.
-            await check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)
-            await appender.carry_out(effect(decide, txn_ids=(number,)))
-        finally:
-            for ledger in ledgers:  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
-                ledger.restore(number, None)
-
-    with connection.naming_dropped(), _no_transaction_to_abort():
-        appender.run(acknowledge, (number,))
-
-
-@contextlib.contextmanager
-def _no_transaction_to_abort() -> Iterator[None]:
-    """Advise something else than to abort and begin anew, where the caller has no transaction."""
-    try:
-        yield
-    except TransactionConflict as error:
-        if error.advice == TransactionConflict._default_advice:
-            error.advice = Words("try again when that transaction has ended; ", Call("abort", "txn_id"), " ends it")
-        raise
-
-
-def _not_yet_acknowledged(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
-    """A plain acknowledgement without what was acknowledged before: that is no conflict outside a transaction."""
-    record = draft.subscriptions.get(item.subscription)
-    if record is None:
-        raise unknown_subscription(item.subscription)
-    check_epoch(record, item.epoch)
-    left: list[PartitionRanges] = []
-    for wanted in item.ranges:
-        cursor = cursor_of(draft, item.subscription, wanted.partition)
-        rest = ranges.subtract(wanted.ranges, acknowledged_of(cursor))
-        if rest:
-            left.append(PartitionRanges(wanted.partition, rest))
-    cumulative = tuple(
-        (partition, end)
-        for partition, end in item.cumulative
-        if end > cursor_of(draft, item.subscription, partition).position
-    )
-    if not left and not cumulative:
-        return None
-    return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
-
-
-__all__ = ["Consumer", "acknowledge_plain"]
+__all__ = ["Consumer"]

@@ -7,7 +7,7 @@ call that waits for messages leaves its turn to the others meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.client.acknowledgement_conflicts import ending_overdue
 from txnlog.client.delivery import Received, Receiving, TopicDelivery
@@ -27,13 +27,6 @@ R = TypeVar("R")
 
 _PAUSES: Final = Backoff(5.0, 250.0)
 """Between looks at the log while there is nothing to receive: one GET each."""
-
-
-class Delivered(NamedTuple):
-    """Messages of one topic of the consumer, which its caller gets."""
-
-    delivery: TopicDelivery
-    received: Received
 
 
 class ConsumerMachine:
@@ -72,14 +65,26 @@ class ConsumerMachine:
         self.is_closed = True
         return self._owner is self._connection.identity and not self._has_ended
 
-    def run(self, command: Command[R], undo: Callable[[], None] | None = None, *, goes_on: bool = False) -> R:
+    def run(self, command: Command[R], *, goes_on: bool = False) -> R:
         """Run a command of the engine, and wait for it: ``Appender.run``. Also where the handle was closed."""
-        return self._appender.run(command, undo=undo, goes_on=goes_on)
+        return self._appender.run(command, goes_on=goes_on)
+
+    def receive(self, call: Receiving, wait_ms: float, reply: Callable[[TopicDelivery, Received], R]) -> R | None:
+        """The next messages, of one topic, as ``reply`` gives them; None where there were none for so long.
+
+        They are delivered, unless the wait is interrupted. ``reply`` is called in the engine: nothing comes between it
+        and the return.
+        """
+
+        async def receive() -> R | None:
+            found = await self._receiving(call, wait_ms)
+            return None if found is None else reply(*found)
+
+        return self._appender.run(receive, undo=call.withdraw)
 
     # --- in the engine ----------------------------------------------------------------------------------------------
 
-    async def receive(self, call: Receiving, wait_ms: float) -> Delivered | None:
-        """The next messages, of one topic; None where there were none for so long. They are delivered."""
+    async def _receiving(self, call: Receiving, wait_ms: float) -> tuple[TopicDelivery, Received] | None:
         try:
             return await self._receive(call, wait_ms)
         except TxnLogError as error:
@@ -87,7 +92,7 @@ class ConsumerMachine:
                 error.durable = Durable.MAYBE  # its dead letters are
             raise
 
-    async def _receive(self, call: Receiving, wait_ms: float) -> Delivered | None:
+    async def _receive(self, call: Receiving, wait_ms: float) -> tuple[TopicDelivery, Received] | None:
         runtime = self._connection.runtime
         deadline = runtime.elapsed_ms() + wait_ms
         looks = 0
@@ -97,7 +102,8 @@ class ConsumerMachine:
                 found = await self._look_for(call)
                 if found is not None:
                     await STILL_WANTED  # from here on nothing comes between the messages and the reply
-                    found.delivery.deliver(found.received, call)
+                    delivery, received = found
+                    delivery.deliver(received, call)
                     return found
             call.is_new = False
             left = deadline - runtime.elapsed_ms()
@@ -106,7 +112,7 @@ class ConsumerMachine:
             looks += 1
             await runtime.pause(min(runtime.spread(_PAUSES.after(looks)), left))
 
-    async def _look_for(self, call: Receiving) -> Delivered | None:
+    async def _look_for(self, call: Receiving) -> tuple[TopicDelivery, Received] | None:
         # Before anything is delivered: a consumer that was fenced must hear of it at its next call.
         await self._look(is_new=call.is_new)
         await ending_overdue(self._connection, [item.subscription for item in self._deliveries])
@@ -115,12 +121,8 @@ class ConsumerMachine:
             self._next += 1
             received = await item.receive(call)
             if received is not None:
-                return Delivered(item, received)
+                return item, received
         return None
-
-    def withdraw(self, found: Delivered) -> None:
-        """The call was interrupted before its caller heard of the messages: they come again."""
-        found.delivery.withdraw(found.received)
 
     async def negative_acknowledge(self, subscription: int, epoch: int, offsets: Offsets) -> None:
         """Release messages: they are delivered again."""
@@ -167,4 +169,4 @@ class ConsumerMachine:
                 self._has_ended = True
 
 
-__all__ = ["ConsumerMachine", "Delivered"]
+__all__ = ["ConsumerMachine"]

@@ -45,6 +45,10 @@ class Attempt:
         """These were delivered to it."""
         self._delivered.append((delivery, received))
 
+    def forget(self, received: Received) -> None:
+        """These were withdrawn: whoever receives them next has them, also where this attempt fails."""
+        self._delivered = [item for item in self._delivered if item[1] is not received]
+
     def fail(self) -> None:
         """It failed: what was delivered to it is delivered again. In the engine, so that no interrupt comes between."""
         while self._delivered:
@@ -73,15 +77,25 @@ class Receiving:
         attempt: the attempt that makes the call, if one does.
         is_new: whether it looks for the first time: a Failover consumer may wait then.
         has_moved: whether it moved messages to the dead-letter topic: something of it is durable.
+        delivered: the messages that it delivered, and by what.
     """
 
-    __slots__ = ("attempt", "has_moved", "is_new", "most")
+    __slots__ = ("attempt", "delivered", "has_moved", "is_new", "most")
 
     def __init__(self, most: int, attempt: Attempt | None) -> None:
         self.most = most
         self.attempt = attempt
         self.is_new = True
         self.has_moved = False
+        self.delivered: tuple[TopicDelivery, Received] | None = None
+
+    def withdraw(self) -> None:
+        """It was interrupted: nobody has received what it delivered. In the engine."""
+        if self.delivered is not None:
+            delivery, received = self.delivered
+            if self.attempt is not None:
+                self.attempt.forget(received)
+            delivery.withdraw(received)
 
 
 class Received(NamedTuple):
@@ -214,6 +228,7 @@ class TopicDelivery:
 
     def deliver(self, received: Received, call: Receiving) -> None:
         """The call returns these messages: they are delivered."""
+        call.delivered = self, received
         if call.attempt is not None:
             call.attempt.note(self, received)
         received.ledger.deliver(self._consumer, received.offsets)

@@ -339,3 +339,31 @@ def test_what_nobody_received_is_no_redelivery_and_no_dead_letter(
     assert others == [3, 4, 5]
     assert received(consumer, 3) == [0, 1, 2]
     assert ns.snapshot().read("dead").num_rows == 0
+
+
+def test_what_was_withdrawn_is_not_taken_from_who_receives_it_then_where_the_attempt_fails(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DOUBLE: Ctrl-C in ``receive()`` of an attempt, whose function catches it, while another thread goes on."""
+    ns = memory.orders(*range(3))
+    consumer: Any = ns.consumer("orders", "billing")
+    host = type(ns._connection.runtime.engine._host)
+    inbox, others = host.inbox, list[int]()
+
+    def interrupted(own: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return inbox(own)
+        monkeypatch.undo()
+        return InterruptedInbox(inbox(own), lambda: None)
+
+    def work(_txn: Any) -> None:
+        monkeypatch.setattr(host, "inbox", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.receive(3, timeout_ms=0)
+        run_threads(lambda: others.extend(received(consumer, 3)))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ns.transact(work)
+    assert others == [0, 1, 2]
+    assert received(consumer, 3) == [], "the other thread has them"

@@ -160,23 +160,18 @@ def test_the_garbage_collector_needs_no_lock(memory: Place, caplog: pytest.LogCa
     lost = [ns.begin()]
     lost[0].produce("orders", rows(1))
     session = ns._connection.session
-    held = [ns._connection._lock, session.requests._lock]
+    held = session.requests._lock
 
     def collect() -> None:
         lost.clear()
         gc.collect()
 
-    for lock in held:
-        lock.acquire()
-    try:
+    with held:
         thread = threading.Thread(target=collect)
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
         assert "with work" in caplog.text
-    finally:
-        for lock in held:
-            lock.release()
 
 
 def test_a_close_that_was_interrupted_and_is_called_again_reports_what_was_open(

@@ -182,15 +182,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an interrupted receive has received",
-        "txnlog/client/consumer_machine.py",
-        "        found.delivery.withdraw(found.received)\n",
-        "        pass\n",
+        "txnlog/client/delivery.py",
+        "            delivery.withdraw(received)\n",
+        "            pass\n",
         "after Ctrl-C a cumulative acknowledgement takes messages that nobody saw",
         (INTERRUPTS + "a_receive_that_is_interrupted_anywhere_has_received_nothing",),
     ),
     Mutant(
         "what was pending is not looked for again",
-        "txnlog/api/consumer.py",
+        "txnlog/client/plain_acknowledgement.py",
         "check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)",
         "check_conflicts(connection, number, wanted, None, claim, rest_of=left)",
         "an acknowledgement takes what a prepared transaction of an older consumer gave back a moment ago",
@@ -206,7 +206,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a plain acknowledgement claims nothing",
-        "txnlog/api/consumer.py",
+        "txnlog/client/plain_acknowledgement.py",
         "ledger.claim(number, item, deadline_ms, plain=True)",
         "pass",
         "two threads work on the messages that one of them acknowledges",
@@ -214,7 +214,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a plain acknowledgement that is refused stays claimed",
-        "txnlog/api/consumer.py",
+        "txnlog/client/plain_acknowledgement.py",
         "                ledger.restore(number, None)\n",
         "                pass\n",
         "what was released meanwhile is never delivered again",

@@ -1,0 +1,117 @@
+"""Acknowledging outside of any transaction: one entry takes messages off their subscriptions.
+
+It has no turn among the calls of its consumer. Its messages are claimed from the moment of the call on, and the order
+of the entries decides the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
+from txnlog.client.ledger import Receipt
+from txnlog.common import ranges
+from txnlog.common.limits import DEFAULT_TIMEOUT_MS
+from txnlog.errors import TransactionConflict
+from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
+from txnlog.fold.state import Draft
+from txnlog.fold.transaction_ends import outcome_error
+from txnlog.format.actions import Acknowledgement, Commit, Header, PartitionRanges
+from txnlog.log.commands import Answer, effect
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+
+
+def acknowledge_plain(
+    connection: Connection, wanted: Sequence[Acknowledgement], receipt: Receipt | None = None
+) -> None:
+    """Take messages off subscriptions outside of any transaction; durable on return. A repetition is fine.
+
+    Args:
+        connection: the namespace.
+        wanted: what to log.
+        receipt: how they were received, where a consumer received them.
+
+    Raises:
+        TransactionConflict: a message is pending in an open transaction, or has still to be delivered.
+        ConsumerFenced: a subscription has another epoch by now.
+        SubscriptionNotFound: it was dropped.
+        TransactionAborted: somebody aborted the acknowledgement itself while it was under way.
+    """
+    number = connection.appender.take_numbers(1)[0]
+
+    def left(draft: Draft) -> list[Acknowledgement]:
+        return [rest for item in wanted if (rest := _not_yet_acknowledged(draft, item)) is not None]
+
+    def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
+        outcome = draft.outcomes.get(number)
+        if outcome is not None and outcome.state == "ABORTED":
+            raise outcome_error(outcome, draft.txn_id(number))
+        if outcome is not None:
+            return Answer(None, settled=True)
+        rest = left(draft)
+        return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
+
+    ledgers = ledgers_of(connection, wanted, receipt)
+
+    deadline_ms = connection.runtime.now_ms() + DEFAULT_TIMEOUT_MS  # if nobody comes to the end of this
+
+    def claim(rest: Sequence[Acknowledgement]) -> None:
+        for item in rest:
+            for ledger in ledgers:
+                if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
+                    ledger.claim(number, item, deadline_ms, plain=True)
+
+    appender = connection.appender
+
+    async def acknowledge() -> None:
+        try:
+            # Claimed while its entry is under way: nobody receives it meanwhile, and no transaction takes it.
+            await check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)
+            await appender.carry_out(effect(decide, txn_ids=(number,)))
+        finally:
+            for ledger in ledgers:  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
+                ledger.restore(number, None)
+
+    with connection.naming_dropped(), _no_transaction_to_abort():
+        appender.run(acknowledge, (number,))
+
+
+@contextlib.contextmanager
+def _no_transaction_to_abort() -> Iterator[None]:
+    """Advise something else than to abort and begin anew, where the caller has no transaction."""
+    try:
+        yield
+    except TransactionConflict as error:
+        if error.advice == TransactionConflict._default_advice:
+            error.advice = Words("try again when that transaction has ended; ", Call("abort", "txn_id"), " ends it")
+        raise
+
+
+def _not_yet_acknowledged(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
+    """A plain acknowledgement without what was acknowledged before: that is no conflict outside a transaction."""
+    record = draft.subscriptions.get(item.subscription)
+    if record is None:
+        raise unknown_subscription(item.subscription)
+    check_epoch(record, item.epoch)
+    left: list[PartitionRanges] = []
+    for wanted in item.ranges:
+        cursor = cursor_of(draft, item.subscription, wanted.partition)
+        rest = ranges.subtract(wanted.ranges, acknowledged_of(cursor))
+        if rest:
+            left.append(PartitionRanges(wanted.partition, rest))
+    cumulative = tuple(
+        (partition, end)
+        for partition, end in item.cumulative
+        if end > cursor_of(draft, item.subscription, partition).position
+    )
+    if not left and not cumulative:
+        return None
+    return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
+
+
+__all__ = ["acknowledge_plain"]
