@@ -11,9 +11,8 @@ from catalog.delta_log.commit import Identity, Shown, TableMetadata
 from catalog.publication import topic_versions
 from catalog.publication.table import Action
 from catalog.publication.topic_versions import TopicHistory, needs_metadata
-from txnlog.errors import CorruptionError, InvalidInputError
+from txnlog.errors import InvalidInputError
 from txnlog.fold.state import Head, SegmentRecord, State, TopicRecord
-from txnlog.format.codec import decode_entry, digest_of
 from txnlog.format.delta_mode import check_delta_columns, delta_mode
 from txnlog.format.keys import SEGMENT_COLUMN
 from txnlog.log.follower import Follower
@@ -51,12 +50,9 @@ class TableOrigin:
 
 
 def table_origin(follower: Follower, version: int) -> TableOrigin:
-    """The id and creation time of the table that begins with an entry. Raises CorruptionError if it is missing."""
-    data = follower.log.get(version)
-    if data is None:
-        raise CorruptionError(f"entry {version} is missing below the tail of the log")
-    identity = uuid.UUID(hex=digest_of(data), version=4)
-    return TableOrigin(str(identity), decode_entry(data, version).header.timestamp_ms)
+    """The id and creation time of the table that begins with an entry. Raises what ``Log.entry`` does."""
+    entry = follower.log.entry(version)
+    return TableOrigin(str(uuid.UUID(hex=entry.digest, version=4)), entry.header.timestamp_ms)
 
 
 def check_published(record: TopicRecord) -> None:

@@ -26,7 +26,7 @@ from spark_ext.support.spark_versions import has_jvm
 from txnlog.api.internals import connection_of
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.validation import truth
-from txnlog.data.segment_rows import damage_in_scan
+from txnlog.data.segment_rows import damage_in_scan, missing_text
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
 from txnlog.fold.visibility import Visibility
 from txnlog.format.keys import SEGMENT_COLUMN, entry_key
@@ -239,7 +239,7 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Seq
         for segment in plan.segments:
             if path.endswith(segment.key):
                 raise connection_of(namespace).follower.missing(plan, segment) from None
-        raise CorruptionError(f"the segment {path[-160:]} of {plan.topic!r} is missing") from None
+        raise CorruptionError(f"{missing_text(path[-160:])}; it is of the topic {plan.topic!r}") from None
     _check_sizes(frame, namespace, plan)
     if has_jvm(spark):
         frame = taken_over(spark, frame)

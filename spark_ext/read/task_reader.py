@@ -21,7 +21,7 @@ from spark_ext.read.conditions import Column, Condition
 from spark_ext.support.python_process import store_of
 from txnlog.data import segment_file
 from txnlog.data.segment_metadata import metadata_columns, wanted_rows
-from txnlog.data.segment_rows import PlannedSegment, check_partitions, file_schema, naming_segment
+from txnlog.data.segment_rows import PlannedSegment, check_partitions, file_schema, missing_text, naming_segment
 from txnlog.errors import CorruptionError
 from txnlog.store.base import ObjectNotFound, Store
 
@@ -128,7 +128,7 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
         )
     except ObjectNotFound:
         raise CorruptionError(
-            f"the segment {segment.key} is missing",
+            missing_text(segment.key),
             advice="a vacuum may have deleted it since the query was planned: make the DataFrame again, at a version "
             "that can be read; if it is still missing, restore the object from a copy",
         ) from None

@@ -14,10 +14,12 @@ import pytest
 import catalog as txn_catalog
 import txnlog
 from catalog import Catalog
+from tests.catalog.publishers import publications
 from tests.client.support import SCHEMA, Place, raises, read, received, rows
 from txnlog.errors import AccessDenied, CorruptionError, Durable, InvalidInputError, NamespaceNotFound
 from txnlog.format import keys
 from txnlog.store import ForwardingStore, Store
+from txnlog.store.base import ObjectNotFound
 from txnlog.testing import ManualClock
 
 START_MS = 1_700_000_000_000
@@ -297,6 +299,35 @@ def test_no_message_is_skipped_and_nothing_restored_where_the_namespace_is_gone(
         ):
             with raises(NamespaceNotFound, match="open the namespace again", durable=Durable.NOTHING):
                 call()
+
+
+@pytest.mark.parametrize("removed", [gone, dropped_and_gone])
+def test_a_topic_of_a_namespace_that_is_gone_is_not_published_and_not_damaged(
+    place: Place, removed: Callable[[Path], None]
+) -> None:
+    with with_orders(place) as ns:
+        removed(Path(place.root))
+        with raises(NamespaceNotFound, match="no longer the one that this handle has open"):
+            publications(ns).publish(ns._connection.topic_record("orders").id)
+        assert not (Path(place.root) / "sales").exists()
+
+
+def test_a_topic_is_published_though_the_entry_that_made_it_is_shown_late(place: Place) -> None:
+    """A cache of names may be behind: an entry that must be there is looked at again before it is called missing."""
+    late: list[str] = []
+
+    class Late(ForwardingStore):
+        def get(self, key: str) -> bytes:
+            if key in late:
+                late.remove(key)
+                raise ObjectNotFound(key)
+            return super().get(key)
+
+    with with_orders(place, wrap=Late) as ns:
+        topic = ns._connection.topic_record("orders").id
+        late.extend([f"sales/{keys.entry_key(topic)}"] * 2)
+        assert publications(ns).publish(topic).delta_version == 0
+        assert not late
 
 
 def test_a_damaged_newest_entry_is_damage_and_not_another_namespace(place: Place) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +23,45 @@ def target(link: str) -> str:
 
 def folders(name: str, pattern: str) -> set[str]:
     return {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / name).rglob(pattern)}
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the code, by its dotted name."""
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
+
+
+@cache
+def modules_named(stem: str) -> list[str]:
+    return [module for module in modules() if module.rpartition(".")[2] == stem]
+
+
+def imports(module: str) -> set[str]:
+    """What a module imports itself, also where only types need it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update([str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)])
+    return found
+
+
+def test_each_step_of_a_call_imports_the_next():
+    ways = [line for line in TEXT.splitlines() if "→" in line]
+    assert len(ways) == 3
+    for way in ways:
+        met: set[str] = set()
+        for part in way.split("|")[2].split(";"):
+            first, *rest = re.findall(r"`(\w+)`", part)
+            assert rest
+            assert first in met or not met, f"nothing leads to {first}"
+            for step, following in pairwise([first, *rest]):
+                assert any(set(modules_named(following)) & imports(module) for module in modules_named(step)), (
+                    f"{step}, {following}"
+                )
+            met |= {first, *rest}
 
 
 def test_every_folder_of_code_has_one_line():
@@ -40,9 +82,5 @@ def test_every_folder_of_tests_is_named():
 
 def test_what_is_named_is_there():
     assert [link for _, link in LINKS if not (PAGE.parent / link).exists()] == []
-    stems = {path.stem for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    ways = [line for line in TEXT.splitlines() if "→" in line]
-    assert len(ways) == 3
-    assert [name for way in ways for name in re.findall(r"`(\w+)`", way) if name not in stems] == []
     above = {path.name for path in (ROOT / "tests").glob("*.py")} - {"conftest.py"}
     assert above == set(re.findall(r"`(\w+\.py)`", TEXT))

@@ -1,12 +1,16 @@
 """What one client does with the messages of one subscription in one epoch: the only place that says it.
 
-A message is in one of these states; the log says those on the right, the ledger those on the left:
+Of one consumer, a message is in one of these states, or in none of them, which is FREE:
 
-    | here                                            | in the log                                     |
-    |-------------------------------------------------|------------------------------------------------|
-    | PREFETCHED: leased, still to be delivered       | FREE, or leased (Shared)                       |
-    | DELIVERED to a consumer                         | ACKNOWLEDGED                                   |
-    | CLAIMED by an open transaction                  | pending in a transaction that the log shows    |
+    | here                                                 | in the log meanwhile                          |
+    |------------------------------------------------------|-----------------------------------------------|
+    | PREFETCHED: still to be delivered                    | leased to the consumer (Shared alone)         |
+    | DELIVERED                                            | free, or leased to the consumer (Shared)      |
+    | RETURNED: delivered before, and to be released there | leased to the consumer (Shared alone)         |
+
+Besides, transactions have CLAIMED messages, which the log shows as pending from a flush on. What is claimed stays in
+its state: it is DELIVERED yet where the claim ends by a refusal, and FREE or RETURNED where that ends by an abort. What
+the log shows as acknowledged, or as another's, is forgotten here.
 
 All of it happens in the engine. Every transition is one assignment: an error in it leaves the state before it. An epoch
 has a ledger of its own: what a seek or a newer consumer ended cannot come back.
@@ -135,11 +139,12 @@ class Ledger:
         )
 
     def renew(self, consumer: str, offsets: Offsets) -> None:
-        """FREE to PREFETCHED: a lease of what was PREFETCHED is renewed. What was delivered since stays DELIVERED."""
+        """FREE to PREFETCHED: a lease of what was PREFETCHED is renewed. What is DELIVERED or RETURNED since stays."""
 
         def renewed(state: _State) -> _State:
-            delivered = state.delivered.get(consumer, {})
-            left = {p: ranges.subtract(found, delivered.get(p, EMPTY)) for p, found in offsets.items()}
+            left = dict(offsets)
+            for since in (state.delivered.get(consumer, {}), state.returned.get(consumer, {})):
+                left = {p: ranges.subtract(found, since.get(p, EMPTY)) for p, found in left.items()}
             return state._replace(prefetched=_with(state.prefetched, consumer, left))
 
         self._change(renewed)
@@ -169,7 +174,11 @@ class Ledger:
         self._change(withdrawn)
 
     def redeliver(self, consumer: str, offsets: Offsets) -> None:
-        """DELIVERED to FREE: released by the caller, or known to be acknowledged. A claim of them stays."""
+        """DELIVERED to FREE: released by the caller. A claim of them stays."""
+        self.forget_delivered(consumer, offsets)
+
+    def forget_delivered(self, consumer: str, offsets: Offsets) -> None:
+        """DELIVERED no more: the log shows them acknowledged, or as another's. A claim of them stays."""
         self._change(lambda state: state._replace(delivered=_without(state.delivered, consumer, offsets)))
 
     def return_delivered(self, consumer: str, offsets: Offsets) -> None:
@@ -202,7 +211,7 @@ class Ledger:
     def claim(
         self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None, *, plain: bool = False
     ) -> None:
-        """DELIVERED to CLAIMED: a transaction acknowledges them, and keeps what it claims already."""
+        """CLAIMED as well: a transaction acknowledges them, and keeps what it claims already."""
         more = offsets_of(acknowledgement)
         self._change(lambda state: _claimed(state, txn, acknowledgement, more, deadline_ms, plain=plain))
 
@@ -239,7 +248,10 @@ class Ledger:
         self._change(restored)
 
     def abort(self, txn: int) -> None:
-        """CLAIMED to FREE or RETURNED: it was aborted, or the log alone decides about its claim from here on."""
+        """CLAIMED no more: it was aborted, or the log alone decides about its claim from here on.
+
+        DELIVERED to FREE or RETURNED, for what it releases.
+        """
 
         def aborted(state: _State) -> _State:
             claim = state.claims.get(txn)

@@ -136,7 +136,7 @@ class SharedTopicDelivery(TopicDelivery):
             self._settle()
             state = self._connection.follower.state
             now_ms = self._connection.log_now_ms()
-            self._redeliver_what_is_not_leased(state)
+            self._forget_what_is_not_leased(state)
             ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
             counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
             wanted = self._wanted(call.most, turn, stops)
@@ -257,13 +257,13 @@ class SharedTopicDelivery(TopicDelivery):
         ranges.include(found, self._ledger.returned(self._consumer))
         return found
 
-    def _redeliver_what_is_not_leased(self, state: State) -> None:
+    def _forget_what_is_not_leased(self, state: State) -> None:
         """What is leased to this consumer no more was acknowledged, or is another's: to release it has no effect."""
         over: dict[int, Ranges] = {}
         for partition, delivered in self._delivered.items():
             cursor = state.cursors[self.subscription, partition]
             over[partition] = ranges.subtract(delivered, leases.leased(cursor, self._consumer))
-        self._ledger.redeliver(self._consumer, over)
+        self._ledger.forget_delivered(self._consumer, over)
 
     async def _take(self, wanted: Wanted) -> None:
         """Have messages leased to this consumer, unless others were faster."""

@@ -110,6 +110,11 @@ def check_partitions(segment: PlannedSegment, table: pa.Table) -> None:
         raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
 
 
+def missing_text(key: str) -> str:
+    """That a segment's object is not there, in words."""
+    return f"the segment {key} is missing"
+
+
 RESTORE: Final = "restore the object from a copy"
 
 
@@ -181,6 +186,7 @@ __all__ = [
     "damage_in_scan",
     "damaged_segment",
     "file_schema",
+    "missing_text",
     "naming_segment",
     "offsets_text",
     "stored_fields",

@@ -13,7 +13,7 @@ from txnlog.common.ranges import Ranges
 from txnlog.common.validation import shown
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_index import SegmentIndex
-from txnlog.data.segment_rows import PlannedSegment, damage_in_scan
+from txnlog.data.segment_rows import PlannedSegment, damage_in_scan, missing_text
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     CorruptionError,
@@ -291,12 +291,16 @@ class Follower:
 
     def missing(self, plan: ScanPlan, segment: PlannedSegment) -> TxnLogError:
         """What it means that a planned file is not there: a vacuum since then, or damage."""
+        return self.missing_at(plan.version, plan.topic, plan.folder, segment)
+
+    def missing_at(self, version: int, name: str, folder: str, segment: PlannedSegment) -> TxnLogError:
+        """What it means that a file is missing which the log shows at a version, in a topic of this name and folder."""
         self.refresh()
-        unavailable = self.unavailable(plan.version)
+        unavailable = self.unavailable(version)
         if unavailable is not None:
             return unavailable
         oldest, topics = self.look(lambda state: (state.head.oldest_readable, list(state.topics.values())))
-        topic = next((item.id for item in topics if item.folder == plan.folder), None)
+        topic = next((item.id for item in topics if item.folder == folder), None)
         if segment.state == "ABORTED" and topic is not None:
             record = next((item for item in self.segments(topic)[0] if item.number == segment.number), None)
             if record is not None and may_be_gone(record, oldest):
@@ -305,10 +309,10 @@ class Follower:
             self.log.check_there()
         except NamespaceNotFound as error:
             return error
-        damage = f"the segment {segment.key} is missing"
-        if next(iter(self.log.store.list(f"{plan.folder}/")), None) is None:
+        damage = missing_text(segment.key)
+        if next(iter(self.log.store.list(f"{folder}/")), None) is None:
             damage += ", and so is every other object of the topic, whose folder may have been renamed or moved"
-        return damage_in_scan(CorruptionError(damage), plan.topic, segment)
+        return damage_in_scan(CorruptionError(damage), name, segment)
 
     # --- cold rows --------------------------------------------------------------------------------------------------
 

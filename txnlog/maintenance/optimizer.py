@@ -23,8 +23,8 @@ from txnlog.common.validation import whole_number
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
-from txnlog.data.segment_rows import PlannedSegment
-from txnlog.errors import CoordinatorFenced, CorruptionError, OutcomeUnknown, refused_write
+from txnlog.data.segment_rows import PlannedSegment, naming_segment
+from txnlog.errors import CoordinatorFenced, OutcomeUnknown, refused_write
 from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Segment, SliceRows
@@ -103,6 +103,14 @@ class _Done:
     written_bytes: int = 0
     entries: int = 0
     lost_races: int = 0
+
+
+class _Missing(Exception):
+    """The file of a segment is not there."""
+
+    def __init__(self, segment: PlannedSegment) -> None:
+        super().__init__(segment.key)
+        self.segment = segment
 
 
 class _Optimize:
@@ -270,8 +278,8 @@ class _Optimize:
                     for index, rows in _wanted_of(part, by_partition.get(part.partition, ()), table):
                         ended = list(writers[index].write(_with_metadata(rows, schema, segment)))
                         assert not ended, "a writer without a target has one segment"
-        except ObjectNotFound as error:
-            self._check_replaced(merge, error)
+        except _Missing as missing:
+            self._check_replaced(merge, missing.segment)
             return None
         return writers
 
@@ -279,13 +287,13 @@ class _Optimize:
         """The topic with the columns of the version that was planned, or later: rows of older ones fit into them."""
         return self._connection.topic_record_by_id(self._topic.id)
 
-    def _check_replaced(self, merge: Merge, error: ObjectNotFound) -> None:
-        """Raise CorruptionError for a file that is missing, unless segments were replaced meanwhile, and vacuumed."""
+    def _check_replaced(self, merge: Merge, missing: PlannedSegment) -> None:
+        """Raise what a missing file means, unless segments were replaced meanwhile, and vacuumed."""
         follower = self._connection.follower
         follower.refresh()
         _, removals = follower.segments(self._topic.id)
         if all(record.number not in removals for record in merge.removed):
-            raise CorruptionError(f"the segment {error.key} is missing") from None
+            raise follower.missing_at(self._known, self._topic.name, self._topic.folder, missing) from None
 
     def _tables(self, merge: Merge, schema: pa.Schema) -> Iterator[tuple[SegmentRecord, PlannedSegment, pa.Table]]:
         """The files of a merge, decoded and verified, a wave of them in memory at a time."""
@@ -300,9 +308,16 @@ class _Optimize:
             planned = [plan_segment(record, folder, "COMMITTED", None, {}) for record in wave]
             segments = [segment for segment in planned if segment is not None]
             assert len(segments) == len(wave), "every segment has rows"
-            read = self._connection.reader.whole
-            tables = self._connection.runtime.run_all([partial(read, schema, segment) for segment in segments])
+            calls = [partial(self._read, schema, segment) for segment in segments]
+            tables = self._connection.runtime.run_all(calls)
             yield from zip(wave, segments, tables, strict=True)
+
+    def _read(self, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
+        try:
+            with naming_segment(self._topic.name, segment):
+                return self._connection.reader.whole(schema, segment)
+        except ObjectNotFound:
+            raise _Missing(segment) from None
 
     def _stored(
         self, outputs: Sequence[Output], writers: Sequence[SegmentWriter], numbers: Sequence[int], txn: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +14,12 @@ from tests.by_hand import append
 from tests.by_hand import compact as merge_by_hand
 from tests.client.merging import actions, everything, filled, ns, segments, sizes, whole
 from tests.client.support import Place, Unchanged, ids, is_entry, kind_of, raises, received, rows, run_threads, take
-from txnlog.errors import CorruptionError, Durable, OutcomeUnknown, StoreError, TopicNotFound
+from tests.faults import Once
+from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, OutcomeUnknown, StoreError, TopicNotFound
 from txnlog.format import keys
 from txnlog.format.actions import Close, Replace, Segment
 from txnlog.maintenance import compaction
+from txnlog.store import HookStore, StoreCall
 from txnlog.testing import ManualClock
 
 __all__ = ["ns"]  # fixtures
@@ -244,14 +248,27 @@ def test_a_store_that_refuses_files_changes_nothing(memory: Place) -> None:
 @pytest.mark.parametrize("harm", ["flip", "cut", "gone"])
 def test_damage_is_never_merged(ns: Any, place: Place, harm: str) -> None:
     store = ns._connection.store
-    key = ns.snapshot().plan("orders").segments[5].key
+    segment = ns.snapshot().plan("orders").segments[5]
+    number, key = segment.number, segment.key
     data = store.get(key)
     if harm == "gone":
         store.delete(key)
     else:
         store.put(key, data[:-1] if harm == "cut" else data[:100] + bytes([data[100] ^ 1]) + data[101:])
-    with Unchanged(place), raises(CorruptionError, "missing" if harm == "gone" else "damaged"):
+    what = rf"{'missing' if harm == 'gone' else 'damaged'}.*; it is the segment {number} of the topic 'orders'"
+    with Unchanged(place), raises(CorruptionError, what) as caught:
         place.open().optimize("orders")
+    assert caught.value.segment == number
+
+
+def test_a_namespace_whose_folder_is_removed_meanwhile_is_not_damaged(local: Place) -> None:
+    remove = Once(
+        lambda call, key: call is StoreCall.GET and kind_of(key) == "segment",
+        lambda: shutil.rmtree(Path(local.root) / "sales"),
+    )
+    ns = filled(local.open(wrap=lambda store: HookStore(store, before=remove)))
+    with raises(NamespaceNotFound, "no longer the one that this handle has open"):
+        ns.optimize("orders")
 
 
 def test_a_file_that_was_merged_and_vacuumed_meanwhile_is_no_damage(

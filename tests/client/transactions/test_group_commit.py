@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,8 @@ from tests.client.support import Place, ids, raises, read, rows, submitted, toge
 from txnlog.errors import (
     InvalidInputError,
     LimitExceeded,
+    OutcomeUnknown,
     OutOfOrderSequence,
-    RetriableError,
     TopicNotFound,
     TransactionAborted,
     TransactionConflict,
@@ -111,16 +112,13 @@ def test_an_answer_that_rests_on_another_member_waits_for_the_entry(pair: Any) -
     ns, store, _ = pair
     txn = ns.begin()
     txn.produce("orders", rows(1))
+    command = txn._run(partial(txn._machine._commit_command, in_background=True))
     futures: list[Any] = []
-
-    def both() -> None:
-        futures.extend([txn.commit_async(), txn.commit_async()])
-
-    store.script.extend([both, "ok"])
+    store.script.extend([lambda: futures.extend(submitted(ns, command) for _ in range(2)), "ok"])
     store.forever = "late"
     ns.produce("audit", rows(5))
-    for future in futures:
-        assert isinstance(future.exception(30), RetriableError), "nobody knows yet"
+    assert [type(future.exception(30)) for future in futures] == [OutcomeUnknown] * 2, "nobody knows yet"
+    assert len(store._late) == ns._connection.appender.create_attempts, "they shared the entry that was tried"
     store.forever = None
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
     store.land()

@@ -45,6 +45,7 @@ def test_a_producer_whose_close_was_interrupted_is_closed_by_the_next_one(memory
                 txn.commit()
         if not going_on:
             break
+    assert request > 1, "requests"
 
 
 def test_a_producer_whose_close_found_no_thread_is_closed_by_the_next_one(
@@ -88,6 +89,7 @@ def test_a_close_of_a_consumer_that_is_interrupted_goes_on(memory: Place, kind: 
         wait_for(partial(_receives, following, found))
         if not going_on:
             break
+    assert request > 1, "requests"
 
 
 def _receives(consumer: Any, found: list[int]) -> bool:

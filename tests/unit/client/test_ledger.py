@@ -78,10 +78,12 @@ class LedgerAndModel(RuleBasedStateMachine):
         self.delivered[consumer] -= found
         self.returned[consumer] -= found
 
-    @rule(consumer=consumers, found=messages)
-    def renew(self, consumer: str, found: set[Message]) -> None:
+    @rule(consumer=consumers, found=messages, since=st.booleans())
+    def renew(self, consumer: str, found: set[Message], since: bool) -> None:
+        if since:
+            found = found | self.delivered[consumer] | self.returned[consumer]
         self.ledger.renew(consumer, offsets(found))
-        self.prefetched[consumer] |= found - self.delivered[consumer]
+        self.prefetched[consumer] |= found - self.delivered[consumer] - self.returned[consumer]
 
     @rule(consumer=consumers, found=messages)
     def deliver(self, consumer: str, found: set[Message]) -> None:
@@ -104,14 +106,22 @@ class LedgerAndModel(RuleBasedStateMachine):
             self.prefetched[consumer] |= found
         self.delivered[consumer] -= found
 
+    @rule(consumer=consumers, found=messages, everything=st.booleans())
+    def return_delivered(self, consumer: str, found: set[Message], everything: bool) -> None:
+        if everything:
+            found = found | self.delivered[consumer]
+        self.ledger.return_delivered(consumer, offsets(found))
+        self.returned[consumer] |= found & self.delivered[consumer]
+        self.delivered[consumer] -= found
+
     @rule(consumer=consumers, found=messages)
     def forget_returned(self, consumer: str, found: set[Message]) -> None:
         self.ledger.forget_returned(consumer, offsets(found))
         self.returned[consumer] -= found
 
-    @rule(consumer=consumers, found=messages)
-    def redeliver(self, consumer: str, found: set[Message]) -> None:
-        self.ledger.redeliver(consumer, offsets(found))
+    @rule(consumer=consumers, found=messages, released=st.booleans())
+    def redeliver(self, consumer: str, found: set[Message], released: bool) -> None:
+        (self.ledger.redeliver if released else self.ledger.forget_delivered)(consumer, offsets(found))
         self.delivered[consumer] -= found
 
     @rule(consumer=consumers)
@@ -191,6 +201,12 @@ class LedgerAndModel(RuleBasedStateMachine):
             self.delivered[consumer] -= claim.releases
 
     @invariant()
+    def a_message_is_in_one_state(self) -> None:
+        for consumer in ("ada", "bob"):
+            found = [self.ledger.prefetched(consumer), self.ledger.delivered(consumer), self.ledger.returned(consumer)]
+            assert all(members(one).isdisjoint(members(other)) for one, other in itertools.combinations(found, 2))
+
+    @invariant()
     def both_say_the_same(self) -> None:
         everything: set[Message] = set().union(*(claim.messages for claim in self.claims.values()))
         no_plain: set[Message] = set().union(*(claim.messages for claim in self.claims.values() if not claim.plain))
@@ -219,8 +235,10 @@ TestLedgerAndModel = LedgerAndModel.TestCase
 
 def begun() -> Ledger:
     found = Ledger(7, 1)
+    found.leased = True
     found.prefetch("ada", {0: ((0, 6),), 1: ((0, 3),)})
-    found.deliver("ada", {0: ((0, 4),)})
+    found.deliver("ada", {0: ((0, 4),), 1: ((2, 3),)})
+    found.return_delivered("ada", {1: ((2, 3),)})
     found.claim(1, acknowledgement({(0, 0), (0, 1)}), 50)
     found.claim(2, acknowledgement(set(), {0: 3}), None)
     return found
@@ -232,6 +250,9 @@ TRANSITIONS: dict[str, Callable[[Ledger], None]] = {
     "deliver": lambda found: found.deliver("ada", {0: ((0, 1), (4, 6)), 1: ((0, 1),)}),
     "withdraw": lambda found: found.withdraw("ada", {0: ((2, 4),)}),
     "redeliver": lambda found: found.redeliver("ada", {0: ((0, 2),)}),
+    "forget_delivered": lambda found: found.forget_delivered("ada", {0: ((0, 2),)}),
+    "return_delivered": lambda found: found.return_delivered("ada", {0: ((2, 4),)}),
+    "forget_returned": lambda found: found.forget_returned("ada", {1: ((2, 3),)}),
     "redeliver_all": lambda found: found.redeliver_all("ada"),
     "release": lambda found: found.release("ada", {1: ((0, 3),)}),
     "claim": lambda found: found.claim(1, acknowledgement({(0, 2)}), 50),
@@ -244,7 +265,8 @@ TRANSITIONS: dict[str, Callable[[Ledger], None]] = {
 
 
 def seen(found: Ledger) -> Any:
-    return copy.deepcopy((dict(found.prefetched("ada")), dict(found.delivered("ada")), dict(found.claims())))
+    of_ada = [found.prefetched("ada"), found.delivered("ada"), found.returned("ada")]
+    return copy.deepcopy(([dict(offsets) for offsets in of_ada], dict(found.claims())))
 
 
 def interrupt() -> None:
