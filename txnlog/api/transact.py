@@ -57,8 +57,13 @@ def transact(
             try:
                 return _run(txn, work)
             except BaseException as failure:
-                if txn.state == "ABORTED":  # else, where its end was interrupted, the end itself releases them
+                if txn.state == "ABORTED":
                     received.release()
+                elif txn.state != "COMMITTED":
+                    # Ctrl-C came before its end, or in it, or nobody knows that. What it acknowledged is claimed until
+                    # then; the rest is redelivered before anything else is received.
+                    connection.runtime.engine.step(received.fail)
+                    txn._discard_soon()
                 if not isinstance(failure, _Lost):
                     raise
                 error = failure.error

@@ -354,6 +354,11 @@ class Transaction(ProcessBound):
             return False  # it is the parent's
         return self._appender.run(self._machine.discard, (self._id.number,), goes_on=True)
 
+    def _discard_soon(self) -> None:
+        """``_discard``, without waiting for it."""
+        if self._is_of_this_process:
+            self._runtime.engine.post(self._machine.discard)
+
     def _join(self, attempt: Attempt) -> None:
         """Have what is delivered to an attempt delivered again where this is aborted."""
         self._machine.attempt = attempt

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog.client.acknowledgement_conflicts import end_claims
-from txnlog.client.ledger import Ledger, Offsets
+from txnlog.client.ledger import Delivery, Ledger, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges, below
 from txnlog.data import scan_planner
@@ -38,35 +38,31 @@ class Attempt:
     """
 
     def __init__(self) -> None:
-        self._delivered: list[tuple[TopicDelivery, Received]] = []
+        self._delivered: list[tuple[TopicDelivery, Delivery]] = []
         self._failed: dict[TopicDelivery, None] = {}
 
-    def note(self, delivery: TopicDelivery, received: Received) -> None:
+    def note(self, by: TopicDelivery, delivery: Delivery) -> None:
         """These were delivered to it."""
-        self._delivered.append((delivery, received))
-
-    def forget(self, received: Received) -> None:
-        """These were withdrawn: whoever receives them next has them, also where this attempt fails."""
-        self._delivered = [item for item in self._delivered if item[1] is not received]
+        self._delivered.append((by, delivery))
 
     def fail(self) -> None:
         """It failed: what was delivered to it is delivered again. In the engine, so that no interrupt comes between."""
         while self._delivered:
-            delivery, received = self._delivered.pop()
-            delivery.redeliver_of_attempt(received)
-            self._failed[delivery] = None
+            by, delivery = self._delivered.pop()
+            by.redeliver_of_attempt(delivery)
+            self._failed[by] = None
 
     def release(self) -> None:
         """``fail``, and let others have it at once. Interrupted, it goes on by itself."""
-        known = [*self._failed, *(delivery for delivery, _ in self._delivered)]
+        known = [*self._failed, *(by for by, _ in self._delivered)]
         if known:
             known[0].connection.runtime.engine.call(self._release, goes_on=True)
 
     async def _release(self) -> None:
         self.fail()
         while self._failed:
-            delivery, _ = self._failed.popitem()
-            await delivery.release_redelivered()
+            by, _ = self._failed.popitem()
+            await by.release_redelivered()
 
 
 class Receiving:
@@ -77,7 +73,7 @@ class Receiving:
         attempt: the attempt that makes the call, if one does.
         is_new: whether it looks for the first time: a Failover consumer may wait then.
         has_moved: whether it moved messages to the dead-letter topic: something of it is durable.
-        delivered: the messages that it delivered, and by what.
+        delivered: what it delivered.
     """
 
     __slots__ = ("attempt", "delivered", "has_moved", "is_new", "most")
@@ -87,15 +83,13 @@ class Receiving:
         self.attempt = attempt
         self.is_new = True
         self.has_moved = False
-        self.delivered: tuple[TopicDelivery, Received] | None = None
+        self.delivered: Delivery | None = None
 
     def withdraw(self) -> None:
         """It was interrupted: nobody has received what it delivered. In the engine."""
-        if self.delivered is not None:
-            delivery, received = self.delivered
-            if self.attempt is not None:
-                self.attempt.forget(received)
-            delivery.withdraw(received)
+        found = self.delivered
+        if found is not None:
+            found.ledger.withdraw(found.consumer, found.offsets)
 
 
 class Received(NamedTuple):
@@ -211,7 +205,7 @@ class TopicDelivery:
         end_claims(self._connection, self._ledger)
         cursors = self._connection.follower.state.cursors
         delivered = self._ledger.delivered(self._consumer)
-        self._ledger.redeliver(self._consumer, {p: ((0, cursors[record.id, p].position),) for p in delivered})
+        self._ledger.forget_delivered(self._consumer, {p: ((0, cursors[record.id, p].position),) for p in delivered})
         unavailable = self._ledger.unavailable(self._consumer)
         for partition in in_turn(self._turn, self.topic.partitions):
             if found := self._available(partition, unavailable):
@@ -228,14 +222,9 @@ class TopicDelivery:
 
     def deliver(self, received: Received, call: Receiving) -> None:
         """The call returns these messages: they are delivered."""
-        call.delivered = self, received
+        call.delivered = received.ledger.deliver(self._consumer, received.offsets)
         if call.attempt is not None:
-            call.attempt.note(self, received)
-        received.ledger.deliver(self._consumer, received.offsets)
-
-    def withdraw(self, received: Received) -> None:
-        """The call was interrupted: nobody has received them."""
-        received.ledger.withdraw(self._consumer, received.offsets)
+            call.attempt.note(self, call.delivered)
 
     async def _read_ready(
         self,
@@ -353,9 +342,9 @@ class TopicDelivery:
         """Messages are released by their user: they are delivered again."""
         self._ledger.redeliver(self._consumer, found)
 
-    def redeliver_of_attempt(self, received: Received) -> None:
+    def redeliver_of_attempt(self, delivery: Delivery) -> None:
         """The attempt that received them failed: they are delivered again."""
-        received.ledger.redeliver(self._consumer, received.offsets)
+        delivery.ledger.redeliver(delivery.consumer, delivery.offsets)
 
     async def release_redelivered(self) -> None:
         """Let others have at once what is delivered again."""

@@ -78,6 +78,23 @@ class _State(NamedTuple):
     claims: Mapping[int, Claim]
 
 
+class Delivery:
+    """What one call of ``receive`` got. To be read, and changed by the ledger, in the engine.
+
+    Attributes:
+        ledger: of the epoch in which it did.
+        consumer: who received.
+        offsets: which of the messages nobody of this consumer received later. Whoever did has those.
+    """
+
+    __slots__ = ("__weakref__", "consumer", "ledger", "offsets")
+
+    def __init__(self, ledger: Ledger, consumer: str, offsets: Offsets) -> None:
+        self.ledger = ledger
+        self.consumer = consumer
+        self.offsets = offsets
+
+
 class Ledger:
     """The ledger of a subscription in an epoch.
 
@@ -91,6 +108,7 @@ class Ledger:
         self.epoch = epoch
         self.leased = False
         self._state = _State({}, {}, {}, {})
+        self._deliveries: weakref.WeakSet[Delivery] = weakref.WeakSet()
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
@@ -149,8 +167,11 @@ class Ledger:
 
         self._change(renewed)
 
-    def deliver(self, consumer: str, offsets: Offsets) -> None:
-        """FREE or PREFETCHED to DELIVERED. An earlier claim of them no longer releases them."""
+    def deliver(self, consumer: str, offsets: Offsets) -> Delivery:
+        """FREE or PREFETCHED to DELIVERED. No earlier delivery and no earlier claim of them releases them any more."""
+        self._end_deliveries(consumer, offsets)
+        made = Delivery(self, consumer, offsets)
+        self._deliveries.add(made)
         self._change(
             lambda state: state._replace(
                 prefetched=_without(state.prefetched, consumer, offsets),
@@ -159,9 +180,16 @@ class Ledger:
                 claims=_released_no_more(state.claims, offsets),
             )
         )
+        return made
+
+    def _end_deliveries(self, consumer: str, offsets: Offsets) -> None:
+        for known in list(self._deliveries):
+            if known.consumer == consumer:
+                known.offsets = {p: ranges.subtract(had, offsets.get(p, EMPTY)) for p, had in known.offsets.items()}
 
     def withdraw(self, consumer: str, offsets: Offsets) -> None:
         """DELIVERED to what it was before: the call was interrupted, and its caller has received nothing."""
+        self._end_deliveries(consumer, offsets)
 
         def withdrawn(state: _State) -> _State:
             delivered = state.delivered.get(consumer, {})
@@ -398,4 +426,4 @@ def _without(state: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapp
     return {**state, consumer: {partition: found for partition, found in left.items() if found}}
 
 
-__all__ = ["Claim", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined", "offsets_of"]
+__all__ = ["Claim", "Delivery", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined", "offsets_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -227,7 +228,8 @@ class OwnedTransaction:
         before = self.life
         self.life = before.after(request, Fate.SENT)
         try:
-            reply = await self._appender.carry_out(command, in_background=self.submitted is not None)
+            with contextlib.nullcontext() if self._claims is None else self._claims.under_way():
+                reply = await self._appender.carry_out(command, in_background=self.submitted is not None)
         except Cancelled:
             self._settle(before, request, Fate.NOTHING)
             raise

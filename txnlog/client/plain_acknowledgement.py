@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
 from txnlog.client.ledger import Receipt
 from txnlog.common import ranges
-from txnlog.common.limits import DEFAULT_TIMEOUT_MS
 from txnlog.errors import TransactionConflict
 from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
 from txnlog.fold.state import Draft
@@ -58,13 +57,11 @@ def acknowledge_plain(
 
     ledgers = ledgers_of(connection, wanted, receipt)
 
-    deadline_ms = connection.runtime.now_ms() + DEFAULT_TIMEOUT_MS  # if nobody comes to the end of this
-
     def claim(rest: Sequence[Acknowledgement]) -> None:
         for item in rest:
             for ledger in ledgers:
                 if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
-                    ledger.claim(number, item, deadline_ms, plain=True)
+                    ledger.claim(number, item, None, plain=True)  # for as long as it takes: see below
 
     appender = connection.appender
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from txnlog.client import dead_letters
 from txnlog.client.acknowledgement_conflicts import end_claims
 from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, offsets_of
-from txnlog.client.ledger import Offsets
+from txnlog.client.ledger import Delivery, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
@@ -379,9 +379,9 @@ class SharedTopicDelivery(TopicDelivery):
         await self._release(mine, {})
         await super().negative_acknowledge(found)
 
-    def redeliver_of_attempt(self, received: Received) -> None:
+    def redeliver_of_attempt(self, delivery: Delivery) -> None:
         """The attempt that received them failed: the log is to count that, and anybody may receive them then."""
-        received.ledger.return_delivered(self._consumer, received.offsets)
+        delivery.ledger.return_delivered(delivery.consumer, delivery.offsets)
 
     async def release_redelivered(self) -> None:
         """Let others have at once what is delivered again. Best effort, as their lease ends by itself."""

@@ -129,6 +129,17 @@ class TransactionClaims:
             assert topic is not None, "topics are never forgotten"
             self.subscriptions[record.id] = f"{topic.name}/{record.name}"
 
+    @contextlib.contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Around what may take effect in the log: until that is known, no deadline ends the claims."""
+        for ledger in self._ledgers:
+            ledger.note_deadline(self._number, None)
+        try:
+            yield
+        finally:
+            for ledger in self._ledgers:
+                ledger.note_deadline(self._number, self._opening.deadline_ms)
+
     def drop(self) -> None:
         """End the claims of messages that are not to be delivered again: they were acknowledged, or may be."""
         for ledger in self._ledgers:

@@ -143,36 +143,6 @@ def test_what_was_delivered_again_can_be_released_after_a_transaction_that_other
     assert set(received(admin.consumer("orders", "billing"))) >= {0, 1}
 
 
-# --- Ctrl-C twice -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("word", ["refused", "interrupt"])
-def test_an_acknowledgement_that_is_interrupted_claims_nothing_for_ever(
-    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
-    """Its entry fails, or Ctrl-C comes; and Ctrl-C comes (again) behind that."""
-    from txnlog.client.ledger import Ledger
-
-    _, consumer, store = faulty_ten(memory, clock=clock)
-    messages = take(consumer, 4)
-
-    def interrupted(*_: Any) -> None:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Ledger, "restore", interrupted)
-    store.script.append("refused" if word == "refused" else stop)
-    with pytest.raises(KeyboardInterrupt):
-        consumer.acknowledge(messages)
-    store.heal()
-    consumer.redeliver_unacknowledged()
-    clock.advance(7 * 86_400_000)
-    assert received(consumer) == list(range(10))
-
-
 # --- an acknowledgement that may be made again, in transact -----------------------------------------------------------
 
 

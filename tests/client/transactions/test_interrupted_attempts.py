@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from typing import Any
+
+import pytest
 
 from tests.client.interrupting_store import InterruptingStore
 from tests.client.support import SCHEMA, Place, ids, rows, take
 from tests.interrupts import hearing_interrupts
+from txnlog.api.transaction import Transaction
 
 
 class _StoreThatGoesOn(InterruptingStore):
-    """The end of an attempt waits for the request that is under way, as far as that is a part of its transaction."""
+    """The end of an attempt waits for the request that is under way, and the next attempt may be faster."""
 
     def wait_for_main_thread(self) -> None:
-        self._heard.wait(0.2)
+        time.sleep(0.2)
 
 
 def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Place) -> None:
@@ -58,3 +62,24 @@ def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Pl
         if not going_on:
             break
     assert request > 2, "requests"
+
+
+def test_messages_of_an_attempt_that_is_interrupted_before_it_could_be_aborted_come_again(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOSE: Ctrl-C comes behind an error of the function, in the instant before ``transact`` aborts."""
+    ns = memory.orders(1, 2)
+    consumer = ns.consumer("orders", "billing")
+
+    def fails(_txn: Any) -> None:
+        take(consumer, 1)
+        raise ZeroDivisionError
+
+    def interrupted(_txn: Transaction) -> bool:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transaction, "_discard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ns.transact(fails)
+    assert ns.transact(lambda _txn: ids(take(consumer, 1).table)) == [1]

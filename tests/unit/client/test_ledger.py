@@ -244,7 +244,7 @@ def begun() -> Ledger:
     return found
 
 
-TRANSITIONS: dict[str, Callable[[Ledger], None]] = {
+TRANSITIONS: dict[str, Callable[[Ledger], object]] = {
     "prefetch": lambda found: found.prefetch("ada", {0: ((3, 9),)}),
     "renew": lambda found: found.renew("ada", {0: ((3, 9),)}),
     "deliver": lambda found: found.deliver("ada", {0: ((0, 1), (4, 6)), 1: ((0, 1),)}),
