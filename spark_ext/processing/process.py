@@ -21,7 +21,7 @@ from spark_ext.support.spark_versions import warn_of_functions_that_hang
 from spark_ext.write.dataframe_transaction import Handler, check_handler
 from txnlog.api.internals import connection_of
 from txnlog.common.limits import MAX_NUMBER
-from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_name
+from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_names
 from txnlog.common.validation import duration_ms, shown, truth, whole_number
 from txnlog.errors import InvalidInputError, refused_write
 
@@ -127,7 +127,7 @@ def process(
     if query_name is not None:
         parse_label("query_name", query_name)
     parse_subscription_name(subscription)
-    names = _topics(topics)
+    names = parse_topic_names(topics)
     interval_ms = _interval(trigger)
     attempts = _ATTEMPTS[on_error] if max_attempts is None else max_attempts
     whole_number("max_attempts", attempts, 1, MAX_NUMBER)
@@ -158,15 +158,6 @@ def process(
     done = Run(spark, order, claims, connection, asked).run(progress=progress)
     release(connection, claims)
     return done
-
-
-def _topics(topics: object) -> tuple[str, ...]:
-    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Sequence) else None
-    if not names:
-        raise InvalidInputError(
-            f"topics is the name of a topic, or a list of names, not {shown(topics)}", advice='pass topics=["orders"]'
-        )
-    return tuple(dict.fromkeys(parse_topic_name(name) for name in names))
 
 
 def _interval(trigger: object) -> int | None:
