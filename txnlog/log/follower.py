@@ -262,7 +262,8 @@ class Follower:
     def _replace_base(self, base: Manifest, older: Manifest | None, state: State) -> None:
         if self.base == base:
             with self._changing():
-                checkpoint_codec.untrim(self.state, state)  # first: who looks without the lock may see a part
+                # First: meanwhile cold rows are in both places; the other way round they would be in neither.
+                checkpoint_codec.untrim(self.state, state)
                 self.base = older
 
     def verify_checkpoints(self) -> None:
