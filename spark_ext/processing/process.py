@@ -1,6 +1,6 @@
 """A stream without a checkpoint directory, ``spark_ext.process``: its only position is the subscription's cursor.
 
-A run claims the subscription, reads the log up to its claim, and then processes batch after batch. The writes of the
+A run takes the subscription over, reads the log up to that, and then processes batch after batch. The writes of the
 handler and the acknowledgement of the batch's messages are in one entry, so a crash at any point leaves a batch done or
 not begun, and the next run continues at the cursor.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from spark_ext.processing.claim import claim, release
+from spark_ext.processing.ownership import release, take_over
 from spark_ext.processing.run import Order, Processed, Run
 from spark_ext.processing.stop import Stop
 from spark_ext.read.native_scan import check_reads
@@ -154,9 +154,11 @@ def process(
         check_reads(spark, namespace)
         warn_of_functions_that_hang(spark)
     connection = connection_of(namespace)
-    claims = claim(connection, names, subscription, query_name=query_name, start=start, to_dead_letters=to_dead_letters)
-    done = Run(spark, order, claims, connection, asked).run(progress=progress)
-    release(connection, claims)
+    owned = take_over(
+        connection, names, subscription, query_name=query_name, start=start, to_dead_letters=to_dead_letters
+    )
+    done = Run(spark, order, owned, connection, asked).run(progress=progress)
+    release(connection, owned)
     return done
 
 

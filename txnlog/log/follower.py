@@ -87,8 +87,8 @@ class Follower:
         found = self._next()  # by the caller: mostly there is nothing, and so nothing to do for the engine
         return self.runtime.engine.call(partial(self.refreshing, found)) if found else self.version
 
-    async def looking(self) -> None:
-        """See ``refresh``; for commands of the engine that end where their caller is gone."""
+    async def refreshing_if_new(self) -> None:
+        """See ``refresh``, with its one GET; for commands of the engine that end where their caller is gone."""
         found = await self.runtime.read(self._next)
         if found:
             await self.refreshing(found)
