@@ -190,7 +190,7 @@ class Publications:
     def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
         """The newest versions of a topic's table with the versions of the namespace that they show, newest first."""
         table = self._table(self._check(topic))
-        last = table.look().delta_version
+        last = table.repair_newest().delta_version
         wanted = range(last, max(-1, last - most), -1)
         return tuple(self._runtime.run_all([partial(_published_version, table, version) for version in wanted]))
 
@@ -201,7 +201,7 @@ class Publications:
         """
         record = self._check(topic)
         table = self._table(record)
-        newest = table.look()
+        newest = table.repair_newest()
         view = TopicTable(self._follower, record).view(-1)
         if version > view.newest:
             raise VersionNotAvailable(

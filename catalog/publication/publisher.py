@@ -107,8 +107,8 @@ class TablePublisher:
                 self._table.tidy(self._make_checkpoint(shown, changes))
         return shown, changes
 
-    def look(self) -> Shown:
-        """What the newest version shows. Publishes nothing, but repairs versions that are damaged."""
+    def repair_newest(self) -> Shown:
+        """What the newest version shows, once damaged ones are repaired as ``publish`` does. Publishes nothing new."""
         changes = Changes()
         with self._at_work(changes):
             return self._newest(changes)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from spark_ext.processing.claim import cursors_of_claims
+from spark_ext.processing.ownership import owned_cursors
 from spark_ext.streaming.batch_limits import limited
 from txnlog.common import ranges
 from txnlog.fold.leases import available
 from txnlog.format.actions import Acknowledgement, PartitionRanges
 
 if TYPE_CHECKING:
-    from spark_ext.processing.claim import Claim
+    from spark_ext.processing.ownership import Ownership
     from spark_ext.read.scan import Scan
     from txnlog.data.scan_planner import OffsetRanges
     from txnlog.fold.state import Cursor
@@ -66,7 +66,7 @@ def offsets_text(offsets: Mapping[str, OffsetRanges]) -> str:
     )
 
 
-def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until: End | None) -> Batch | None:
+def plan_batch(scan: Scan, owned: Iterable[Ownership], max_rows: int | None, until: End | None) -> Batch | None:
     """The next batch; None where there is nothing to read, up to ``until`` or the newest version.
 
     Of each partition it reads the first contiguous range of free offsets: after the cursor, and neither acknowledged
@@ -77,7 +77,7 @@ def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until:
         ConsumerFenced: another run, a consumer or a seek took the subscription over.
         SubscriptionNotFound: it was dropped.
     """
-    cursors = cursors_of_claims(scan, claims)
+    cursors = owned_cursors(scan, owned)
     last = until or End.of(scan)
     runs: dict[str, dict[int, ranges.Range]] = {}
     begin: dict[str, dict[int, int]] = {}
@@ -100,14 +100,14 @@ def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until:
     return _batch(scan, cursors, end, {topic: found for topic, found in offsets.items() if found})
 
 
-def plan_again(scan: Scan, claims: Iterable[Claim], again: Mapping[str, OffsetRanges], end: End) -> Batch | None:
+def plan_again(scan: Scan, owned: Iterable[Ownership], again: Mapping[str, OffsetRanges], end: End) -> Batch | None:
     """The batch with the offsets of an earlier one; None where some of them are not free any more.
 
     Lower offsets that were pending at that time may be free by now: they are left to a later batch.
 
     Raises what ``plan_batch`` raises.
     """
-    cursors = cursors_of_claims(scan, claims)
+    cursors = owned_cursors(scan, owned)
     for topic, found in again.items():
         if topic not in cursors:
             return None
@@ -120,7 +120,10 @@ def plan_again(scan: Scan, claims: Iterable[Claim], again: Mapping[str, OffsetRa
 
 
 def _batch(
-    scan: Scan, cursors: Mapping[str, tuple[Claim, Mapping[int, Cursor]]], end: End, offsets: Mapping[str, OffsetRanges]
+    scan: Scan,
+    cursors: Mapping[str, tuple[Ownership, Mapping[int, Cursor]]],
+    end: End,
+    offsets: Mapping[str, OffsetRanges],
 ) -> Batch:
     rows = sum(high - low for found in offsets.values() for low, high in found.values())
     starts = {topic: scan.snapshot.start_offsets(topic) for topic in offsets}
@@ -134,7 +137,7 @@ def _batch(
 
 
 def _acknowledgement(
-    item: Claim, cursors: Mapping[int, Cursor], starts: Mapping[int, int], read: OffsetRanges
+    item: Ownership, cursors: Mapping[int, Cursor], starts: Mapping[int, int], read: OffsetRanges
 ) -> Acknowledgement:
     """The acknowledgement of the messages that are read or were deleted, leaving those in between as they are."""
     wanted: dict[int, ranges.Ranges] = {}
@@ -144,10 +147,10 @@ def _acknowledgement(
     return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
 
 
-def count_left(scan: Scan, claims: Iterable[Claim], until: End) -> tuple[int, int]:
+def count_left(scan: Scan, owned: Iterable[Ownership], until: End) -> tuple[int, int]:
     """The number of messages up to an end that are free, and of those pending in transactions."""
     left = pending = 0
-    for topic, (_, cursors) in cursors_of_claims(scan, claims).items():
+    for topic, (_, cursors) in owned_cursors(scan, owned).items():
         starts, ends = scan.snapshot.start_offsets(topic), until.offsets[topic]
         for p, cursor in cursors.items():
             free = ranges.size(available(cursor, starts[p], ends.get(p, 0), ()))

@@ -13,8 +13,8 @@ import msgspec
 
 from spark_ext.delta.idempotence import AppendsFirst, CommittingTransaction, Table, app_of
 from spark_ext.processing.batch_plan import Batch, End, offsets_text
-from spark_ext.processing.claim import Claim
 from spark_ext.processing.earlier_batches import PartitionNotThereError
+from spark_ext.processing.ownership import Ownership
 from txnlog.common import ranges
 from txnlog.common.ids import TxnId
 from txnlog.common.validation import shortened
@@ -133,7 +133,7 @@ class RunIdentity:
     Attributes:
         connection: the namespace's connection.
         name: the name of the application, from the ids of the subscriptions.
-        epoch: the epoch of the run's claim, which increases from run to run.
+        epoch: the epoch that the run took, which increases from run to run.
     """
 
     connection: Connection
@@ -345,10 +345,10 @@ class BatchIdentity(AppendsFirst):
         run.note(table, record)
 
 
-def of_run(connection: Connection, claims: tuple[Claim, ...]) -> RunIdentity:
-    """The identity of a run that claimed subscriptions."""
-    names = "+".join(str(item.subscription) for item in sorted(claims, key=lambda item: item.subscription))
-    return RunIdentity(connection, f"process/{names}", max(item.epoch for item in claims))
+def of_run(connection: Connection, owned: tuple[Ownership, ...]) -> RunIdentity:
+    """The identity of a run that took subscriptions over."""
+    names = "+".join(str(item.subscription) for item in sorted(owned, key=lambda item: item.subscription))
+    return RunIdentity(connection, f"process/{names}", max(item.epoch for item in owned))
 
 
 def _damaged(table: Table, app: str, delta_version: int) -> CorruptionError:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_ext.processing.claim import naming_dropped
+from spark_ext.processing.ownership import naming_dropped
 from txnlog.api.internals import connection_of
 from txnlog.common import ranges
 from txnlog.errors import SubscriptionNotFound
 from txnlog.fold.acknowledgements import acknowledged_of
 
 if TYPE_CHECKING:
-    from spark_ext.processing.claim import Claim
+    from spark_ext.processing.ownership import Ownership
     from spark_ext.read.scan import Scan
     from txnlog.api.namespace import Namespace
     from txnlog.data.scan_planner import OffsetRanges
@@ -26,31 +26,31 @@ class PartitionNotThereError(Exception):
 
 
 def was_committed(
-    ns: Namespace, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
+    ns: Namespace, owned: Iterable[Ownership], txn: str, read: Mapping[str, OffsetRanges], after: int
 ) -> bool:
     """Whether a transaction of an older run was committed, which was to acknowledge these offsets.
 
-    A transaction that the log does not show cannot come any more: this run's claim is after all that older runs
+    A transaction that the log does not show cannot come any more: this run's takeover is after all that older runs
     appended. So it was never committed, or so long ago that the log forgot its outcome. Only in the second case the
     offsets decide, by whether they are acknowledged: a seek or a consumer may have acknowledged them as well.
 
     Args:
         ns: the namespace.
-        claims: the claims of this run.
+        owned: what this run owns.
         txn: the transaction's TxnID.
         read: the offsets that it was to acknowledge.
         after: a version of the namespace from before the transaction.
 
     Raises:
         PartitionNotThereError: ``read`` names a partition that its topic does not have.
-        SubscriptionNotFound: one of the claimed subscriptions was dropped meanwhile.
+        SubscriptionNotFound: one of the subscriptions was dropped meanwhile.
     """
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
         return found.state == "COMMITTED"
     if connection_of(ns).remembers_outcomes_behind(after):
         return False
-    of_topic = {item.topic: item.subscription for item in claims}
+    of_topic = {item.topic: item.subscription for item in owned}
     for topic, offsets in read.items():
         if topic not in of_topic:
             continue  # from a run over other topics
@@ -65,7 +65,7 @@ def was_committed(
 
 
 def dead_lettered(
-    scan: Scan, claims: Iterable[Claim], read: Mapping[str, OffsetRanges], after: int
+    scan: Scan, owned: Iterable[Ownership], read: Mapping[str, OffsetRanges], after: int
 ) -> dict[str, dict[int, ranges.Ranges]]:
     """Those of the offsets that are acknowledged, and whose messages are in the dead-letter topic.
 
@@ -75,13 +75,13 @@ def dead_lettered(
 
     Args:
         scan: its snapshot is searched for dead letters.
-        claims: the claims of this run.
-        read: the offsets. Those of topics that this run does not claim are never returned.
+        owned: what this run owns.
+        read: the offsets. Those of topics that this run does not own are never returned.
         after: dead letters up to this version do not count: they are of earlier messages at these offsets, or attempts.
     """
     connection = connection_of(scan.namespace)
     result: dict[str, dict[int, ranges.Ranges]] = {}
-    for item in claims:
+    for item in owned:
         try:
             record = connection.subscription_record_by_id(item.subscription)
             cursors = connection.cursors_of(item.subscription)
@@ -117,7 +117,7 @@ def _letters(
 
 
 def what_is_left(
-    scan: Scan, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
+    scan: Scan, owned: Iterable[Ownership], txn: str, read: Mapping[str, OffsetRanges], after: int
 ) -> dict[str, dict[int, ranges.Range]] | None:
     """The offsets that are still to be committed of a batch whose rows a Delta table has; None where it was committed.
 
@@ -125,7 +125,7 @@ def what_is_left(
 
     Args:
         scan: its snapshot is searched for dead letters.
-        claims: the claims of this run.
+        owned: what this run owns.
         txn: the TxnID of the transaction that was to commit the batch.
         read: the offsets that it was to acknowledge.
         after: a version of the namespace from before the table got the rows.
@@ -133,9 +133,9 @@ def what_is_left(
     Raises:
         PartitionNotThereError: see :func:`was_committed`.
     """
-    if was_committed(scan.namespace, claims, txn, read, after):
+    if was_committed(scan.namespace, owned, txn, read, after):
         return None
-    gone = dead_lettered(scan, claims, read, after)
+    gone = dead_lettered(scan, owned, read, after)
     left: dict[str, dict[int, ranges.Range]] = {}
     for topic, offsets in read.items():
         of_topic = gone.get(topic, {})

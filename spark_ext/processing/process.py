@@ -1,6 +1,6 @@
 """A stream without a checkpoint directory, ``spark_ext.process``: its only position is the subscription's cursor.
 
-A run claims the subscription, reads the log up to its claim, and then processes batch after batch. The writes of the
+A run takes the subscription over, reads the log up to that, and then processes batch after batch. The writes of the
 handler and the acknowledgement of the batch's messages are in one entry, so a crash at any point leaves a batch done or
 not begun, and the next run continues at the cursor.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from spark_ext.processing.claim import claim, release
+from spark_ext.processing.ownership import release, take_over
 from spark_ext.processing.run import Order, Processed, Run
 from spark_ext.processing.stop import Stop
 from spark_ext.read.native_scan import check_reads
@@ -21,7 +21,7 @@ from spark_ext.support.spark_versions import warn_of_functions_that_hang
 from spark_ext.write.dataframe_transaction import Handler, check_handler
 from txnlog.api.internals import connection_of
 from txnlog.common.limits import MAX_NUMBER
-from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_name
+from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_names
 from txnlog.common.validation import duration_ms, shown, truth, whole_number
 from txnlog.errors import InvalidInputError, refused_write
 
@@ -127,7 +127,7 @@ def process(
     if query_name is not None:
         parse_label("query_name", query_name)
     parse_subscription_name(subscription)
-    names = _topics(topics)
+    names = parse_topic_names(topics)
     interval_ms = _interval(trigger)
     attempts = _ATTEMPTS[on_error] if max_attempts is None else max_attempts
     whole_number("max_attempts", attempts, 1, MAX_NUMBER)
@@ -154,19 +154,12 @@ def process(
         check_reads(spark, namespace)
         warn_of_functions_that_hang(spark)
     connection = connection_of(namespace)
-    claims = claim(connection, names, subscription, query_name=query_name, start=start, to_dead_letters=to_dead_letters)
-    done = Run(spark, order, claims, connection, asked).run(progress=progress)
-    release(connection, claims)
+    owned = take_over(
+        connection, names, subscription, query_name=query_name, start=start, to_dead_letters=to_dead_letters
+    )
+    done = Run(spark, order, owned, connection, asked).run(progress=progress)
+    release(connection, owned)
     return done
-
-
-def _topics(topics: object) -> tuple[str, ...]:
-    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Sequence) else None
-    if not names:
-        raise InvalidInputError(
-            f"topics is the name of a topic, or a list of names, not {shown(topics)}", advice='pass topics=["orders"]'
-        )
-    return tuple(dict.fromkeys(parse_topic_name(name) for name in names))
 
 
 def _interval(trigger: object) -> int | None:

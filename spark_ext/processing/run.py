@@ -15,9 +15,9 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from spark_ext.processing.batch_frames import format_frame, native_frame
 from spark_ext.processing.batch_plan import Batch, End, count_left, offsets_text, plan_again, plan_batch
-from spark_ext.processing.claim import Claim
 from spark_ext.processing.delta_batches import RepeatBatchError, WhatIsLeft, of_run
 from spark_ext.processing.earlier_batches import what_is_left
+from spark_ext.processing.ownership import Ownership
 from spark_ext.processing.progress import progress_line
 from spark_ext.processing.stop import interruptible
 from spark_ext.read.scan import Scan, open_scan
@@ -163,17 +163,17 @@ class _Try:
 
 
 class Run:
-    """One run, from its claim to its end. Used by one thread, once."""
+    """One run, from its takeover to its end. Used by one thread, once."""
 
     def __init__(
-        self, spark: SparkSession, order: Order, claims: tuple[Claim, ...], connection: Connection, stop: Stop
+        self, spark: SparkSession, order: Order, owned: tuple[Ownership, ...], connection: Connection, stop: Stop
     ) -> None:
         self._spark = spark
         self._order = order
-        self._claims = claims
+        self._owned = owned
         self._runtime = connection.runtime
         self._stop = stop
-        self._identity = of_run(connection, claims)
+        self._identity = of_run(connection, owned)
         self._batches = self._rows = self._dead_letters = 0
         self._versions: deque[int] = deque(maxlen=_KEPT_VERSIONS)
 
@@ -200,10 +200,10 @@ class Run:
             if (asked := self._stop.asked) is not None:
                 return asked
             scan = self._look()
-            batch = plan_batch(scan, self._claims, self._order.max_rows, until)
+            batch = plan_batch(scan, self._owned, self._order.max_rows, until)
             if batch is not None:
                 self._finish(scan, batch)
-            left, pending = count_left(scan, self._claims, until or End.of(scan))
+            left, pending = count_left(scan, self._owned, until or End.of(scan))
             show(f"{self._batches:,} batches, {self._rows:,} rows, {left:,} behind, version {scan.snapshot.version}")
             if until is not None and batch is None:
                 if pending:
@@ -216,7 +216,7 @@ class Run:
     def _look(self) -> Scan:
         """A scan of the newest version of the namespace. It takes two requests if nothing is new."""
         scan = open_scan(self._order.read, mode="rw")
-        end_overdue(scan.namespace, [item.subscription for item in self._claims])
+        end_overdue(scan.namespace, [item.subscription for item in self._owned])
         return scan
 
     # --- one batch --------------------------------------------------------------------------------------------------
@@ -275,8 +275,8 @@ class Run:
         if self._pause(_BACKOFF.after(lost)):
             return None
         scan = self._look()
-        again = plan_again(scan, self._claims, item.batch.offsets, item.batch.end) or plan_batch(
-            scan, self._claims, self._order.max_rows, item.batch.end
+        again = plan_again(scan, self._owned, item.batch.offsets, item.batch.end) or plan_batch(
+            scan, self._owned, self._order.max_rows, item.batch.end
         )
         if again is None:
             return None  # others acknowledged all of it
@@ -291,7 +291,7 @@ class Run:
         """
         scan = self._look()
         offsets = wanted.record.offsets
-        batch = None if item.repeats else plan_again(scan, self._claims, offsets, wanted.end)
+        batch = None if item.repeats else plan_again(scan, self._owned, offsets, wanted.end)
         if batch is None:
             raise InvalidInputError(
                 f"{wanted}, and this batch cannot be repeated: its offsets were {offsets_text(offsets)}",
@@ -337,7 +337,7 @@ class Run:
                 raise _FinalError(raised) from error
 
     def _what_is_left(self, scan: Scan) -> WhatIsLeft:
-        return partial(what_is_left, scan, self._claims)
+        return partial(what_is_left, scan, self._owned)
 
     def _decided(self, inner: Transaction) -> Committed:
         """The outcome of a commit, found out by committing again, which is idempotent."""
@@ -392,14 +392,14 @@ class Run:
     def _send_to_dead_letters(self, item: _Try, inner: Transaction, reason: str) -> None:
         """Write the messages to the dead-letter topics, in this process, with a few segments in memory at a time."""
         connection = connection_of(item.scan.namespace)
-        for owned in self._claims:
-            offsets = item.batch.offsets.get(owned.topic)
+        for own in self._owned:
+            offsets = item.batch.offsets.get(own.topic)
             if offsets is None:
                 continue
-            record = connection.subscription_record_by_id(owned.subscription)
+            record = connection.subscription_record_by_id(own.subscription)
             source = connection.topic_record_by_id(record.topic)
             into = dead_letters.target(connection, record)
-            for rows in item.scan.snapshot.scan(owned.topic, offsets=offsets, include_metadata=True):
+            for rows in item.scan.snapshot.scan(own.topic, offsets=offsets, include_metadata=True):
                 messages = pa.Table.from_batches([rows])
                 letters = dead_letters.of_failed_batch(
                     into, source, messages, reason=reason, redeliveries=item.failures

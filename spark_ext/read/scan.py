@@ -14,18 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     DataType,
-    IntegerType,
-    LongType,
     MapType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from spark_ext.read import filters
@@ -39,7 +35,7 @@ from txnlog.api.snapshot import Snapshot, check_known
 from txnlog.common.names import nearest
 from txnlog.data import schema_evolution
 from txnlog.data.scan_planner import OffsetRanges, ScanPlan
-from txnlog.data.segment_rows import PlannedSegment, PlannedSlice
+from txnlog.data.segment_rows import METADATA_FIELDS, STATE_FIELD, PlannedSegment, PlannedSlice
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.format import schema as schemas
 
@@ -48,14 +44,8 @@ if TYPE_CHECKING:
     from txnlog.client.session_owner import Mode
     from txnlog.fold.state import SegmentRecord
 
-METADATA: Final = (
-    StructField("_partition", IntegerType(), False),
-    StructField("_offset", LongType(), True),
-    StructField("_timestamp", TimestampType(), True),
-    StructField("_txn_id", BinaryType(), False),
-    StructField("_version", LongType(), True),
-)
-STATE: Final = StructField("_txn_state", StringType(), False)
+METADATA: Final = tuple(from_arrow_schema(pa.schema(METADATA_FIELDS)).fields)
+STATE: Final = from_arrow_schema(pa.schema([STATE_FIELD])).fields[0]
 TOPIC: Final = StructField(TOPIC_COLUMN, StringType(), False)
 
 _PARTITION_BYTES: Final = 256 << 20

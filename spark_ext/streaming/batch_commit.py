@@ -18,8 +18,8 @@ from spark_ext.streaming.offsets import LEAVE_THE_OTHER_RUN, StreamOffset, curso
 from spark_ext.streaming.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.support.namespace_cache import shows
 from spark_ext.support.python_process import ProcessLock
-from spark_ext.write.write_jobs import check_there
-from txnlog.api.internals import connection_of, leave_outcome_open
+from spark_ext.write.write_jobs import begin, check_there
+from txnlog.api.internals import acknowledge_ranges, connection_of, leave, leave_outcome_open, set_stream
 from txnlog.client.subscription_ownership import check_streamable, take_epoch
 from txnlog.common.names import parse_label
 from txnlog.errors import ConsumerFenced, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TopicNotFound
@@ -29,6 +29,7 @@ from txnlog.format.actions import Consumer as ConsumerAction
 from txnlog.log.transaction_commands import Skipped
 
 if TYPE_CHECKING:
+    from spark_ext.write.task_writer import JobNumbers
     from txnlog.api.namespace import Namespace
     from txnlog.api.transaction import Transaction
     from txnlog.fold.state import SubscriptionRecord
@@ -190,7 +191,29 @@ def warn_of_dropped(batch: StreamBatch, result: Committed | None) -> None:
 
 
 @contextmanager
-def leaving_outcome_open(txn: Transaction) -> Iterator[None]:
+def batch_transaction(
+    ns: Namespace, numbers: JobNumbers, batch: StreamBatch, wanted: Sequence[Acknowledgement]
+) -> Iterator[Transaction]:
+    """Context with the transaction of a batch, which has its name and its acknowledgements: to be ended inside.
+
+    Before anything else, so that no commit can be without them.
+
+    Raises:
+        TransactionConflict, ConsumerFenced, SubscriptionNotFound: of an acknowledgement; the transaction was aborted.
+    """
+    txn = begin(ns, numbers)
+    with _leaving_outcome_open(txn):
+        try:
+            set_stream(txn, batch)
+            acknowledge_ranges(txn, list(wanted))
+        except BaseException as error:
+            leave(txn, error)
+            raise
+        yield txn
+
+
+@contextmanager
+def _leaving_outcome_open(txn: Transaction) -> Iterator[None]:
     """Context that leaves a transaction with an unknown outcome open, so that it does not block the batch's replay.
 
     Spark repeats the batch under another transaction, and the log shows whether this one was committed.
@@ -449,12 +472,12 @@ __all__ = [
     "BatchRange",
     "QueryIdentity",
     "acknowledgements",
+    "batch_transaction",
     "begin_batch",
     "check_sources",
     "check_targets",
     "committed_before",
     "identity_of",
-    "leaving_outcome_open",
     "not_read",
     "ranges_of_batch",
     "stream_batch",

@@ -20,7 +20,7 @@ from spark_ext.support.namespace_cache import target_at
 from spark_ext.support.paths import check_absolute_checkpoint
 from spark_ext.support.short_errors import short_errors
 from spark_ext.write.task_writer import JobNumbers, WriteSpec, WrittenSegment, write_batches
-from txnlog.api.internals import acknowledge_ranges, connection_of, set_stream
+from txnlog.api.internals import connection_of
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if begun is None:
             return
         identity, batch = begun
-        if batchId == 0 and offsets is not None:  # once: later batches may run in other processes
+        # With the first batch alone: who commits a later one may be another process, which knows of none before.
+        if batchId == 0 and offsets is not None:
             batch_commit.warn_of_unacknowledged(ns, offsets, self._options.acknowledge)
         numbers = answers[0].numbers
         written = [item for answer in answers for item in answer.segments]
@@ -130,11 +131,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         own = {item.topic for item in written} | ({record.id} if record is not None else set())
         batch_commit.check_targets(ns, batch, own)
         wanted = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
-        txn = write_jobs.begin(ns, numbers)
-        with batch_commit.leaving_outcome_open(txn), txn:
-            set_stream(txn, batch)
+        with batch_commit.batch_transaction(ns, numbers, batch, wanted) as txn, txn:
             write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
-            acknowledge_ranges(txn, wanted)
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)
         batch_commit.warn_of_dropped(batch, result)

@@ -21,7 +21,7 @@ from spark_ext.support.spark_errors import first_line
 from spark_ext.support.spark_versions import has_jvm
 from spark_ext.write import write_jobs
 from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler, check_handler, no_frame
-from txnlog.api.internals import acknowledge_ranges, connection_of, set_stream
+from txnlog.api.internals import connection_of
 from txnlog.common.names import nearest, parse_label
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError, TransactionAborted
@@ -211,15 +211,14 @@ class _Batches:
             # Before the handler runs: its work would be lost if the batch could not be acknowledged.
             read_ranges = batch_commit.ranges_of_batch(ns, checkpoint, offsets, self.acknowledge)
             wanted = batch_commit.acknowledgements(ns, read_ranges, identity, self.run_id)
-        if not self._warned:
+        if not self._warned:  # once a run, which one process makes
             self._warned = True
             batch_commit.warn_of_unacknowledged(ns, offsets, self.acknowledge)
-        inner = write_jobs.begin(ns, write_jobs.reserve_job(ns))
-        set_stream(inner, batch)
         known = of_stream(connection_of(ns), identity.query, batch_id, batch.offsets_digest)
-        acknowledge_ranges(inner, wanted)  # first, so that no commit of the handler's own can be without it
+        # Without a check of targets, as the format's sink has it: in a handler a name means the topic that has it when
+        # it is written to (docs/spark.md), and that may have been created again on purpose.
         with (
-            batch_commit.leaving_outcome_open(inner),
+            batch_commit.batch_transaction(ns, write_jobs.reserve_job(ns), batch, wanted) as inner,
             DataFrameTransaction(ns, inner, self.target.storage, identity=known) as txn,
         ):
             self.handler(df, txn)

@@ -374,6 +374,7 @@ def test_maintenance_ends_the_table_of_a_dropped_topic_with_auto_and_of_no_other
     ns.create_topic("clicks", SCHEMA, delta="auto")
     cat.publish("sales")
     monkeypatch.setattr(type(ns._connection.session.auto_publisher), "after_append", lambda _self: None)
+    ns._connection.session.auto_publisher.close()  # what the creation of the topic began comes to its end
     for topic in ("orders", "clicks"):
         ns.drop_topic(topic)
     before = tables(place)

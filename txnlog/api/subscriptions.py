@@ -19,7 +19,14 @@ from txnlog.client.shared_delivery import SharedTopicDelivery
 from txnlog.client.subscription_ownership import check_all_free, keeps_its_place, owned_since, try_to_take
 from txnlog.common import ranges
 from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
-from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_name, similar
+from txnlog.common.names import (
+    nearest,
+    parse_label,
+    parse_subscription_name,
+    parse_topic_name,
+    parse_topic_names,
+    similar,
+)
 from txnlog.common.validation import Duration, long_enough_ms, shown, truth, whole_number
 from txnlog.errors import (
     Durable,
@@ -363,7 +370,7 @@ def open_consumer(
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
     parse_subscription_name(subscription)
     wanted = None if type is None else _type(type)
-    names = _topics(topics)
+    names = parse_topic_names(topics)
     takeover = truth(
         "takeover",
         takeover,
@@ -456,14 +463,6 @@ def _report_created(connection: Connection, made: Found) -> None:
     else:
         advice = "if that one was meant, open a consumer of it, and drop the new one"
         _logger.warning("%s. There is also %r: %s", created, close, advice)
-
-
-def _topics(topics: object) -> list[str]:
-    """The names of topics, each once."""
-    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Sequence) else None
-    if not names:
-        raise InvalidInputError("a consumer needs a topic, or a list of topics")
-    return list(dict.fromkeys(parse_topic_name(name) for name in names))
 
 
 def _waits(record: SubscriptionRecord) -> bool:

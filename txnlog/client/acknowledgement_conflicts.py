@@ -136,16 +136,13 @@ def end_claims(connection: SessionOwner, ledger: Ledger) -> None:
 def end_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> None:
     """End transactions that claim messages of subscriptions and are overdue, or whose abort is not logged yet.
 
-    Somebody waits for them.
+    Somebody waits for them. For a handle that writes.
     """
-    if connection.mode == "rw":
-        if _have_overdue(connection, subscriptions):
-            connection.appender.run(partial(ending_overdue, connection, subscriptions))
-        _forget_logged_aborts(connection)
+    connection.appender.run(partial(ending_overdue, connection, subscriptions))
 
 
 async def ending_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> None:
-    """See ``end_overdue``; for commands of the engine."""
+    """See ``end_overdue``; for commands of the engine. One that reads has none, and ends none."""
     if connection.mode != "rw":
         return
     unlogged_aborts = connection.session.unlogged_aborts

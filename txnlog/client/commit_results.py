@@ -32,7 +32,7 @@ def committed(
     """
     if isinstance(result, Skipped):
         return Committed(session.txn_id(result.txn), result.version, None, skipped=True)
-    topics = session.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
+    topics = session.follower.state.topics  # from any thread: topics are never forgotten
     if isinstance(result, Duplicate):
         return _repeated(session, result)
     offsets = None

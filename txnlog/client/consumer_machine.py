@@ -140,7 +140,7 @@ class ConsumerMachine:
                 await item.redeliver()
 
     async def _look(self, *, is_new: bool = False) -> None:
-        await self._connection.follower.looking()
+        await self._connection.follower.refreshing_if_new()
         for item in self._deliveries:
             await item.look(is_new=is_new)
 

@@ -32,7 +32,7 @@ class LeasedTopicDelivery(TopicDelivery):
         record = self.check()
         heartbeats = self._connection.heartbeats
         if heartbeats.is_due(self.subscription, self.epoch, record.lease_ms):
-            beat = partial(heartbeats.beat, self.subscription, self.epoch, self._consumer, record.lease_ms)
+            beat = partial(heartbeats.beat, self.subscription, self.epoch, self._consumer)
             await self._connection.runtime.request(beat)
 
     async def sought(self, epoch: int) -> None:

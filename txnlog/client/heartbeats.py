@@ -55,10 +55,8 @@ class Heartbeats:
         known, last_ms, _ = self._beaten.get(subscription, (-1, 0.0, 0))
         return known != epoch or self._runtime.elapsed_ms() - last_ms >= lease_ms / 3
 
-    def beat(self, subscription: int, epoch: int, consumer: str, lease_ms: int) -> None:
-        """Show that the consumer of this epoch is alive, where that is due."""
-        if not self.is_due(subscription, epoch, lease_ms):
-            return
+    def beat(self, subscription: int, epoch: int, consumer: str) -> None:
+        """Show that the consumer of this epoch is alive."""
         _, _, count = self._beaten.get(subscription, (-1, 0.0, 0))
         self._beaten[subscription] = (epoch, self._runtime.elapsed_ms(), count + 1)
         self._put(subscription, epoch, _Hint(consumer, count + 1))

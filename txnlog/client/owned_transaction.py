@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from txnlog.client import transaction_ending
 from txnlog.client.transaction_buffer import Rows, TransactionWork
 from txnlog.client.transaction_claims import TransactionClaims
-from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
+from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, Request, Stage
 from txnlog.engine.effects import GO_ON, Cancelled, Turn
 from txnlog.errors import (
     AbortableError,
@@ -147,24 +147,8 @@ class OwnedTransaction:
     async def _check_open(self) -> None:
         """Raise the conflict with more work; otherwise the work has all rows that were produced before."""
         self._check_owner()
-        stage = self.life.stage
-        if stage is Stage.COMMITTED:
-            raise InvalidTransactionState(
-                f"the transaction {self._opening.id} was committed", advice="begin a new transaction"
-            )
-        if stage is Stage.ABORTED:
-            raise self.cause or self._was_aborted()
-        if stage is Stage.PREPARED:
-            await self._ended_elsewhere(await self._decided())
-        self._check_prepare_answered()
         self.check_not_submitted()
-        if stage in UNANSWERED:
-            raise InvalidTransactionState(
-                f"the outcome of the commit of {self._opening.id} is unknown",
-                advice="call commit() again, or abort() to make it definite",
-            )
-        if stage is Stage.FAILED:
-            raise self._has_failed()
+        await self._check_takes(Request.WORK)
         outcome = self._follower.state.outcomes.get(self._number)
         if outcome is not None:
             await self._ended_elsewhere(outcome)
@@ -172,16 +156,37 @@ class OwnedTransaction:
         await self._check_deadline()
         self.work.collect()
 
+    async def _check_takes(self, request: Request) -> None:
+        """Raise the refusal of a call for which the table of its life has no cell."""
+        stage = self.life.stage
+        if request in TABLE[stage]:
+            return
+        if stage is Stage.PREPARED:
+            await self._ended_elsewhere(await self._decided())
+        raise self._refusal(stage, request)
+
+    def _refusal(self, stage: Stage, request: Request) -> TxnLogError:
+        txn = self._opening.id
+        match stage:
+            case Stage.COMMITTED:
+                final = request is Request.ABORT
+                advice = "it stays committed: nothing is left to do" if final else "begin a new transaction"
+                return InvalidTransactionState(f"the transaction {txn} was committed", advice=advice)
+            case Stage.ABORTED if self.cause is not None:
+                return self.cause
+            case Stage.ABORTED:
+                return InvalidTransactionState(f"the transaction {txn} was aborted", advice="begin a new transaction")
+            case Stage.FAILED:
+                return self._has_failed()
+        call, what = ("prepare", "prepare()") if stage is Stage.PREPARE_UNKNOWN else ("commit", "the commit")
+        return InvalidTransactionState(
+            f"the outcome of {what} of {txn} is unknown",
+            advice=f"call {call}() again, or abort() to make it definite",
+        )
+
     def _check_owner(self) -> None:
         """Raise InvalidTransactionState unless it is of this process and its handle is open."""
         self._connection.check_owner(self._owner, "transaction")
-
-    def _check_prepare_answered(self) -> None:
-        if self.life.stage is Stage.PREPARE_UNKNOWN:
-            raise InvalidTransactionState(
-                f"the outcome of prepare() of {self._opening.id} is unknown",
-                advice="call prepare() again, or abort() to make it definite",
-            )
 
     def _check_not_fenced(self) -> None:
         if self._opening.producer is None:
@@ -202,11 +207,6 @@ class OwnedTransaction:
                     await self._ended_elsewhere(outcome)
             self._release(error)
             raise
-
-    def _was_aborted(self) -> InvalidTransactionState:
-        return InvalidTransactionState(
-            f"the transaction {self._opening.id} was aborted", advice="begin a new transaction"
-        )
 
     def _has_failed(self) -> TransactionHasFailedOperation:
         cause = self.cause

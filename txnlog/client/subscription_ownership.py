@@ -192,7 +192,7 @@ def try_to_take(
     seen = check_all_free(connection, records, consumer, may_end_query=takeover or stream is not None)
     epochs = take_epochs(connection, seen, consumer, stream, takeover=takeover)
     for record in filter(keeps_its_place, records):
-        connection.heartbeats.beat(record.id, epochs[record.id], consumer, record.lease_ms)
+        connection.heartbeats.beat(record.id, epochs[record.id], consumer)
         if record.consumer is not None:
             connection.heartbeats.forget(record.id, record.epoch)
     return epochs

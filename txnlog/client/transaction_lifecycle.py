@@ -3,6 +3,9 @@
 The stages are those that the owner of a transaction knows. The log's own states are in ``txnlog.fold.state``. A call
 that a stage has no cell for is refused before anything is sent. What was sent may be in the log from then on, whatever
 becomes of the call: so it is ``sent`` until its fate is known.
+
+The client looks up whether a stage has a cell for a call, and where each fate leads that comes before an end. An end it
+notes as the log has it (``Life.ended``), whoever brought it: that the cells say the same is for the tests to see.
 """
 
 from __future__ import annotations

@@ -267,14 +267,12 @@ class TransactionMachine(OwnedTransaction):
             return None
         if not in_background:
             self._check_owner()
-        if stage is Stage.ABORTED:
-            raise self.cause or self._was_aborted()
+        await self._check_takes(Request.COMMIT)
         if stage is Stage.PREPARED:
             error = await self._take_over(await self._decided())
             if self.result is None:
                 raise error
             return None
-        self._check_prepare_answered()
         if stage is Stage.FAILED:
             failed = self._has_failed()
             await self._abandon(failed)
@@ -322,11 +320,7 @@ class TransactionMachine(OwnedTransaction):
                 await self._end("user")  # an abort before this one did not reach the log
             self.claims.abort()
             return
-        if stage is Stage.COMMITTED:
-            raise InvalidTransactionState(
-                f"the transaction {self._opening.id} was committed",
-                advice="it stays committed: nothing is left to do",
-            )
+        await self._check_takes(Request.ABORT)
         self._check_owner()
         outcome = None
         if stage is Stage.PREPARED:

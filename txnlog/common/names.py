@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
 from txnlog.common.limits import MAX_LABEL_CHARACTERS, MAX_NAME_CHARACTERS
-from txnlog.errors import NameNotAllowed
+from txnlog.common.validation import shown
+from txnlog.errors import InvalidInputError, NameNotAllowed
 
 NamespaceName = NewType("NamespaceName", str)
 TopicName = NewType("TopicName", str)
@@ -71,6 +72,16 @@ def parse_namespace_name(text: object) -> NamespaceName:
 def parse_topic_name(text: object) -> TopicName:
     """A valid topic name, or NameNotAllowed."""
     return TopicName(_parse("topic", text))
+
+
+def parse_topic_names(topics: object) -> tuple[TopicName, ...]:
+    """The names of topics, each once, from one name or a list of them. NameNotAllowed, or InvalidInputError."""
+    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Sequence) else None
+    if not names:
+        raise InvalidInputError(
+            f"topics is the name of a topic, or a list of names, not {shown(topics)}", advice='pass topics=["orders"]'
+        )
+    return tuple(dict.fromkeys(parse_topic_name(name) for name in names))
 
 
 def parse_subscription_name(text: object) -> SubscriptionName:
@@ -136,6 +147,7 @@ __all__ = [
     "parse_producer_name",
     "parse_subscription_name",
     "parse_topic_name",
+    "parse_topic_names",
     "quoted_name",
     "similar",
 ]

@@ -87,8 +87,8 @@ class Follower:
         found = self._next()  # by the caller: mostly there is nothing, and so nothing to do for the engine
         return self.runtime.engine.call(partial(self.refreshing, found)) if found else self.version
 
-    async def looking(self) -> None:
-        """See ``refresh``; for commands of the engine that end where their caller is gone."""
+    async def refreshing_if_new(self) -> None:
+        """See ``refresh``, with its one GET; for commands of the engine that end where their caller is gone."""
         found = await self.runtime.read(self._next)
         if found:
             await self.refreshing(found)
@@ -262,7 +262,8 @@ class Follower:
     def _replace_base(self, base: Manifest, older: Manifest | None, state: State) -> None:
         if self.base == base:
             with self._changing():
-                checkpoint_codec.untrim(self.state, state)  # first: who looks without the lock may see a part
+                # First: meanwhile cold rows are in both places; the other way round they would be in neither.
+                checkpoint_codec.untrim(self.state, state)
                 self.base = older
 
     def verify_checkpoints(self) -> None:

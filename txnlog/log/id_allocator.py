@@ -25,7 +25,7 @@ _LONGEST_WORK_MS: Final = DEFAULT_GRACE_MS
 
 
 class UnloggedWork(Protocol):
-    """Work of a transaction, with numbers that may yet be logged. Called under locks: it takes none.
+    """Work of a transaction, with numbers that may yet be logged. It is asked in the engine.
 
     Attributes:
         since_ms: when it began, by the client's clock.

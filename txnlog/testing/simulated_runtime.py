@@ -78,7 +78,8 @@ class _Tasks:
 class SimulatedRuntime(Runtime):
     """What ``txnlog.open(..., runtime=...)`` takes in a simulation.
 
-    A look at the clock may pause the whole actor but lets none of its own tasks run: it may be made under a lock.
+    A look at the clock may pause the whole actor but lets none of its own tasks run: between two effects of its engine
+    nothing else touches the state, also where a command looks at the clock.
     """
 
     def __init__(self, actor: Actor, store: SimulatedStore, *, trusts_clock: bool) -> None:

@@ -64,12 +64,14 @@ def test_what_is_bounded_is_done_by_the_next_calls(ns: Any) -> None:
 
 
 def test_a_damaged_topic_is_named_and_the_others_are_looked_after(ns: Any, clock: ManualClock) -> None:
-    key = ns.snapshot().plan("audit").segments[0].key
-    ns._connection.store.put(key, b"x")
+    segment = ns.snapshot().plan("audit").segments[0]
+    ns._connection.store.put(segment.key, b"x")
     clock.advance(30 * DAY_MS)
     found = ns.maintain()
     assert list(found.failures) == ["audit"]
-    assert re.search(r"damaged.* \(restore the named object from a copy", found.failures["audit"])
+    assert re.search(
+        rf"damaged.* segment {segment.number} .* \(restore the object from a copy", found.failures["audit"]
+    )
     assert [item.topic for item in found.optimized] == ["orders"]
     assert found.vacuumed.unnamed_files == 1
     assert (sizes(ns, "audit"), sizes(ns, "orders")) == (6, 1)

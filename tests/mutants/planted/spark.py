@@ -251,7 +251,7 @@ MUTANTS: Final = (
     # --- spark_ext.process --------------------------------------------------------------------------------------------
     Mutant(
         "a run of process takes no epoch",
-        "spark_ext/processing/claim.py",
+        "spark_ext/processing/ownership.py",
         "epochs = _take(connection, [record.id for record in by_topic.values()], name)",
         "epochs = {record.id: record.epoch for record in by_topic.values()}",
         "a dead run's flushed batch holds its messages for ever, and two runs work side by side",

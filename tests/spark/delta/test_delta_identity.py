@@ -16,9 +16,9 @@ import txnlog
 from spark_ext.delta.commit_arbiter import DeltaDecision
 from spark_ext.delta.idempotence import Versioned, of_app, of_stream
 from spark_ext.processing.batch_plan import Batch, End
-from spark_ext.processing.claim import Claim
 from spark_ext.processing.delta_batches import BatchIdentity, RepeatBatchError, RunIdentity, of_run
 from spark_ext.processing.earlier_batches import PartitionNotThereError
+from spark_ext.processing.ownership import Ownership
 from txnlog.api.namespace import Namespace
 from txnlog.common.ids import TxnId
 from txnlog.errors import (
@@ -125,8 +125,8 @@ class Place:
 
     def run(self, epoch: int, *subscriptions: int) -> RunIdentity:
         """A run of ``process``."""
-        claims = tuple(Claim(f"topic{number}", number, epoch) for number in subscriptions or (7,))
-        return of_run(self.ns._connection, claims)
+        owned = tuple(Ownership(f"topic{number}", number, epoch) for number in subscriptions or (7,))
+        return of_run(self.ns._connection, owned)
 
     def bring(self, run: RunIdentity, batch: Batch, *rows: str) -> str:
         """Bring a batch of a run to the table; the transaction that is to commit it."""

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from spark_ext.processing.batch_plan import Batch, plan_batch
-from spark_ext.processing.claim import Claim, claim
 from spark_ext.processing.earlier_batches import dead_lettered, what_is_left
+from spark_ext.processing.ownership import Ownership, take_over
 from spark_ext.read.scan import Scan, open_scan
 from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options
@@ -32,26 +32,26 @@ def ns(namespace: Namespace) -> Namespace:
     return namespace
 
 
-def looked(ns: Namespace, *topics: str) -> tuple[Scan, tuple[Claim, ...]]:
+def looked(ns: Namespace, *topics: str) -> tuple[Scan, tuple[Ownership, ...]]:
     """What a run that begins looks at."""
-    claims = claim(
+    owned = take_over(
         ns._connection, topics or ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=True
     )
-    return open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw"), claims
+    return open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw"), owned
 
 
 def noted(ns: Namespace, max_rows: int | None = None) -> tuple[str, Batch]:
     """A batch that a Delta table has, and the transaction that never committed it."""
-    scan, claims = looked(ns)
-    batch = plan_batch(scan, claims, max_rows, None)
+    scan, owned = looked(ns)
+    batch = plan_batch(scan, owned, max_rows, None)
     assert batch is not None
     return str(ns.begin().id), batch
 
 
 def give_up(ns: Namespace, low: int, high: int, topic: str = "orders") -> None:
     """As a run gives up on messages."""
-    scan, claims = looked(ns, topic)
-    record = ns._connection.subscription_record_by_id(claims[0].subscription)
+    scan, owned = looked(ns, topic)
+    record = ns._connection.subscription_record_by_id(owned[0].subscription)
     into = dead_letters.target(ns._connection, record)
     with ns.begin() as txn:
         consumer = ns.consumer(topic, subscription="billing", takeover=True)
@@ -134,17 +134,17 @@ def test_letters_are_not_read_for_a_batch_that_nobody_took(ns: Namespace, monkey
 def test_of_a_subscription_that_is_dropped_meanwhile_nothing_becomes_dead_letters(ns: Namespace) -> None:
     """The commit of who works on it is refused by name."""
     txn, batch = noted(ns)
-    scan, claims = looked(ns)
+    scan, owned = looked(ns)
     ns.drop_subscription("orders", "billing")
-    assert what_is_left(scan, claims, txn, batch.offsets, batch.end.version) == batch.offsets
+    assert what_is_left(scan, owned, txn, batch.offsets, batch.end.version) == batch.offsets
 
 
 def test_without_a_dead_letter_topic_nothing_becomes_dead_letters(ns: Namespace) -> None:
     ns.create_subscription("orders", "plain")
-    claims = claim(ns._connection, ["orders"], "plain", query_name=None, start="earliest", to_dead_letters=False)
+    owned = take_over(ns._connection, ["orders"], "plain", query_name=None, start="earliest", to_dead_letters=False)
     scan = open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw")
-    batch = plan_batch(scan, claims, None, None)
+    batch = plan_batch(scan, owned, None, None)
     assert batch is not None
     txn = str(ns.begin().id)
     ns.consumer("orders", subscription="plain", takeover=True).seek({0: 6})
-    assert what_is_left(scan, claims, txn, batch.offsets, batch.end.version) == batch.offsets
+    assert what_is_left(scan, owned, txn, batch.offsets, batch.end.version) == batch.offsets

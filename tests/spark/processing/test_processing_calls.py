@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import spark_ext
-from spark_ext.processing.claim import claim
+from spark_ext.processing.ownership import take_over
 from spark_ext.processing.progress import progress_line
 from spark_ext.processing.run import Run
 from spark_ext.support import namespace_cache
@@ -128,7 +128,7 @@ def test_a_start_that_is_none_is_refused_whether_or_not_the_subscription_is_ther
         ns.create_subscription(topic, "billing")
     version = ns.snapshot().version
     with pytest.raises(kind, match=problem):
-        claim(ns._connection, topics, "billing", query_name="q", start=start, to_dead_letters=False)
+        take_over(ns._connection, topics, "billing", query_name="q", start=start, to_dead_letters=False)
     assert ns.snapshot().version == version
 
 

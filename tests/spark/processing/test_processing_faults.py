@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import txnlog
-from spark_ext.processing.claim import claim
+from spark_ext.processing.ownership import take_over
 from spark_ext.processing.stop import interruptible
 from spark_ext.support import namespace_cache
 from tests.client.support import SCHEMA, FaultyStore, Place, memory_place, raises
@@ -289,7 +289,9 @@ def test_a_run_that_is_refused_behind_a_subscription_that_it_made_says_so(memory
         store.script.appendleft("ok")
     kind = TopicNotFound if "takeover" not in when else SubscriptionNotFound
     with raises(kind, match="topic 'audit'.*may be durable", durable=Durable.MAYBE):
-        claim(ns._connection, ["orders", "audit"], "billing", query_name="q", start="earliest", to_dead_letters=False)
+        take_over(
+            ns._connection, ["orders", "audit"], "billing", query_name="q", start="earliest", to_dead_letters=False
+        )
     assert ns.subscriptions("orders") == ("billing",)
 
 

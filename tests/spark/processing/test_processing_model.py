@@ -235,7 +235,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("spark_ext.processing.process.check_reads", lambda *_: None)
     monkeypatch.setattr("spark_ext.processing.run._BACKOFF", Backoff(0.0, 0.0))
     monkeypatch.setattr("spark_ext.processing.run._HANDLER_BACKOFF", Backoff(0.0, 0.0))
-    monkeypatch.setattr("spark_ext.processing.claim._CLAIM_PAUSE_MS", 0.0)
+    monkeypatch.setattr("spark_ext.processing.ownership._TAKE_PAUSE_MS", 0.0)
     monkeypatch.setattr(Runtime, "sleep_ms", lambda _self, _milliseconds: None)
     yield
     namespace_cache._handles.clear()

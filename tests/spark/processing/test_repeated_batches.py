@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from spark_ext.processing.batch_plan import Batch, plan_again, plan_batch
-from spark_ext.processing.claim import claim
 from spark_ext.processing.delta_batches import BatchRecord, RepeatBatchError
+from spark_ext.processing.ownership import take_over
 from spark_ext.read.scan import Scan, open_scan
 from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options
@@ -46,8 +46,8 @@ def held(ns: Namespace, count: int) -> str:
 
 def looked(ns: Namespace) -> tuple[Scan, Any]:
     """What a run that begins looks at."""
-    claims = claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=False)
-    return open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw"), claims
+    owned = take_over(ns._connection, ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=False)
+    return open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw"), owned
 
 
 def left(ns: Namespace) -> tuple[str, Batch]:
@@ -67,11 +67,11 @@ def commit(ns: Namespace, batch: Batch) -> None:
 def test_what_was_held_below_a_batch_and_is_free_by_now_comes_in_a_later_one(ns: Namespace) -> None:
     token, batch = left(ns)
     ns.complete(token, commit=False)
-    scan, claims = looked(ns)
-    anew = plan_batch(scan, claims, None, batch.end)
+    scan, owned = looked(ns)
+    anew = plan_batch(scan, owned, None, batch.end)
     assert anew is not None
     assert anew.offsets == {"orders": {0: (0, 6)}}, "another batch than the one that was left"
-    again = plan_again(scan, claims, batch.offsets, batch.end)
+    again = plan_again(scan, owned, batch.offsets, batch.end)
     assert again is not None
     assert (again.offsets, again.rows, again.deleted) == (batch.offsets, 4, 0)
     commit(ns, again)
@@ -84,8 +84,8 @@ def test_what_was_held_below_a_batch_and_is_free_by_now_comes_in_a_later_one(ns:
 
 def test_a_batch_above_what_is_held_still_comes_again_as_it_was(ns: Namespace) -> None:
     _, batch = left(ns)
-    scan, claims = looked(ns)
-    again = plan_again(scan, claims, batch.offsets, batch.end)
+    scan, owned = looked(ns)
+    again = plan_again(scan, owned, batch.offsets, batch.end)
     assert again is not None
     assert (again.offsets, again.end, again.rows, again.deleted) == (batch.offsets, batch.end, 4, 0)
 
@@ -95,16 +95,16 @@ def test_a_batch_of_which_others_took_some_does_not_come_again(ns: Namespace, po
     token, batch = left(ns)
     ns.complete(token, commit=False)
     ns.consumer("orders", subscription="billing", takeover=True).seek({0: position})
-    scan, claims = looked(ns)
-    assert plan_again(scan, claims, batch.offsets, batch.end) is None
+    scan, owned = looked(ns)
+    assert plan_again(scan, owned, batch.offsets, batch.end) is None
 
 
 def test_a_run_repeats_the_batch_that_a_table_has_also_after_a_loss(shop: Shop) -> None:
     """The table is played by the handler, which raises what the first append of a run raises."""
     shop.produce(0, 8)
     token = held(shop.ns, 2)
-    scan, claims = looked(shop.ns)
-    batch = plan_batch(scan, claims, None, None)
+    scan, owned = looked(shop.ns)
+    batch = plan_batch(scan, owned, None, None)
     assert batch is not None
     shop.ns.complete(token, commit=False)
     noted: list[Exception] = [

@@ -14,8 +14,9 @@ from txnlog.common.names import (
     parse_producer_name,
     parse_subscription_name,
     parse_topic_name,
+    parse_topic_names,
 )
-from txnlog.errors import NameNotAllowed
+from txnlog.errors import InvalidInputError, NameNotAllowed
 
 PARSERS = [parse_namespace_name, parse_topic_name, parse_subscription_name]
 every_parser = pytest.mark.parametrize("parse", PARSERS)
@@ -185,3 +186,19 @@ def test_advice_cuts_a_long_list_short():
 
 def test_advice_says_when_there_is_none():
     assert nearest("zzz", []) == "there is none"
+
+
+def test_topics_are_one_name_or_a_list_each_once() -> None:
+    assert parse_topic_names("orders") == ("orders",)
+    assert parse_topic_names(["orders", "audit", "orders"]) == ("orders", "audit")
+
+
+@pytest.mark.parametrize("given", [None, [], (), 7, {"orders": 1}])
+def test_what_names_no_topic_is_refused_with_an_example(given: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"name of a topic, or a list of names, not .*pass topics="):
+        parse_topic_names(given)
+
+
+def test_a_name_in_a_list_of_topics_is_checked() -> None:
+    with pytest.raises(NameNotAllowed):
+        parse_topic_names(["orders", "../audit"])

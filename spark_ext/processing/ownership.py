@@ -1,4 +1,4 @@
-"""The claim of a subscription by one run of ``spark_ext.process``, and the cursors below it."""
+"""Whose a subscription is that ``spark_ext.process`` reads: the takeover by a run, and the cursors below it."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
-_CLAIM_ATTEMPTS: Final = 4
-_CLAIM_PAUSE_MS: Final = 500.0
+_TAKE_ATTEMPTS: Final = 4
+_TAKE_PAUSE_MS: Final = 500.0
 
 _SHOWN_POSITIONS: Final = 8
 """The most partitions whose positions an advice states; for more it states the expression that returns them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A topic's subscription, by id, as claimed by one run: valid only while its epoch is this one."""
+class Ownership:
+    """A topic's subscription, by id, as one run owns it: only while its epoch is this one."""
 
     topic: str
     subscription: int
     epoch: int
 
 
-def claim(
+def take_over(
     connection: Connection,
     topics: Sequence[str],
     subscription: str,
@@ -48,7 +48,7 @@ def claim(
     query_name: str | None,
     start: Position | Mapping[str, Position],
     to_dead_letters: bool,
-) -> tuple[Claim, ...]:
+) -> tuple[Ownership, ...]:
     """Become the consumer of the subscription on all topics, in one entry: an older run is fenced from here on.
 
     When this returns the materialized state includes that entry, and so whatever an older run committed is in the
@@ -96,16 +96,16 @@ def claim(
         if made and error.durable is Durable.NOTHING:
             error.durable = Durable.MAYBE
         raise
-    return tuple(Claim(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
+    return tuple(Ownership(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
 
 
-def release(connection: Connection, claims: Iterable[Claim]) -> None:
+def release(connection: Connection, owned: Iterable[Ownership]) -> None:
     """Release the subscription for plain consumers after a run that ended normally. Never raises.
 
     A run that failed keeps it, as one that crashed does: a consumer opened to investigate must not take it over.
     """
     try:
-        release_epochs(connection, {item.subscription: item.epoch for item in claims})
+        release_epochs(connection, {item.subscription: item.epoch for item in owned})
     except TxnLogError as error:
         _logger.warning(
             "The run ended, and its subscription could not be released: a consumer needs takeover=True", exc_info=error
@@ -149,11 +149,11 @@ def _check_dead_letters(
 
 
 def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int, int]:
-    for _ in range(_CLAIM_ATTEMPTS - 1):
+    for _ in range(_TAKE_ATTEMPTS - 1):
         try:
             return try_to_take(connection, wanted, name, name)
         except OutcomeUnknown:  # an epoch that this call may have created belongs to nobody
-            connection.runtime.sleep_ms(_CLAIM_PAUSE_MS)
+            connection.runtime.sleep_ms(_TAKE_PAUSE_MS)
     return try_to_take(connection, wanted, name, name)
 
 
@@ -168,13 +168,13 @@ def naming_dropped(connection: Connection) -> Iterator[None]:
         raise
 
 
-def cursors_of_claims(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
-    """By topic the claim and its cursors in the materialized state. Raises ConsumerFenced where a claim was lost."""
+def owned_cursors(scan: Scan, owned: Iterable[Ownership]) -> dict[str, tuple[Ownership, Mapping[int, Cursor]]]:
+    """By topic what a run owns and its cursors in the materialized state. Raises ConsumerFenced where one was lost."""
     connection = connection_of(scan.namespace)
-    wanted = list(claims)
+    wanted = list(owned)
 
-    def look(_state: State) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
-        result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
+    def look(_state: State) -> dict[str, tuple[Ownership, Mapping[int, Cursor]]]:
+        result: dict[str, tuple[Ownership, Mapping[int, Cursor]]] = {}
         for item in wanted:
             connection.check_consumer(item.subscription, item.epoch)
             result[item.topic] = item, connection.cursors_of(item.subscription)
@@ -184,4 +184,4 @@ def cursors_of_claims(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Cl
         return connection.follower.look(look)
 
 
-__all__ = ["Claim", "claim", "cursors_of_claims", "naming_dropped", "release"]
+__all__ = ["Ownership", "naming_dropped", "owned_cursors", "release", "take_over"]
