@@ -174,6 +174,7 @@ class Session:
         appender = self.appender
         self._root.ensure_safe(adopting=True)
         self.follower.refresh()
+        self.follower.log.check_end(self.follower.version, whole=True)
         head = self.follower.state.head
         record = self._root.adopt(self.name, self.identity, head.coordinators, force=force)
 
@@ -267,6 +268,7 @@ class Session:
         """Once, for a writer."""
         self._ensure_safe()
         self._check_listed(self._root.check_identity, writing=True)
+        self.follower.log.check_end(self.follower.version)
         self._may_write = True
 
     def _ensure_safe(self) -> None:

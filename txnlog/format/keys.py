@@ -30,7 +30,19 @@ SEGMENTS_TABLE: Final = "_delta/segments"
 
 def entry_key(version: int) -> str:
     """Key of the commit log's slot for one version."""
-    return f"{LOG_FOLDER}{version // ENTRIES_PER_FOLDER:010d}/{version:020d}.json"
+    return f"{entries_prefix(version // ENTRIES_PER_FOLDER)}{version:020d}.json"
+
+
+def entries_prefix(number: int, *, slots: int = ENTRIES_PER_FOLDER) -> str:
+    """What all keys of so many slots of the commit log begin with: a folder's, or those of a part of it.
+
+    Args:
+        number: of the slots: 0 for the first.
+        slots: how many: a power of ten.
+    """
+    first = number * slots
+    digits = f"{first:020d}"[: 21 - len(str(slots))] if slots < ENTRIES_PER_FOLDER else ""
+    return f"{LOG_FOLDER}{first // ENTRIES_PER_FOLDER:010d}/{digits}"
 
 
 def manifest_key(version: int) -> str:
@@ -234,6 +246,7 @@ __all__ = [
     "delta_commit_key",
     "delta_hint_key",
     "delta_prefix",
+    "entries_prefix",
     "entry_key",
     "hint_key",
     "kind_of",

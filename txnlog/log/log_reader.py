@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from txnlog.common.limits import ENTRIES_PER_FOLDER
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, UnsupportedFeature
 from txnlog.fold.apply import apply_entry, newer_checkpoint
@@ -21,6 +22,12 @@ SLOTS_AT_ONCE: Final = 32
 """Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
 
 NO_ENTRIES: Final[Mapping[int, bytes]] = {}
+
+_LISTED_SLOTS: Final = 1_000
+"""Slots of a listing that stores answer in one request: their keys differ in the last digits alone."""
+
+_FOLDERS_BEHIND: Final = 16
+"""Folders behind the tail that are looked into, each twice as far away as the one before."""
 
 _CONFIRM_MS: Final = (0, 50, 250)
 """Pauses before the looks at an entry that must be there. A later entry is there, so its slot was filled before: at the
@@ -176,8 +183,9 @@ class Log:
         self.check_there()
         raise CorruptionError(
             f"entry {version} is missing below the tail of the log",
-            advice=f"restore {keys.entry_key(version)} of the namespace from a copy; over a network file system, which "
-            "may show new entries seconds late, open it again first",
+            advice=f"write and delete nothing; restore {keys.entry_key(version)} of the namespace from a copy, and all "
+            "entries behind it that are missing, as after a copy that ended halfway; over a network file system, "
+            "which may show new entries seconds late, open it again first",
         )
 
     def load(self) -> tuple[State, Manifest | None, int]:
@@ -188,6 +196,42 @@ class Log:
         if self.get(tail + 2) is not None:
             self._confirmed(tail + 1)
         return loaded
+
+    def check_end(self, version: int, *, whole: bool = False) -> None:
+        """Raise CorruptionError where a slot behind a version is free below one that is not, as listings show.
+
+        So ends the log in a copy that ended halfway: what is written there is lost when the rest comes.
+
+        Args:
+            version: the newest that is known.
+            whole: whether the rest of its folder is listed, and folders far behind it, and not only some slots: before
+                anything is deleted that no entry names.
+        """
+        folder = version // ENTRIES_PER_FOLDER
+        near = version // _LISTED_SLOTS
+        looks = [folder] if whole else [near, near + 1]
+        prefix_of = keys.entries_prefix if whole else partial(keys.entries_prefix, slots=_LISTED_SLOTS)
+        for look in looks:
+            self._check_filled(version + 1, self._listed(prefix_of(look), version))
+        for doublings in range(_FOLDERS_BEHIND if whole else 0):
+            first = next(iter(self._listed(keys.entries_prefix(folder + (1 << doublings)), version)), None)
+            if first is not None:
+                self._check_filled(version + 1, [first])
+
+    def _listed(self, prefix: str, version: int) -> Iterator[int]:
+        """The versions above one of the entries whose keys begin so, in their order."""
+        for info in self.store.list(prefix):
+            known = keys.parse_key(info.key)
+            if isinstance(known, keys.EntryKey) and known.version > version:
+                yield known.version
+
+    def _check_filled(self, first: int, below: Iterable[int]) -> None:
+        """Raise CorruptionError unless all slots from ``first`` on are filled that are below one of these."""
+        for end in below:
+            while first < end:
+                self._confirmed(first)
+                first += 1
+            first = max(first, end + 1)
 
     def state_at(
         self, version: int, named: int | None, known: Mapping[int, bytes] = NO_ENTRIES

@@ -83,6 +83,7 @@ def vacuum(
         _ = connection.appender  # a reader is refused before it looks at anything
     follower = connection.follower
     follower.refresh()
+    follower.log.check_end(follower.version, whole=True)
     now_ms = connection.log_now_ms()
     delay_ms = max(retained_ms, silent_ms)
     horizon, target = _horizon(connection, now_ms - delay_ms)

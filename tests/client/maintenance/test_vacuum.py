@@ -210,7 +210,7 @@ def test_what_another_vacuum_announced_is_kept_for_ones_own_retention(
     ns, store = hooked(memory, clock)
 
     def stop(call: str, key: str) -> None:
-        if call == "list" and "_delta_log" not in key:  # whether there is a Delta table is asked before
+        if call == "list" and "_log/" not in key:  # the log, and whether there is a Delta table, is looked at before
             raise StoreError("gone")
 
     store.before = stop

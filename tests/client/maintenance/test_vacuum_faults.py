@@ -107,7 +107,7 @@ def test_a_vacuum_that_fails_behind_its_announcement_does_not_say_that_nothing_w
     ns, store = hooked(memory, clock)
 
     def refuse(call: str, key: str) -> None:
-        if call == point and "_delta_log" not in key:  # whether there is a Delta table is asked before
+        if call == point and "_log/" not in key:  # the log, and whether there is a Delta table, is looked at before
             raise StoreError(f"{call} of {key}: access denied", durable=Durable.NOTHING)
 
     store.before = refuse
