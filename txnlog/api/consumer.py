@@ -12,6 +12,7 @@ import pyarrow as pa
 from txnlog.api.messages import Messages, checked
 from txnlog.client.consumer_machine import ConsumerMachine
 from txnlog.client.delivery import Received, Receiving, TopicDelivery, current_attempt
+from txnlog.client.ledger import Delivery
 from txnlog.client.plain_acknowledgement import acknowledge_plain
 from txnlog.client.positions import resolve_position
 from txnlog.common.limits import MAX_NUMBER
@@ -85,14 +86,15 @@ class Consumer(ProcessBound):
         machine = self._machine
         machine.check_usable()
 
-        def reply(item: TopicDelivery, received: Received) -> Messages:
-            return Messages(machine.check_usable, item, received.ledger, received.table, received.redeliveries)
+        def reply(item: TopicDelivery, received: Received, delivery: Delivery) -> Messages:
+            return Messages(machine, item, delivery, received.table, received.redeliveries)
 
         messages = machine.receive(Receiving(max_messages, current_attempt()), wait_ms, reply)
         if messages is not None:
             return messages
         item = self._subscribed[0]
-        return Messages(machine.check_usable, item, item.ledger, self._schema(item).empty_table(), {})
+        nothing = Delivery(item.ledger, "", {})
+        return Messages(machine, item, nothing, self._schema(item).empty_table(), {})
 
     def _schema(self, item: TopicDelivery) -> pa.Schema:
         """The schema of received messages: user columns, then metadata."""
@@ -127,7 +129,8 @@ class Consumer(ProcessBound):
     def negative_acknowledge(self, messages: Messages) -> None:
         """Release messages: they are delivered again. One that is pending in a transaction is not affected.
 
-        On a Shared subscription the log counts it, and anybody may receive them, at once: there is no delay.
+        Nor is one that was received again since, by whichever thread: that one has it. On a Shared subscription the log
+        counts the release, and anybody may receive them, at once: there is no delay.
 
         Raises:
             ConsumerFenced: a newer consumer or a seek took over.
@@ -135,9 +138,7 @@ class Consumer(ProcessBound):
         self._machine.check_usable()
         found = checked(messages)
         self._check_own(found)
-        self._machine.run(
-            partial(self._machine.negative_acknowledge, found._subscription, found._epoch, found._ranges())
-        )
+        found._release()
 
     def redeliver_unacknowledged(self) -> None:
         """Release everything that was received and not acknowledged: it is delivered again. Raises ConsumerFenced."""

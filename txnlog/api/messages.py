@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog.client.delivery import DeliveryReceipt, TopicDelivery
-from txnlog.client.ledger import Ledger
+from txnlog.client.ledger import Delivery
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.common.unpicklable import ProcessBound
@@ -23,6 +24,7 @@ from txnlog.format.actions import Acknowledgement, PartitionRanges
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+    from txnlog.client.consumer_machine import ConsumerMachine
 
 
 class Messages(ProcessBound):
@@ -36,16 +38,16 @@ class Messages(ProcessBound):
 
     def __init__(
         self,
-        check_usable: Callable[[Connection], None],
-        delivery: TopicDelivery,
-        ledger: Ledger,
+        machine: ConsumerMachine,
+        by: TopicDelivery,
+        delivery: Delivery,
         table: pa.Table,
         redeliveries: Mapping[int, tuple[Redelivery, ...]],
     ) -> None:
-        self._check_usable = check_usable
-        self.topic = delivery.topic.name
+        self._machine = machine
+        self.topic = by.topic.name
+        self._by = by
         self._delivery = delivery
-        self._ledger = ledger
         self.table = table
         self._redeliveries = redeliveries
 
@@ -79,7 +81,7 @@ class Messages(ProcessBound):
             )
         else:
             table = self.table.take(pa.array(self._positions(chosen), pa.int64()))
-        return Messages(self._check_usable, self._delivery, self._ledger, table, self._redeliveries)
+        return Messages(self._machine, self._by, self._delivery, table, self._redeliveries)
 
     def _positions(self, chosen: object) -> list[int]:
         wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
@@ -99,7 +101,7 @@ class Messages(ProcessBound):
     @property
     def _connection(self) -> Connection:
         """The connection to the namespace that they were received through."""
-        return self._delivery.connection
+        return self._by.connection
 
     @property
     def positions(self) -> list[tuple[str, int, int]]:
@@ -137,7 +139,7 @@ class Messages(ProcessBound):
 
     def _acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
         """What to log for these messages in a namespace, which must be the one they came from."""
-        self._check_usable(connection)
+        self._machine.check_usable(connection)
         cumulative = truth("cumulative", cumulative)
         if not len(self):
             return []
@@ -154,18 +156,24 @@ class Messages(ProcessBound):
 
     @property
     def _subscription(self) -> int:
-        return self._ledger.subscription
+        return self._delivery.ledger.subscription
 
     @property
     def _epoch(self) -> int:
-        return self._ledger.epoch
+        return self._delivery.ledger.epoch
+
+    def _release(self) -> None:
+        """Have them delivered again, by the consumer that received them: after its end they are already."""
+        if not self._machine.is_closed:
+            self._machine.check_usable()
+            self._machine.run(partial(self._machine.negative_acknowledge, self._delivery, self._ranges()))
 
     def _receipt(self, *, cumulative: bool) -> DeliveryReceipt:
         """How they were received, for their acknowledgement."""
         unnamed: dict[int, Ranges] = {}
         if cumulative:
             unnamed = {p: ranges.subtract(((0, mine[-1][1]),), mine) for p, mine in self._ranges().items()}
-        return DeliveryReceipt(self._delivery, self._ledger, unnamed)
+        return DeliveryReceipt(self._by, self._delivery.ledger, unnamed)
 
 
 def checked(messages: object) -> Messages:

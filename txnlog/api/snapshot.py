@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from txnlog.client import positions
 from txnlog.common.validation import IN_SECONDS, epoch_ms, is_in_seconds, shown, truth
 from txnlog.data import scan_planner
+from txnlog.data.arrow_start import start_arrow
 from txnlog.data.scan_planner import OffsetRanges, ScanPlan
 from txnlog.data.segment_reader import output_schema, parts_of
 from txnlog.data.segment_rows import offsets_text
@@ -160,6 +161,7 @@ class Snapshot:
                 advice='use e.g. pyarrow.compute.field("id") > 7',
             )
         include_metadata = truth("include_metadata", include_metadata)
+        start_arrow()
         plan = self.plan(topic, offsets=offsets, isolation_level=isolation_level, exclude_segments=exclude_segments)
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         inner = columns

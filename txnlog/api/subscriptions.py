@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 import msgspec
@@ -16,7 +15,7 @@ from txnlog.client.delivery import TopicDelivery
 from txnlog.client.failover_delivery import WAITING, FailoverTopicDelivery, LeasedTopicDelivery
 from txnlog.client.positions import resolve_position
 from txnlog.client.shared_delivery import SharedTopicDelivery
-from txnlog.client.subscription_ownership import check_all_free, keeps_its_place, owned_since, try_to_take
+from txnlog.client.subscription_ownership import abandon, check_all_free, keeps_its_place, owned_since, try_to_take
 from txnlog.common import ranges
 from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
 from txnlog.common.names import (
@@ -28,6 +27,8 @@ from txnlog.common.names import (
     similar,
 )
 from txnlog.common.validation import Duration, long_enough_ms, shown, truth, whole_number
+from txnlog.data.arrow_start import start_arrow
+from txnlog.engine.effects import STILL_WANTED, Cancelled
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -369,6 +370,7 @@ def open_consumer(
     _ = connection.appender  # a reader is refused before it looks at anything
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
     parse_subscription_name(subscription)
+    start_arrow()
     wanted = None if type is None else _type(type)
     names = parse_topic_names(topics)
     takeover = truth(
@@ -395,6 +397,7 @@ def _open(
         check_all_free(connection, [record for record in known if not _waits(record)], label, may_end_query=takeover)
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[TopicDelivery] = []
+    epochs: dict[int, int] = {}
     try:
         for topic, there in found:
             places.append((topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))
@@ -404,8 +407,9 @@ def _open(
             opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
         for item in opened:
             if item.epoch == WAITING:
-                connection.appender.run(partial(item.look, is_new=True))
+                _look_first(connection, item)
     except BaseException as error:
+        abandon(connection, {key: epochs[key] for key in epochs.keys() - {item.subscription for item in opened}}, label)
         for item in opened:
             connection.appender.run(item.close)
         written = places != found[: len(places)] or any(item.epoch != WAITING for item in opened)
@@ -413,6 +417,20 @@ def _open(
             error.durable = Durable.MAYBE
         raise
     return Consumer(connection, label, opened)
+
+
+def _look_first(connection: Connection, item: TopicDelivery) -> None:
+    """The first look of a Failover consumer. One that is interrupted does not stay the active one."""
+
+    async def look() -> None:
+        await item.look(is_new=True)
+        try:
+            await STILL_WANTED
+        except Cancelled:
+            await item.close()
+            raise
+
+    connection.appender.run(look, undo=lambda: connection.runtime.engine.post(item.close))
 
 
 def _look_up(

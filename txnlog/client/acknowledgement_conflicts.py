@@ -130,7 +130,7 @@ def ledgers_of(connection: SessionOwner, wanted: Iterable[Acknowledgement], rece
 
 def end_claims(connection: SessionOwner, ledger: Ledger) -> None:
     """Abort the claims in a ledger whose transactions are past their deadline, or ended in the log."""
-    ledger.abort_those_over(connection.may_have_ended, connection.runtime.now_ms())
+    ledger.abort_those_over(connection.may_have_ended, connection.may_land, connection.runtime.now_ms())
 
 
 def end_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> None:

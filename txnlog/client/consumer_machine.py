@@ -6,14 +6,16 @@ call that waits for messages leaves its turn to the others meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.client.acknowledgement_conflicts import ending_overdue
-from txnlog.client.delivery import Received, Receiving, TopicDelivery
-from txnlog.client.ledger import Offsets
+from txnlog.client.delivery import Received, Receiving, ReleasingCall, TopicDelivery
+from txnlog.client.ledger import Delivery, Offsets
 from txnlog.client.subscription_ownership import raising_epochs
 from txnlog.common.backoff import Backoff
+from txnlog.common.ranges import EMPTY, intersect
 from txnlog.engine.effects import STILL_WANTED, Turn
 from txnlog.engine.engine import Command
 from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, TxnLogError
@@ -69,7 +71,9 @@ class ConsumerMachine:
         """Run a command of the engine, and wait for it: ``Appender.run``. Also where the handle was closed."""
         return self._appender.run(command, goes_on=goes_on)
 
-    def receive(self, call: Receiving, wait_ms: float, reply: Callable[[TopicDelivery, Received], R]) -> R | None:
+    def receive(
+        self, call: Receiving, wait_ms: float, reply: Callable[[TopicDelivery, Received, Delivery], R]
+    ) -> R | None:
         """The next messages, of one topic, as ``reply`` gives them; None where there were none for so long.
 
         They are delivered, unless the wait is interrupted. ``reply`` is called in the engine: nothing comes between it
@@ -77,34 +81,26 @@ class ConsumerMachine:
         """
 
         async def receive() -> R | None:
-            found = await self._receiving(call, wait_ms)
+            found = await self._receive(call, wait_ms)
             return None if found is None else reply(*found)
 
         return self._appender.run(receive, undo=call.withdraw)
 
     # --- in the engine ----------------------------------------------------------------------------------------------
 
-    async def _receiving(self, call: Receiving, wait_ms: float) -> tuple[TopicDelivery, Received] | None:
-        try:
-            return await self._receive(call, wait_ms)
-        except TxnLogError as error:
-            if call.has_moved:
-                error.durable = Durable.MAYBE  # its dead letters are
-            raise
-
-    async def _receive(self, call: Receiving, wait_ms: float) -> tuple[TopicDelivery, Received] | None:
+    async def _receive(self, call: Receiving, wait_ms: float) -> tuple[TopicDelivery, Received, Delivery] | None:
         runtime = self._connection.runtime
         deadline = runtime.elapsed_ms() + wait_ms
         looks = 0
         while True:
             async with self._turn:
                 self.check_usable()  # it may have been closed during the wait
-                found = await self._look_for(call)
+                with self._making(call):
+                    found = await self._look_for(call)
                 if found is not None:
                     await STILL_WANTED  # from here on nothing comes between the messages and the reply
-                    delivery, received = found
-                    delivery.deliver(received, call)
-                    return found
+                    by, received = found
+                    return by, received, by.deliver(received, call)
             call.is_new = False
             left = deadline - runtime.elapsed_ms()
             if left <= 0:
@@ -124,20 +120,36 @@ class ConsumerMachine:
                 return item, received
         return None
 
-    async def negative_acknowledge(self, subscription: int, epoch: int, offsets: Offsets) -> None:
-        """Release messages: they are delivered again."""
+    async def negative_acknowledge(self, delivery: Delivery, offsets: Offsets) -> None:
+        """Release messages of a delivery: they are delivered again."""
         async with self._turn:
             await self._look()
             for item in self._deliveries:
-                if (item.subscription, item.epoch) == (subscription, epoch):
-                    await item.negative_acknowledge(offsets)
+                if item.ledger is delivery.ledger:
+                    mine = delivery.offsets
+                    await item.negative_acknowledge(
+                        {p: intersect(found, mine.get(p, EMPTY)) for p, found in offsets.items()}
+                    )
 
     async def redeliver(self) -> None:
         """Release everything that was received and not acknowledged."""
         async with self._turn:
             await self._look()
-            for item in self._deliveries:
-                await item.redeliver()
+            with self._making(ReleasingCall()):
+                for item in self._deliveries:
+                    await item.redeliver()
+
+    @contextlib.contextmanager
+    def _making(self, call: ReleasingCall) -> Iterator[None]:
+        """Around what a call does in its turn: where an earlier part of it is in the log, its error says so."""
+        for item in self._deliveries:
+            item.call = call
+        try:
+            yield
+        except TxnLogError as error:
+            if call.has_released and error.durable is Durable.NOTHING:
+                error.durable = Durable.MAYBE
+            raise
 
     async def _look(self, *, is_new: bool = False) -> None:
         await self._connection.follower.refreshing_if_new()

@@ -65,24 +65,36 @@ class Attempt:
             await by.release_redelivered()
 
 
-class Receiving:
+class ReleasingCall:
+    """A call that may release messages in the log, or move them to the dead-letter topic.
+
+    Attributes:
+        has_released: whether it did: something of it is durable.
+    """
+
+    __slots__ = ("has_released",)
+
+    def __init__(self) -> None:
+        self.has_released = False
+
+
+class Receiving(ReleasingCall):
     """One call of ``receive()``.
 
     Attributes:
         most: at most so many messages.
         attempt: the attempt that makes the call, if one does.
         is_new: whether it looks for the first time: a Failover consumer may wait then.
-        has_moved: whether it moved messages to the dead-letter topic: something of it is durable.
         delivered: what it delivered.
     """
 
-    __slots__ = ("attempt", "delivered", "has_moved", "is_new", "most")
+    __slots__ = ("attempt", "delivered", "is_new", "most")
 
     def __init__(self, most: int, attempt: Attempt | None) -> None:
+        super().__init__()
         self.most = most
         self.attempt = attempt
         self.is_new = True
-        self.has_moved = False
         self.delivered: Delivery | None = None
 
     def withdraw(self) -> None:
@@ -157,7 +169,11 @@ class Stop(NamedTuple):
 
 
 class TopicDelivery:
-    """One topic of an Exclusive consumer. One call at a time receives."""
+    """One topic of an Exclusive consumer. One call at a time receives.
+
+    Attributes:
+        call: the call that has the turn.
+    """
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
@@ -168,6 +184,7 @@ class TopicDelivery:
         self.subscription = subscription
         self._ledger = connection.ledger(subscription, epoch)
         self._turn = 0
+        self.call = ReleasingCall()
 
     @property
     def connection(self) -> Connection:
@@ -220,11 +237,12 @@ class TopicDelivery:
             raise stops[first].error
         return received
 
-    def deliver(self, received: Received, call: Receiving) -> None:
+    def deliver(self, received: Received, call: Receiving) -> Delivery:
         """The call returns these messages: they are delivered."""
         call.delivered = received.ledger.deliver(self._consumer, received.offsets)
         if call.attempt is not None:
             call.attempt.note(self, call.delivered)
+        return call.delivered
 
     async def _read_ready(
         self,

@@ -295,13 +295,19 @@ class Ledger:
 
         self._change(aborted)
 
-    def abort_those_over(self, ended: Callable[[int], bool], now_ms: int) -> None:
+    def abort_those_over(self, ended: Callable[[int], bool], may_land: Callable[[int], bool], now_ms: int) -> None:
         """Abort the claims whose transaction is past its deadline, or was ended in the log, by whomever.
 
         So a transaction that its owner forgot claims nothing for ever.
+
+        Args:
+            ended: whether the log shows the end of a transaction.
+            may_land: whether it was sent, and may be in the log yet: its deadline says nothing then.
+            now_ms: the time.
         """
         for txn, claim in self._state.claims.items():
-            if ended(txn) or (claim.deadline_ms is not None and claim.deadline_ms <= now_ms):
+            is_late = claim.deadline_ms is not None and claim.deadline_ms <= now_ms
+            if ended(txn) or (is_late and not may_land(txn)):
                 self.abort(txn)
 
 

@@ -8,6 +8,7 @@ from txnlog.client.partition_numbers import check_partition
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.data import partitioner
+from txnlog.data.arrow_start import start_arrow
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.errors import InvalidInputError, RetriableError, StoreError
 from txnlog.log.commands import Piece
@@ -52,6 +53,7 @@ def place(
                 "a sequence needs a named producer and a partition", advice="pass partition=, use ns.producer(name)"
             )
         sequence = whole_number("sequence", sequence, 0, MAX_NUMBER)
+    start_arrow()
     once = is_read_once(data)
     if once:
         connection.follower.refresh()

@@ -216,6 +216,11 @@ class Session:
             )
         return found
 
+    def may_land(self, txn: int) -> bool:
+        """Whether an entry of a transaction was sent whose outcome nobody knows."""
+        appender = self._appenders.get("one")
+        return appender is not None and appender.may_land(txn)
+
     def checkpoint(self) -> int:
         """Make a checkpoint of the newest version that names nothing unusable, and return its version.
 

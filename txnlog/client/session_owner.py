@@ -263,6 +263,10 @@ class SessionOwner:
             lambda state: number not in state.transactions and id_blocks.is_spent(state, number)
         )
 
+    def may_land(self, number: int) -> bool:
+        """Whether an entry of a transaction was sent whose outcome nobody knows; also on a closed connection."""
+        return self._session_even_closed.may_land(number)
+
     def ledger(self, subscription: int, epoch: int) -> Ledger:
         """What this client does with the messages of a subscription in an epoch. Also on a closed connection."""
         return self._session_even_closed.ledgers.of(subscription, epoch)

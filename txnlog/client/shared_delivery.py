@@ -152,7 +152,7 @@ class SharedTopicDelivery(TopicDelivery):
                         self._ask_ahead(len(received.table), call.most)
                     return received
             elif grant.dead and await self._move_to_dead_letters(record, wanted, grant.dead):
-                call.has_moved = True
+                call.has_released = True
             elif own in grant.granted if stopped else grant.granted:
                 await self._take(wanted)
                 fresh = True
@@ -322,11 +322,12 @@ class SharedTopicDelivery(TopicDelivery):
                 self._unknown.extend(self._riding[1].decided)
             self._riding = None
 
-    def deliver(self, received: Received, call: Receiving) -> None:
+    def deliver(self, received: Received, call: Receiving) -> Delivery:
         """The call returns these messages: they are delivered, by whichever grant they were leased."""
-        super().deliver(received, call)
+        delivery = super().deliver(received, call)
         for item in [*self._unknown, *(self._riding[1].decided if self._riding is not None else ())]:
             ranges.exclude(item.granted, received.offsets)
+        return delivery
 
     async def _move_to_dead_letters(
         self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]
@@ -399,6 +400,7 @@ class SharedTopicDelivery(TopicDelivery):
 
     async def _release(self, delivered: Offsets, prefetched: Offsets) -> None:
         await self._release_by(lambda _draft: (delivered, prefetched))
+        self.call.has_released |= bool(delivered)
 
     async def _release_by(self, chosen: Callable[[Draft], tuple[Offsets, Offsets]], *, look: bool = True) -> None:
         """Release what was delivered, which counts, and what was not.

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from txnlog.common.validation import time_of
+from txnlog.engine.effects import STILL_WANTED, Cancelled
 from txnlog.errors import ConsumerBusy, OutcomeUnknown, UnsupportedFeature
 from txnlog.fold.acknowledgements import live_subscription
 from txnlog.fold.state import Draft, State, SubscriptionRecord
@@ -74,7 +75,32 @@ def take_epochs(
         # That of a Shared one stays as it is.
         return {subscription: live_subscription(draft, subscription).epoch for subscription in wanted}
 
-    return connection.appender.run(partial(raising_epochs, connection, wanted, decide, epochs))
+    made: dict[int, int] = {}
+
+    async def take() -> dict[int, int]:
+        made.update(await raising_epochs(connection, wanted, decide, epochs))
+        try:
+            await STILL_WANTED
+        except Cancelled:
+            abandon(connection, made, consumer)
+            raise
+        return made
+
+    return connection.appender.run(take, undo=lambda: abandon(connection, made, consumer))
+
+
+def abandon(connection: Connection, epochs: Mapping[int, int], consumer: str) -> None:
+    """The call that raised these epochs was interrupted, and nobody has the consumer: nobody waits for its lease."""
+    for subscription, epoch in epochs.items():
+        record = connection.follower.state.subscriptions.get(subscription)
+        if record is not None and keeps_its_place(record):
+            connection.heartbeats.settle(subscription, epoch, abandoned=True)
+            end = partial(connection.heartbeats.end, subscription, epoch, consumer)
+            connection.runtime.engine.post(partial(_requesting, connection, end))
+
+
+async def _requesting(connection: Connection, call: Callable[[], None]) -> None:
+    await connection.runtime.request(call)
 
 
 async def raising_epochs(
@@ -191,10 +217,14 @@ def try_to_take(
     records = connection.follower.look(look)
     seen = check_all_free(connection, records, consumer, may_end_query=takeover or stream is not None)
     epochs = take_epochs(connection, seen, consumer, stream, takeover=takeover)
-    for record in filter(keeps_its_place, records):
-        connection.heartbeats.beat(record.id, epochs[record.id], consumer)
-        if record.consumer is not None:
-            connection.heartbeats.forget(record.id, record.epoch)
+    try:
+        for record in filter(keeps_its_place, records):
+            connection.heartbeats.beat(record.id, epochs[record.id], consumer)
+            if record.consumer is not None:
+                connection.heartbeats.forget(record.id, record.epoch)
+    except BaseException:
+        abandon(connection, epochs, consumer)
+        raise
     return epochs
 
 
@@ -244,6 +274,7 @@ def _settle(connection: Connection, subscription: int) -> None:
 
 
 __all__ = [
+    "abandon",
     "check_all_free",
     "check_not_owned",
     "check_streamable",

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from txnlog.engine.engine import engine_of_process
+from txnlog.engine.runtime import is_at_work
 from txnlog.engine.worker import Step
 from txnlog.errors import InvalidTransactionState
 
@@ -111,6 +112,9 @@ def _call(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
 _EXIT_S: Final = 60.0
 """For how long the end of a process waits. A store that is away so long is not waited for."""
 
+_EXIT_WORK_S: Final = 2.0
+"""For how long it waits for requests that nobody waits for any more."""
+
 _EXIT_PAUSE_S: Final = 0.005
 
 _MOST_FAILURES: Final = 100
@@ -152,11 +156,14 @@ class _End:
         self._left_s = _EXIT_S
 
     def wait(self) -> None:
-        """Let the workers keep what they promised."""
+        """Let the workers keep what they promised, and come out of Arrow: it aborts a process that ends meanwhile."""
         began = time.monotonic()
         while self._is_open() and time.monotonic() - began < self._left_s:
             time.sleep(_EXIT_PAUSE_S)
         self._left_s -= time.monotonic() - began
+        began = time.monotonic()
+        while is_at_work() and time.monotonic() - began < _EXIT_WORK_S:
+            time.sleep(_EXIT_PAUSE_S)
 
     def _is_open(self) -> bool:
         return bool(_promises) or engine_of_process().keeps_process()

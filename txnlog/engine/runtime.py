@@ -97,7 +97,17 @@ def _at_exit() -> None:
             stack.callback(item.report_at_exit)
 
 
+_working: Final[set[tuple[Runtime, object]]] = set()
+"""Who does something that a command awaits: each change is one step."""
+
+
+def is_at_work() -> bool:
+    """Whether any thread of this process does something that a command awaits, or awaited."""
+    return bool(_working)
+
+
 def _after_fork() -> None:
+    _working.clear()
     for item in list(_renewed):
         item._begin_in_child()
 
@@ -159,6 +169,8 @@ class Runtime:
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Run independent store requests side by side; results in order, the first error raised after all ended."""
+        if self.is_working:
+            calls = [self._noted(call) for call in calls]
         results: list[Result[T]] = [Result(None)] * len(calls)
         ended = self.inbox()
         begun = [itertools.count() for _ in calls]
@@ -221,21 +233,42 @@ class Runtime:
         """Something on which a thread can wait for others."""
         return self._host.inbox()
 
+    @property
+    def is_working(self) -> bool:
+        """Whether this thread does something that a command awaits.
+
+        What a finalizer or a logging handler calls there must not wait for a command, which may wait for that one.
+        """
+        return (self, self._host.current()) in _working
+
+    def _noted(self, call: Callable[[], T]) -> Callable[[], T]:
+        def noted() -> T:
+            work = (self, self._host.current())
+            if work in _working:
+                return call()
+            _working.add(work)
+            try:
+                return call()
+            finally:
+                _working.discard(work)
+
+        return noted
+
     def request(self, call: Callable[[], T]) -> Request[T]:
         """Await what a call gives that blocks, such as one request of the store. It must not wait for other calls."""
-        return Request(self._block, call)
+        return Request(self._block, self._noted(call))
 
     def requests(self, calls: Sequence[Callable[[], T]]) -> Requests[T]:
         """Await what independent calls give: results in order, the first error after all have ended."""
-        return Requests(self._block, calls)
+        return Requests(self._block, [self._noted(call) for call in calls])
 
-    def job(self, call: Callable[[], T]) -> Request[T]:
-        """Await what a call gives that may itself call the client."""
-        return Request(self._block_long, call)
+    def job(self, call: Callable[[], T], *, appends: bool = True) -> Request[T]:
+        """Await what a call gives that may itself call the client, also to append something, unless it says no."""
+        return Request(self._block_long, call if appends else self._noted(call))
 
     def read(self, call: Callable[[], T]) -> Read[T]:
         """``job`` for a call that changes nothing: nobody waits for its end where the command's caller is gone."""
-        return Read(self._block_long, call)
+        return Read(self._block_long, self._noted(call))
 
     def pause(self, milliseconds: float) -> Pause:
         """Await that so much time has passed."""
@@ -281,5 +314,6 @@ __all__ = [
     "Runtime",
     "SystemClock",
     "call_at_exit",
+    "is_at_work",
     "renew_in_child",
 ]

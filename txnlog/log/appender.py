@@ -127,7 +127,6 @@ class Appender:
         self._queue = AppendQueue(self._wake)
         self._is_appending = False
         self._admission = Admission(self._wake, lambda: self._is_appending)
-        self._requesting: set[object] = set()
         self._submitted: set[object] = set()
         self._rest: Reply[None] = Reply()
         self._closed: TxnLogError | None = None
@@ -164,8 +163,8 @@ class Appender:
                 end before.
             goes_on: whether it runs to its end, also where the wait is interrupted.
         """
-        if self._runtime.current() in self._requesting:
-            raise CalledInItsOwnWork  # the entry waits for this request, and the command would wait for the entry
+        if self._runtime.is_working:
+            raise CalledInItsOwnWork
         engine = self._runtime.engine
         if undo is not None:
             return engine.call(command, through=through, undo=undo)
@@ -225,6 +224,8 @@ class Appender:
 
         Closing again goes on where an interrupt ended it.
         """
+        if self._runtime.is_working:
+            raise CalledInItsOwnWork
         self._runtime.engine.call(partial(self._close, error))
         callbacks = self._runtime.callbacks
         if not callbacks.is_current():
@@ -246,6 +247,11 @@ class Appender:
         self._queue.refusal = self._closed
 
     # --- in the engine ----------------------------------------------------------------------------------------------
+
+    def may_land(self, txn: int) -> bool:
+        """Whether an entry of a transaction was sent whose slot nobody has read since."""
+        sent = self._unresolved
+        return sent is not None and txn in sent.txn_ids and sent.version > self._follower.version
 
     def carry_out(self, command: Command[R], *, in_background: bool = False) -> Effect[R]:
         """Carry out a command with one of the next entries; to be awaited. Raises as ``call`` does."""
@@ -295,7 +301,7 @@ class Appender:
         """Look whether this may be appended to: before anything is sent."""
         check = self._before_append()
         if check is not None:
-            await self._runtime.job(self._marked(partial(not_sent, check)))
+            await self._runtime.job(partial(not_sent, check), appends=False)
 
     async def _gather(self) -> None:
         """Let commands gather: as the handle's option says, or as full an entry as the last one of the background."""
@@ -315,19 +321,6 @@ class Appender:
             self._after_append()
         except Exception:
             _logger.exception("The maintenance after an append failed. The append itself is done.")
-
-    def _marked(self, call: Callable[[], T]) -> Callable[[], T]:
-        """Note who makes a request for an entry: a finalizer or a logging handler in it must not wait for that."""
-
-        def marked() -> T:
-            requesting = self._runtime.current()
-            self._requesting.add(requesting)
-            try:
-                return call()
-            finally:
-                self._requesting.discard(requesting)
-
-        return marked
 
     def _fail(self, attempt: Attempt[Asked], error: BaseException) -> None:
         """Answer everybody who waits with what is known: outcome unknown for a sent entry, the error for others."""
@@ -414,7 +407,7 @@ class Appender:
         pieces = attempt.pieces()
         build = partial(self._shared.build, self._follower.state.draft(), pieces, self.numbers)
         small = sum(piece.size_bytes for _, piece in pieces) <= _ENCODED_HERE_BYTES
-        wave = build() if small else await self._runtime.request(self._marked(build))
+        wave = build() if small else await self._runtime.request(build)
         if wave is not None:
             attempt.set_wave(wave)
             return
@@ -459,8 +452,8 @@ class Appender:
         """
         calls = [partial(self._store.put, key, data) for key, data in attempt.wave.objects]
         if len(calls) > 1:
-            await self._runtime.request(self._marked(partial(not_sent, self._before_put)))
-            await self._runtime.requests([self._marked(partial(not_sent, call)) for call in calls])
+            await self._runtime.request(partial(not_sent, self._before_put))
+            await self._runtime.requests([partial(not_sent, call) for call in calls])
             return lambda: None
 
         def before() -> None:
@@ -512,7 +505,7 @@ class Appender:
             return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
 
         try:
-            found = await self._runtime.request(self._marked(put))
+            found = await self._runtime.request(put)
         except TxnLogError as error:
             if error.durable is Durable.NOTHING:
                 self._unresolved = None

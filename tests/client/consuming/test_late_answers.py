@@ -1,4 +1,4 @@
-"""An answer of the store that comes behind a deadline: what is under way may take effect yet, and is nobody else's."""
+"""Acknowledgements that the store answers late: behind a deadline that passes while they are under way."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, cursor, received, rows, run_threads, take
+from txnlog.errors import OutcomeUnknown
 from txnlog.testing import ManualClock
 
 
@@ -21,7 +22,7 @@ def faulty_ten(memory: Place, clock: ManualClock) -> tuple[Any, Any, Any]:
 def test_a_plain_acknowledgement_that_the_store_answers_late_is_not_delivered_again(
     memory: Place, clock: ManualClock, cumulative: bool
 ) -> None:
-    """DOUBLE: the clock jumps ahead (NTP, a laptop that wakes up), or the store hangs for a minute."""
+    """DOUBLE: the machine sleeps, or the store takes a minute; another thread receives what is being acknowledged."""
     ns, consumer, store = faulty_ten(memory, clock)
     messages = take(consumer, 4)
     seen: list[Any] = []
@@ -37,10 +38,10 @@ def test_a_plain_acknowledgement_that_the_store_answers_late_is_not_delivered_ag
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
-def test_the_messages_of_a_commit_that_the_store_answers_late_are_not_delivered_again(
+def test_what_a_commit_acknowledges_that_the_store_answers_late_is_not_delivered_again(
     memory: Place, clock: ManualClock, cumulative: bool
 ) -> None:
-    """DOUBLE: the same for a transaction whose deadline passes while its commit is under way."""
+    """DOUBLE: its entry was made before the deadline, and is in the log; another thread receives the same meanwhile."""
     ns, consumer, store = faulty_ten(memory, clock)
     messages = take(consumer, 4)
     seen: list[Any] = []
@@ -56,3 +57,23 @@ def test_the_messages_of_a_commit_that_the_store_answers_late_are_not_delivered_
     txn.commit()
     assert cursor(ns).cursor == 4
     assert seen == [[4, 5, 6, 7, 8, 9]]
+
+
+def test_what_a_commit_of_unknown_outcome_acknowledges_is_not_delivered_again_before_that_is_known(
+    memory: Place, clock: ManualClock
+) -> None:
+    """DOUBLE: the entry was made before the deadline, and reaches the store behind it: it is valid."""
+    ns, consumer, store = faulty_ten(memory, clock)
+    txn = ns.begin(timeout_ms=10_000)
+    txn.acknowledge(take(consumer, 4))
+    store.script.append("late")
+    store.forever = "dropped"
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    store.heal()
+    clock.advance(11_000)
+    seen = received(consumer)
+    store.land()
+    txn.commit()
+    assert cursor(ns).cursor == 4
+    assert seen == [4, 5, 6, 7, 8, 9]

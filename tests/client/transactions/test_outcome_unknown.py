@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, ids, is_entry, raises, read, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, ids, is_entry, raises, read, rows, run_threads
 from txnlog.errors import (
     ConsumerFenced,
     CorruptionError,
@@ -552,11 +552,11 @@ def test_no_thread_reports_an_entry_that_another_thread_is_still_syncing(
         if is_entry(key):
             synced.append(key)
 
-    def other_thread() -> None:
+    def complete() -> None:
         told.append((ns.complete(token, commit=True), len(synced)))
 
     monkeypatch.setattr(store, "sync", sync)
-    store.syncs.append(other_thread)
+    store.syncs.append(lambda: run_threads(complete))
     ns.snapshot()
     ((answer, syncs),) = told
     assert answer.version == owner.snapshot().version

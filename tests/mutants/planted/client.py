@@ -146,8 +146,8 @@ MUTANTS: Final = (
     Mutant(
         "an end in a checkpoint is none",
         "txnlog/client/acknowledgement_conflicts.py",
-        "ledger.abort_those_over(connection.may_have_ended, connection.runtime.now_ms())",
-        "ledger.abort_those_over(connection.follower.state.outcomes.__contains__, connection.runtime.now_ms())",
+        "ledger.abort_those_over(connection.may_have_ended,",
+        "ledger.abort_those_over(connection.follower.state.outcomes.__contains__,",
         "messages of a transaction that ended are held until its deadline, or for ever",
         (CLAIMS + "an_end_that_a_checkpoint_took_out_of_memory_is_an_end",),
     ),

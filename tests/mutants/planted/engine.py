@@ -131,8 +131,8 @@ MUTANTS: Final = (
     Mutant(
         "a finalizer may call the client in its own request",
         "txnlog/log/appender.py",
-        "        if self._runtime.current() in self._requesting:\n",
-        "        if not self._runtime:\n",
+        "        if self._runtime.is_working:\n            raise CalledInItsOwnWork\n        engine =",
+        "        engine =",
         "the garbage collector hangs the handle for ever",
         (SCARCE_THREADS + "generators_that_are_left_behind_with_a_transaction_hold_up_nobody",),
     ),

@@ -186,11 +186,12 @@ class LedgerAndModel(RuleBasedStateMachine):
         self.ledger.abort(txn)
         self._abort(txn)
 
-    @rule(now_ms=st.integers(1, 100), ended=st.sets(transactions))
-    def abort_those_over(self, now_ms: int, ended: set[int]) -> None:
-        self.ledger.abort_those_over(ended.__contains__, now_ms)
+    @rule(now_ms=st.integers(1, 100), ended=st.sets(transactions), sent=st.sets(transactions))
+    def abort_those_over(self, now_ms: int, ended: set[int], sent: set[int]) -> None:
+        self.ledger.abort_those_over(ended.__contains__, sent.__contains__, now_ms)
         for txn, claim in list(self.claims.items()):
-            if txn in ended or (claim.deadline_ms is not None and claim.deadline_ms <= now_ms):
+            is_late = claim.deadline_ms is not None and claim.deadline_ms <= now_ms
+            if txn in ended or (is_late and txn not in sent):
                 self._abort(txn)
 
     def _abort(self, txn: int) -> None:
@@ -260,7 +261,7 @@ TRANSITIONS: dict[str, Callable[[Ledger], object]] = {
     "note_deadline": lambda found: found.note_deadline(1, 60),
     "commit": lambda found: found.restore(1, None),
     "abort": lambda found: found.abort(1),
-    "abort_those_over": lambda found: found.abort_those_over(lambda _: False, 50),
+    "abort_those_over": lambda found: found.abort_those_over(lambda _: False, lambda _: False, 50),
 }
 
 

@@ -1,0 +1,158 @@
+"""A finalizer that calls txnlog, which the garbage collector runs in a thread that reads for another command.
+
+``docs/guarantees.md``: "Handlers of signals, finalizers and callbacks of Futures may call txnlog."
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txnlog
+from tests.client.support import SCHEMA, Place, is_entry, rows, take
+from tests.faults import Once
+from txnlog.engine import engine
+from txnlog.engine.engine import CalledInItsOwnWork
+from txnlog.errors import TxnLogError
+from txnlog.store import HookStore
+from txnlog.store.wrappers import StoreCall
+
+_PATIENCE_S = 3
+
+
+@pytest.fixture(autouse=True)
+def _an_engine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs keeps the engine, too."""
+    monkeypatch.setattr(engine, "_of_process", {})
+
+
+def _opened(memory: Place, once: Once, kind: str) -> tuple[Any, Any, Any]:
+    """A handle that the end of the test does not close, and a consumer with two messages in work."""
+    ns = memory.open(wrap=lambda store: HookStore(store, before=once))
+    memory.opened.remove(ns)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    ns.create_subscription("orders", "billing", type=kind)
+    consumer = ns.consumer("orders", "billing")
+    return ns, consumer, take(consumer, 2)
+
+
+def _ends(call: Callable[[], object]) -> bool:
+    ended = threading.Event()
+
+    def work() -> None:
+        with contextlib.suppress(TxnLogError):
+            call()
+        ended.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    return ended.wait(_PATIENCE_S)
+
+
+def _never(_call: StoreCall, _key: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "finalizer", "under_way"),
+    [
+        ("exclusive", "negative_acknowledge", "receive"),
+        ("exclusive", "redeliver_unacknowledged", "receive"),
+        ("failover", "close", "receive"),
+        ("shared", "negative_acknowledge", "redeliver_unacknowledged"),
+        ("shared", "close", "negative_acknowledge"),
+    ],
+)
+def test_a_finalizer_in_a_request_of_a_consumer_does_not_wait_for_the_turn_that_the_request_has(
+    memory: Place, kind: str, finalizer: str, under_way: str
+) -> None:
+    """HANG: what releases messages in ``__del__`` is collected in the thread that looks at the log for a receive."""
+    once = Once(_never, lambda: None)
+    _ns, consumer, messages = _opened(memory, once, kind)
+    calls: dict[str, Callable[[], object]] = {
+        "receive": partial(take, consumer),
+        "negative_acknowledge": partial(consumer.negative_acknowledge, messages),
+        "redeliver_unacknowledged": consumer.redeliver_unacknowledged,
+        "close": consumer.close,
+    }
+
+    def collected() -> None:
+        with contextlib.suppress(CalledInItsOwnWork):  # what a finalizer raises is shown, and ends nothing
+            calls[finalizer]()
+
+    once.is_meant, once.work = lambda call, _key: call is StoreCall.GET, collected
+    assert _ends(calls[under_way]), "both wait for ever"
+    assert once.came
+
+
+@pytest.mark.parametrize("finalizer", ["produce", "acknowledge"])
+def test_a_finalizer_in_a_look_at_the_log_by_the_appender_does_not_wait_for_its_entry(
+    memory: Place, finalizer: str
+) -> None:
+    """HANG: others were faster, so the appender reads the log; there a finalizer appends something."""
+    once = Once(_never, lambda: None)
+    ns, consumer, messages = _opened(memory, once, "exclusive")
+    other = memory.open()
+    calls: dict[str, Callable[[], object]] = {
+        "produce": partial(ns.produce, "orders", rows(11)),
+        "acknowledge": partial(consumer.acknowledge, messages),
+    }
+
+    def collected() -> None:
+        with contextlib.suppress(CalledInItsOwnWork):
+            calls[finalizer]()
+
+    other.create_topic("audit", SCHEMA)
+    once.is_meant, once.work = lambda call, key: call is StoreCall.GET and is_entry(key), collected
+    assert _ends(partial(ns.create_topic, "orders", SCHEMA, if_not_exists=True)), "both wait for ever"
+    assert once.came
+
+
+_RELEASING = """
+import faulthandler, sys, time
+import pyarrow as pa
+import txnlog
+faulthandler.dump_traceback_later(20, exit=True)
+ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
+ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+ns.produce("orders", [{"id": number} for number in range(5_000)])
+consumer = ns.consumer("orders", "billing")
+
+class Batch:
+    # Messages in work: dropped without an acknowledgement they are released.
+    def __init__(self, messages):
+        self.messages = messages
+        self.callbacks = [self.done]
+
+    def done(self):
+        pass
+
+    def __del__(self):
+        consumer.negative_acknowledge(self.messages)
+
+began = time.monotonic()
+while time.monotonic() - began < 6:
+    Batch(consumer.receive(50, timeout_ms=0))
+print("through")
+"""
+
+
+def test_finalizers_that_come_by_themselves_stop_no_loop(tmp_path: Path) -> None:
+    """HANG: nothing is forced: objects in cycles, whose finalizers release messages, stop the program in seconds."""
+    done = subprocess.run(
+        [sys.executable, "-c", _RELEASING, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(txnlog.__file__).parent.parent,
+    )
+    assert "through" in done.stdout, done.stderr[:300] + done.stderr[-2000:]
