@@ -114,6 +114,13 @@ class Transaction(ProcessBound):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._end_block(kind, error)
+        except BaseException:
+            self._discard_soon()  # an interrupt may have come before anything else
+            raise
+
+    def _end_block(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         life, cause = self._machine.life, self._machine.cause
         if kind is not None:
             self._leave(error)

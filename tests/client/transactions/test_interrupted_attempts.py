@@ -83,3 +83,22 @@ def test_messages_of_an_attempt_that_is_interrupted_before_it_could_be_aborted_c
     with pytest.raises(KeyboardInterrupt):
         ns.transact(fails)
     assert ns.transact(lambda _txn: ids(take(consumer, 1).table)) == [1]
+
+
+def test_the_transaction_of_a_block_that_is_interrupted_at_its_end_does_not_stay_open(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEAK: Ctrl-C comes behind an error in the block, in the instant before its transaction is aborted."""
+    ns = memory.orders(1, 2)
+    consumer = ns.consumer("orders", "billing")
+
+    def interrupted(_txn: Transaction) -> bool:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ns.begin() as txn:
+        txn.acknowledge(take(consumer, 2))
+        monkeypatch.setattr(Transaction, "_discard", interrupted)
+        raise ZeroDivisionError
+    assert ids(take(consumer, 2).table) == [1, 2]
+    assert txn.state == "ABORTED"
