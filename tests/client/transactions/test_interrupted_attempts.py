@@ -96,9 +96,15 @@ def test_the_transaction_of_a_block_that_is_interrupted_at_its_end_does_not_stay
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), ns.begin() as txn:
-        txn.acknowledge(take(consumer, 2))
-        monkeypatch.setattr(Transaction, "_discard", interrupted)
-        raise ZeroDivisionError
+    txn = ns.begin()
+
+    def block() -> None:
+        with txn:
+            txn.acknowledge(take(consumer, 2))
+            monkeypatch.setattr(Transaction, "_discard", interrupted)
+            raise ZeroDivisionError
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
     assert ids(take(consumer, 2).table) == [1, 2]
     assert txn.state == "ABORTED"
