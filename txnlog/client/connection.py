@@ -216,6 +216,10 @@ class Connection(SessionOwner):
             raise self._dropped.error(self.follower, subscription)
         return record
 
+    def has_subscription(self, subscription: int) -> bool:
+        """Whether a subscription is there, by its id: not where it was dropped."""
+        return self.follower.state.subscriptions.get(subscription) is not None
+
     def shared_subscription(self, subscription: int) -> SubscriptionRecord | None:
         """A subscription if several consumers take its messages, by leases."""
         record = self.follower.state.subscriptions.get(subscription)
