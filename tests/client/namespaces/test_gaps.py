@@ -21,7 +21,7 @@ WEEK_MS = 7 * 86_400_000
 
 def with_rows(place: Place, count: int, clock: ManualClock | None = None) -> dict[str, bytes]:
     """A namespace with so many rows, an entry each; gives its log."""
-    ns = place.open(**({} if clock is None else {"clock": clock}))
+    ns = place.open() if clock is None else place.open(clock=clock)
     ns.create_topic("orders", SCHEMA)
     for number in range(count):
         ns.produce("orders", rows(number))
