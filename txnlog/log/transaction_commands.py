@@ -25,7 +25,7 @@ from txnlog.fold import id_blocks
 from txnlog.fold.acknowledgements import is_held
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.fold.sequences import check_end, repeated_rows
-from txnlog.fold.state import Draft, Outcome
+from txnlog.fold.state import AppRecord, Draft, Outcome
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format.actions import (
     Abort,
@@ -48,10 +48,15 @@ from txnlog.wording import Argument, Call, Words
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A batch that was committed before: by which transaction, at which version."""
+    """A batch that was committed before: by which transaction, at which version.
+
+    Of an application that committed the version ``wanted`` or a larger one before, ``last`` is its last one.
+    """
 
     txn: int
     version: int
+    last: AppRecord | None = field(default=None, compare=False)
+    wanted: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class Opening:
     deadline_ms: int | None = None
     timeout_ms: int | None = None
     timed_from_log: bool = False
+    shown_skipped: bool = False
+    """Whether its owner asked before the work, and heard that it is skipped."""
     subscriptions: dict[int, SubscriptionName] = field(default_factory=dict)
     """Of the subscriptions that it acknowledged messages of, by their ids: a state forgets dropped ones."""
 
@@ -311,7 +318,7 @@ class CommitCommand(_Owners):
         opening = self.opening
         app = committed_app(draft, opening.app_id, opening.app_version)
         if app is not None:
-            return Skipped(app.txn, app.version)
+            return Skipped(app.txn, app.version, app, None if opening.shown_skipped else opening.app_version)
         return None if self.stream is None else replayed(draft, self.stream)
 
     def _is_duplicate(self, draft: Draft, producer: str) -> bool:

@@ -211,6 +211,14 @@ MUTANTS: Final = (
         (TRANSACTION_BATCHES + "a_batch_that_was_committed_before_is_skipped",),
     ),
     Mutant(
+        "work dropped for a larger version is dropped silently",
+        "txnlog/client/skipped_versions.py",
+        "if wanted >= last.app_version:",
+        "if wanted <= last.app_version:",
+        "one mistyped txn_version, and every later run ends well and writes nothing",
+        (TRANSACTION_BATCHES + "work_that_is_dropped_for_a_larger_version_is_not_dropped_silently",),
+    ),
+    Mutant(
         "a prepared one aborted without force",
         "txnlog/log/transaction_commands.py",
         'if known is not None and known.state == "PREPARED" and not self.force:',
