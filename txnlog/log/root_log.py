@@ -355,9 +355,17 @@ class Root:
         if writing or records is not None:
             error = self._misplaced(records, name, found)
         if error is None and records is not None:
-            error = refusal(records, name, found, self._whole.url(name), writing=writing)
+            error = refusal(
+                records, name, found, self._whole.url(name), writing=writing, newest_of=self._newest_version
+            )
         if error is not None:
             raise error
+
+    def _newest_version(self, folder: str) -> int | None:
+        """The newest version of the log in a folder; None where it cannot be seen."""
+        with contextlib.suppress(StoreError, CorruptionError):
+            return Log(PrefixStore(self._whole, folder), self._runtime).newest()[0]
+        return None
 
     def check_at_open(self, name: NamespaceName, found: LogIdentity, *, writing: bool) -> None:
         """``check_identity`` before anything else is asked of the root, where its log can be read.
