@@ -301,6 +301,11 @@ class Session:
         self.checkpointer.after_append()
         self.auto_publisher.after_append()
 
+    def check_clock(self) -> None:
+        """Raise ClockSkew where an append would. It takes two or three requests, and appends nothing."""
+        if not self.runtime.trusts_clock:
+            self._check_clock(self.runtime.now_ms() - self.runtime.elapsed_ms())
+
     def _check_clock(self, lead_ms: float) -> None:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""
         key = f"{keys.PROBE_FOLDER}clock-{self.runtime.unique()}"
@@ -324,8 +329,8 @@ class Session:
         _logger.warning(
             "The time of the log of %r is %s ahead of this machine's clock: the clock of a client was ahead once, or "
             "this one is behind. Until it gets there no lease of a shared subscription ends, and no deadline of a "
-            "transaction that nobody ends: consumer.seek(...) frees the messages, and ns.abort(txn_id) ends the "
-            "transaction (docs/operations/damage.md).",
+            "transaction that nobody ends: consumer.seek(...) frees the messages, and an abort by hand ends the "
+            "transaction (docs/operations/damage.md says more).",
             self.name,
             _about(ahead_ms),
         )
