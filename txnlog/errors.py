@@ -220,7 +220,8 @@ class TransactionConflict(AbortableError):
     """An acknowledged message is claimed by another transaction, or was acknowledged before: the first wins.
 
     Or a cumulative acknowledgement would take what is still to be delivered to its consumer. Or a topic was dropped and
-    made again, and nobody knows which of the two the transaction's rows are for.
+    made again, and nobody knows which of the two the transaction's rows are for. Or a subscription was dropped and
+    created again while the transaction had acknowledgements of it: the new one delivers those messages.
     """
 
 

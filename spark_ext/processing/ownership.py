@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.client.positions import Position
     from txnlog.fold.state import Cursor, State, SubscriptionRecord
+    from txnlog.results import Committed
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
@@ -164,8 +165,26 @@ def naming_dropped(connection: Connection) -> Iterator[None]:
         with connection.naming_dropped():
             yield
     except SubscriptionNotFound as error:
-        error.advice = "run it again: that creates the subscription again, at the position start"
+        error.advice = (
+            "run it again: it goes on at the cursor of the subscription that has the name by then, and creates one at "
+            "the position start where there is none"
+        )
         raise
+
+
+def check_acknowledged(connection: Connection, owned: Iterable[Ownership], result: Committed, batch: str) -> None:
+    """Raise SubscriptionNotFound where a batch was committed without its acknowledgement: whose it was, was dropped."""
+    for item in owned:
+        left_out = [text for text in result.dropped if text.startswith(f"{item.topic}/")]
+        if left_out and not connection.has_subscription(item.subscription):
+            _, _, name = left_out[0].partition("/")
+            raise SubscriptionNotFound(
+                f"the subscription {name!r} of {item.topic!r} was dropped while its batch was processed: the batch was "
+                f"committed without its acknowledgement, at version {result.version} ({batch})",
+                advice="create the subscription behind these offsets, then run again: from its old cursor a run "
+                "repeats the batch",
+                durable=Durable.MAYBE,
+            )
 
 
 def owned_cursors(scan: Scan, owned: Iterable[Ownership]) -> dict[str, tuple[Ownership, Mapping[int, Cursor]]]:
@@ -184,4 +203,4 @@ def owned_cursors(scan: Scan, owned: Iterable[Ownership]) -> dict[str, tuple[Own
         return connection.follower.look(look)
 
 
-__all__ = ["Ownership", "naming_dropped", "owned_cursors", "release", "take_over"]
+__all__ = ["Ownership", "check_acknowledged", "naming_dropped", "owned_cursors", "release", "take_over"]

@@ -17,7 +17,7 @@ from spark_ext.processing.batch_frames import format_frame, native_frame
 from spark_ext.processing.batch_plan import Batch, End, count_left, offsets_text, plan_again, plan_batch
 from spark_ext.processing.delta_batches import RepeatBatchError, WhatIsLeft, of_run
 from spark_ext.processing.earlier_batches import what_is_left
-from spark_ext.processing.ownership import Ownership
+from spark_ext.processing.ownership import Ownership, check_acknowledged
 from spark_ext.processing.progress import progress_line
 from spark_ext.processing.stop import interruptible
 from spark_ext.read.scan import Scan, open_scan
@@ -239,6 +239,7 @@ class Run:
                 item = self._after_loss(item, error)
             else:
                 self._note(item, result)
+                check_acknowledged(connection_of(item.scan.namespace), self._owned, result, str(item.batch))
                 return
 
     def _after_failure(self, item: _Try, error: Exception) -> _Try | None:

@@ -214,9 +214,11 @@ def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name:
     if checkpoint < cursor:
         advice = (
             "restore the newest checkpoint if this is an older copy of it; if another run with this checkpoint is at "
-            "work, stop this one and leave that one alone; otherwise a new checkpointLocation "
-            "continues at the cursor and repeats nothing; if another query or consumer uses the subscription, too, "
-            "give that one a subscription of its own; seek back only to process the messages between once more"
+            "work, stop this one and leave that one alone; if a consumer or another query acknowledged messages beyond "
+            f"the checkpoint, this query has not processed offsets {checkpoint} to {cursor - 1}: seek back to process "
+            "them, and give that one a subscription of its own; otherwise a new checkpointLocation continues at the "
+            "cursor: it repeats nothing, and skips what lies between; seek back only to process the messages between, "
+            "those that this query did process once more"
         )
     else:
         advice = (

@@ -211,6 +211,27 @@ def test_a_renamed_folder_works_again_under_either_name(renamed: Place) -> None:
         assert read(ns) == [0, 1]
 
 
+def test_of_a_renamed_folder_and_the_namespace_made_anew_it_is_said_which_has_more(place: Place) -> None:
+    """Both have the same first entry: who registers a name twice in a moment makes the same log."""
+    with with_orders(place) as ns:
+        version = ns.snapshot().version
+    root = Path(place.root)
+    (root / "sales").rename(root / "sold")
+    place.open().close()  # within ten seconds of the first one: it may be the client that was to make the log
+    with raises(
+        InvalidInputError,
+        match=rf"sold/ is a copy of the namespace 'sales'.*: sales/ ends at version 0, sold/ at version {version} "
+        r"\(sold/ has more entries: perhaps it was renamed, .*; to make the copy a namespace of its own: ",
+    ):
+        place.open("sold", create=False)
+    place.open().create_topic("one", SCHEMA)
+    shutil.copytree(root / "sales", root / "third")
+    with place.open() as ns:
+        ns.create_topic("two", SCHEMA)
+    with raises(InvalidInputError, match=r"third/ is a copy .*third/ at version 1 \(open 'sales'; to make the copy"):
+        place.open("third", create=False)
+
+
 def test_a_copy_is_still_called_one_also_where_the_original_cannot_be_looked_at(place: Place) -> None:
     with_orders(place).close()
     root = Path(place.root)

@@ -82,6 +82,21 @@ def test_an_entry_is_shown_by_its_version(lake):
     assert run(path, "log", "show", "1", "--version", "1").returncode == 2
 
 
+def test_people_hear_of_rows_that_are_not_printed(lake):
+    path, _ = lake
+
+    def said(*options):
+        done = run(path, "read", "orders", *options)
+        return len(done.stdout.splitlines()), done.stderr
+
+    assert said() == said("--limit", "2") == (3, ""), "the heading and two rows: that is all"
+    assert said("--limit", "1") == (2, "1 of 2 rows: --limit N prints the first N.\n")
+    assert said("--limit", "0") == (1, "0 of 2 rows: --limit N prints the first N.\n")
+    uncommitted = said("--limit", "1", "--isolation-level", "read_uncommitted")
+    assert uncommitted == (2, "1 rows, and there are more: --limit N prints the first N.\n")
+    assert said("--limit", "1", "--json") == (1, "")
+
+
 @pytest.mark.parametrize("command", [("read", "orders"), ("log", "show")])
 def test_a_negative_limit_is_refused(lake, command):
     assert run(lake[0], *command, "--limit", "-1").returncode == 2

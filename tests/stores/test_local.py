@@ -290,6 +290,7 @@ def test_a_disk_that_cannot_take_the_bytes_leaves_nothing_and_says_so(
             with pytest.raises(StoreError, match=os.strerror(code)) as caught:
                 call(NEXT, b"y")
             assert caught.value.durable is Durable.NOTHING
+            assert ("ulimit -f" in caught.value.advice) == (code == errno.EFBIG)
     assert files_below(tmp_path / "root") == [KEY]
     assert store.create(NEXT, b"y") is Created.CREATED
 

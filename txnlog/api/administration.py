@@ -133,7 +133,7 @@ class Administration:
             grace_ms: how long a writer may be silent, and what ended is left alone; an hour at least. The unused
                 numbers of a silent writer are withdrawn: work that it did not log is refused (``CoordinatorFenced``).
             allow_short_retention: a ``retain_ms`` below an hour is meant.
-            dry_run: only count. Works with mode="r" too.
+            dry_run: only count. Works with mode="r" too, where the store's clock is not looked at.
             before: called with what becomes unreadable, before anything is written or deleted, where anything does.
                 What it raises ends the vacuum. It names the topics with a Delta table that may need what is deleted
                 and is not published after commits: publish those first.

@@ -16,6 +16,7 @@ from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExcee
 from txnlog.fold.expiry import overdue
 from txnlog.fold.topics import topic_named
 from txnlog.log.commands import digest_of_call
+from txnlog.log.failed_append import note_repeatable
 from txnlog.log.transaction_commands import CommitCommand, Opening
 from txnlog.results import Committed
 from txnlog.wording import Call, Words
@@ -235,6 +236,10 @@ def produce_plain(
             return connection.committed(appender.call(command))
         except OutcomeUnknown as unknown:
             unknown._advise(Words(_AGAIN if sequence is not None else _LOOK, ", ", unknown._or_abort))
+            raise
+        except BaseException as interrupt:
+            if sequence is not None and not isinstance(interrupt, Exception):
+                note_repeatable(interrupt, f"{_AGAIN}, which leaves out what is there")
             raise
 
     try:

@@ -103,7 +103,10 @@ class Transaction(ProcessBound):
         result = self._machine.result
         if result is not None:
             return result.skipped  # its own commit is none before it
-        return self._machine.committed_before() is not None
+        opening = self._opening
+        if not opening.shown_skipped:
+            opening.shown_skipped = self._connection.committed_before(opening.app_id, opening.app_version) is not None
+        return opening.shown_skipped
 
     def __repr__(self) -> str:
         return f"Transaction({self.id}, {self.state})"

@@ -181,15 +181,20 @@ def read(
 ) -> None:
     """Print rows of a topic with their metadata."""
     rows: list[dict[str, Any]] = []
+    left_out = False
     with target.open() as ns:
-        scan = ns.snapshot(version=version, timestamp=timestamp).scan(
-            topic_name, isolation_level=isolation_level, include_metadata=True
-        )
-        for batch in scan:
-            rows.extend(batch.slice(0, limit - len(rows)).to_pylist())
-            if len(rows) >= limit:
+        snapshot = ns.snapshot(version=version, timestamp=timestamp)
+        for batch in snapshot.scan(topic_name, isolation_level=isolation_level, include_metadata=True):
+            fitting = limit - len(rows)
+            rows.extend(batch.slice(0, fitting).to_pylist())
+            left_out = batch.num_rows > fitting
+            if left_out:
                 break
+        committed = sum(snapshot.end_offsets(topic_name).values())
     Printer(as_json).rows(rows)
+    if left_out and not as_json:
+        of = f"of {committed:,} rows" if isolation_level == "read_committed" else "rows, and there are more"
+        click.echo(f"{len(rows):,} {of}: --limit N prints the first N.", err=True)
 
 
 __all__ = ["read", "topic", "topics"]

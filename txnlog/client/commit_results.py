@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from txnlog.client.skipped_versions import warn_of_larger
 from txnlog.fold.sequences import before_first
 from txnlog.fold.state import Batch
 from txnlog.log.transaction_commands import CommitResult, Duplicate, Skipped
@@ -31,6 +32,8 @@ def committed(
         dropped_subscriptions: has the texts of others.
     """
     if isinstance(result, Skipped):
+        if result.last is not None and result.wanted is not None:
+            warn_of_larger(result.last, result.wanted)
         return Committed(session.txn_id(result.txn), result.version, None, skipped=True)
     topics = session.follower.state.topics  # from any thread: topics are never forgotten
     if isinstance(result, Duplicate):

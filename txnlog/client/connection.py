@@ -11,6 +11,7 @@ from txnlog.client import commit_results
 from txnlog.client.block_keeper import BlockKeeper
 from txnlog.client.dropped_subscriptions import DroppedSubscriptions
 from txnlog.client.session_owner import SessionOwner
+from txnlog.client.skipped_versions import warn_of_larger
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.common.names import nearest, parse_label, parse_topic_name
 from txnlog.common.validation import whole_number
@@ -216,6 +217,10 @@ class Connection(SessionOwner):
             raise self._dropped.error(self.follower, subscription)
         return record
 
+    def has_subscription(self, subscription: int) -> bool:
+        """Whether a subscription is there, by its id: not where it was dropped."""
+        return self.follower.state.subscriptions.get(subscription) is not None
+
     def shared_subscription(self, subscription: int) -> SubscriptionRecord | None:
         """A subscription if several consumers take its messages, by leases."""
         record = self.follower.state.subscriptions.get(subscription)
@@ -257,11 +262,17 @@ class Connection(SessionOwner):
         return commit_results.committed(self._session_even_closed, result, subscriptions or {}, self._dropped)
 
     def committed_before(self, app_id: str | None, app_version: int | None) -> Skipped | None:
-        """The commit that brought this version of an app, or a later one, as far as this client knows the log."""
+        """The commit that brought this version of an app, or a later one, as far as this client knows the log.
+
+        For who does no work then: it warns of a later one.
+        """
         if app_id is None or app_version is None:
             return None
         known = committed_app(self.follower.state, parse_label("txn_app_id", app_id), app_version)
-        return None if known is None else Skipped(known.txn, known.version)
+        if known is None:
+            return None
+        warn_of_larger(known, app_version)
+        return Skipped(known.txn, known.version)
 
     def committed_batch(self, batch: StreamBatch) -> Skipped | None:
         """The commit of this very batch of a stream, by what this client knows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -43,8 +44,13 @@ from txnlog.store.folders import may_make, never_make
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 
+_logger: Final = logging.getLogger("txnlog.clock")
+
 _CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
 """A clock that was set, or a machine that slept; slower drift is less than what the check allows for."""
+
+_TIME_AHEAD_MS: Final = 5 * MAX_CLOCK_AHEAD_MS
+"""More than two honest clients can differ by, each of them a minute off at most and one of them slept meanwhile."""
 
 _CUT_MS: Final = 1_000
 """S3's HEAD cuts times to whole seconds: an object may be that much younger than its store says."""
@@ -84,6 +90,7 @@ class Session:
         self._may_write = False
         self._verdict: Verdict | None = None
         self._clock_lead_ms: float | None = None
+        self._warned_of_time = False
         whole = open_store()
         self.requests = CountingStore(ReadOnlyStore(whole) if read_only else whole, keys.kind_of)
         self.store: Store = PrefixStore(self.requests, name)
@@ -294,9 +301,15 @@ class Session:
         return [] if verdict is None or has_verdict_on(self.store, draft.verdicts) else [verdict]
 
     def _after_append(self) -> None:
-        """What is done in the background for the sake of those who read."""
+        """What is done in the background for the sake of those who read, and what a handle that writes is warned of."""
+        self._warn_of_time_ahead()
         self.checkpointer.after_append()
         self.auto_publisher.after_append()
+
+    def check_clock(self) -> None:
+        """Raise ClockSkew where an append would. It takes two or three requests, and appends nothing."""
+        if not self.runtime.trusts_clock:
+            self._check_clock(self.runtime.now_ms() - self.runtime.elapsed_ms())
 
     def _check_clock(self, lead_ms: float) -> None:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""
@@ -312,6 +325,21 @@ class Session:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
         self._clock_lead_ms = lead_ms
 
+    def _warn_of_time_ahead(self) -> None:
+        """Warn, once: the log's time never goes back, and on a local disk no other clock shows that one was ahead."""
+        ahead_ms = self.follower.state.head.timestamp_ms - self.runtime.now_ms()
+        if ahead_ms <= _TIME_AHEAD_MS or self._warned_of_time:
+            return
+        self._warned_of_time = True
+        _logger.warning(
+            "The time of the log of %r is %s ahead of this machine's clock: the clock of a client was ahead once, or "
+            "this one is behind. Until it gets there no lease of a shared subscription ends, and no deadline of a "
+            "transaction that nobody ends: consumer.seek(...) frees the messages, and an abort by hand ends the "
+            "transaction (docs/operations/damage.md says more).",
+            self.name,
+            _about(ahead_ms),
+        )
+
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""
         appender = self._appenders.get("one")
@@ -320,6 +348,14 @@ class Session:
         self.checkpointer.close()
         self.auto_publisher.close()
         self.runtime.close()
+
+
+def _about(milliseconds: int) -> str:
+    """A length of time to read: minutes, hours or days."""
+    for name, length_ms in (("days", 86_400_000), ("hours", 3_600_000)):
+        if milliseconds >= 2 * length_ms:
+            return f"{milliseconds // length_ms} {name}"
+    return f"{milliseconds // 60_000} minutes"
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:

@@ -57,7 +57,7 @@ from txnlog.format.actions import (
     Vacuum,
     Verdict,
 )
-from txnlog.format.codec import Entry
+from txnlog.format.codec import Entry, damaged_entry
 from txnlog.format.keys import CATALOG_FOLDER, UNIQUE
 
 READER_FEATURES: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ def begin_entry(draft: Draft, header: Header) -> None:
     """Move the head to a new entry. Raises CorruptionError where the chain is broken."""
     head = draft.head
     if header.version != head.version + 1:
-        raise CorruptionError(f"entry {header.version} follows entry {head.version}")
+        raise damaged_entry(header.version, f" follows entry {head.version}")
     if header.previous != head.digest:
         raise CorruptionError(
             f"entry {header.version} continues another log: it names {header.previous[:40]!a} as the digest of entry "
@@ -83,9 +83,7 @@ def begin_entry(draft: Draft, header: Header) -> None:
             "folder: restore the whole folder from one copy",
         )
     if header.timestamp_ms < head.timestamp_ms:
-        raise CorruptionError(
-            f"entry {header.version} goes back in time, from {head.timestamp_ms} to {header.timestamp_ms}"
-        )
+        raise damaged_entry(header.version, f" goes back in time, from {head.timestamp_ms} to {header.timestamp_ms}")
     checkpoint = newer_checkpoint(head.checkpoint, header)
     draft.head = msgspec.structs.replace(
         head, version=header.version, timestamp_ms=header.timestamp_ms, checkpoint=checkpoint
@@ -98,7 +96,7 @@ def newer_checkpoint(known: int | None, header: Header) -> int | None:
     if named is None:
         return known
     if named >= header.version:
-        raise CorruptionError(f"entry {header.version} names a checkpoint of the future, {named}")
+        raise damaged_entry(header.version, f" names a checkpoint of the future, {named}")
     return named if known is None else max(known, named)
 
 
@@ -133,7 +131,7 @@ def applied(state: State, entry: Entry) -> Draft:
         kind = type(entry.actions[position - 2]).__name__ if position - 2 < len(entry.actions) else "end"
         # What was refused may quote the log: escaped and cut short, without the refusal as a cause.
         said = ascii(refusal.message)[1:-1][:400]
-        raise CorruptionError(f"entry {header.version}, line {position} ({kind}): {said}") from None
+        raise damaged_entry(header.version, f", line {position} ({kind}): {said}") from None
     return draft
 
 

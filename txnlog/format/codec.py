@@ -14,6 +14,7 @@ import msgspec
 
 from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, UnsupportedFeature
+from txnlog.format import keys
 from txnlog.format.actions import KNOWN_ACTIONS, Action, AlterTopic, AnyAction, Header, Topic
 
 _encoder = msgspec.json.Encoder()
@@ -87,6 +88,14 @@ def encode_entry(header: Header, lines: list[bytes]) -> bytes:
     return data
 
 
+def damaged_entry(version: int, what: str) -> CorruptionError:
+    """The error for an entry that is not what PROTOCOL.md describes; ``what`` goes on behind its number."""
+    return CorruptionError(
+        f"entry {version}{what}",
+        advice=f"restore {keys.entry_key(version)} of this log from a copy; no damaged data was returned",
+    )
+
+
 def decode_entry(data: bytes, version: int) -> Entry:
     """The entry in the slot of ``version``.
 
@@ -94,22 +103,20 @@ def decode_entry(data: bytes, version: int) -> Entry:
     for an action that a later format version may have added.
     """
     if len(data) > MAX_ENTRY_BYTES:
-        raise CorruptionError(f"entry {version} has {len(data):,} bytes; at most {MAX_ENTRY_BYTES:,} are allowed")
+        raise damaged_entry(version, f" has {len(data):,} bytes; at most {MAX_ENTRY_BYTES:,} are allowed")
     if not data.endswith(b"\n"):
-        raise CorruptionError(f"entry {version} is truncated: its last line has no end")
+        raise damaged_entry(version, " is truncated: its last line has no end")
     lines = data[:-1].split(b"\n")
     if len(lines) - 1 > MAX_ENTRY_ACTIONS:
-        raise CorruptionError(
-            f"entry {version} has {len(lines) - 1:,} actions; at most {MAX_ENTRY_ACTIONS:,} are allowed"
-        )
+        raise damaged_entry(version, f" has {len(lines) - 1:,} actions; at most {MAX_ENTRY_ACTIONS:,} are allowed")
     try:
         header = _header_decoder.decode(lines[0])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptionError(f"entry {version} has no valid header: {_reason(error)}") from None
+        raise damaged_entry(version, f" has no valid header: {_reason(error)}") from None
     if _tag_of(lines[0]) != "header":
-        raise CorruptionError(f"entry {version} has no valid header: its action is missing")
+        raise damaged_entry(version, " has no valid header: its action is missing")
     if header.version != version:
-        raise CorruptionError(f"entry {version} says that it is entry {header.version}")
+        raise damaged_entry(version, f" says that it is entry {header.version}")
     return Entry(header, _decode_actions(lines, version), digest_of(data), len(data))
 
 
@@ -123,15 +130,15 @@ def _decode_actions(lines: list[bytes], version: int) -> tuple[AnyAction, ...]:
                 _schema_decoder.decode(line)
             actions.append(action)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            where = f"entry {version}, line {len(actions) + 2}"
+            where = f", line {len(actions) + 2}"
             tag = _tag_of(line)
             if tag and tag not in KNOWN_ACTIONS:
                 raise UnsupportedFeature(
-                    f"{where}: the action {tag[:40]!a} is unknown to this version of txnlog",
+                    f"entry {version}{where}: the action {tag[:40]!a} is unknown to this version of txnlog",
                     advice="use a newer txnlog; if no newer one ever wrote to this log, the entry is damaged: "
                     "restore it from a copy; no entry may be skipped",
                 ) from None
-            raise CorruptionError(f"{where}: {_reason(error)}") from None
+            raise damaged_entry(version, f"{where}: {_reason(error)}") from None
     return tuple(actions)
 
 
@@ -147,4 +154,4 @@ def _reason(error: Exception) -> str:
     return ascii(str(error))[1:-1][:200]
 
 
-__all__ = ["Entry", "decode_entry", "digest_of", "encode_action", "encode_entry"]
+__all__ = ["Entry", "damaged_entry", "decode_entry", "digest_of", "encode_action", "encode_entry"]

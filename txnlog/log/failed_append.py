@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
 from txnlog.wording import Call, Words
+
+_ALL_THE_SAME: Final = "and may take effect all the same"
 
 
 def outcome_unknown(txn_ids: Iterable[TxnId], error: BaseException) -> OutcomeUnknown:
@@ -30,13 +33,20 @@ def note_interrupted(error: BaseException, txn_ids: Iterable[TxnId]) -> None:
     """
     ids = ", ".join(map(str, txn_ids))
     if not ids:
-        error.add_note("txnlog: this call was interrupted, and may take effect all the same")
+        error.add_note(f"txnlog: this call was interrupted, {_ALL_THE_SAME}")
         return
     show, settle = Call("transaction", "txn_id"), Call("abort", "txn_id")
     error.add_note(
-        f"txnlog: this call of the transaction {ids} was interrupted, and may take effect all the same: {show} shows "
-        f"its outcome, and {settle} makes it definite"
+        f"txnlog: this call of the transaction {ids} was interrupted, {_ALL_THE_SAME}: {show} shows its outcome, and "
+        f"{settle} makes it definite"
     )
+
+
+def note_repeatable(error: BaseException, how: str) -> None:
+    """Say first, in an exception that interrupted a call, that the call may be made again: that is the shorter way."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    if notes and notes[-1].startswith("txnlog:"):
+        notes[-1] = notes[-1].replace(f"{_ALL_THE_SAME}:", f"{_ALL_THE_SAME}: {how}; or", 1)
 
 
 def blocked(cause: BaseException | None) -> RetriableError:
@@ -51,4 +61,4 @@ def blocked(cause: BaseException | None) -> RetriableError:
     )
 
 
-__all__ = ["blocked", "note_interrupted", "outcome_unknown"]
+__all__ = ["blocked", "note_interrupted", "note_repeatable", "outcome_unknown"]

@@ -27,7 +27,7 @@ from txnlog.fold.apply import applied
 from txnlog.fold.garbage import may_be_gone
 from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange, TopicRecord
 from txnlog.format.actions import Commit, Segment
-from txnlog.format.codec import Entry, decode_entry
+from txnlog.format.codec import Entry, damaged_entry, decode_entry
 from txnlog.format.keys import entry_key
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest
@@ -405,9 +405,7 @@ class Follower:
             for share in action.shares:
                 shared = records.get(share.segment)
                 if shared is None:
-                    raise CorruptionError(
-                        f"entry {entry.header.version} shares segment {share.segment}, which is unknown"
-                    )
+                    raise damaged_entry(entry.header.version, f" shares segment {share.segment}, which is unknown")
                 before = claimed.get((share.segment, share.partition), 0)
                 claimed[share.segment, share.partition] = before + share.rows
                 if action.txn == commit.txn:

@@ -7,7 +7,7 @@ TxnIDs. So a folder is a namespace of its root only if the root lists its log, u
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,20 +79,25 @@ def standing(
 
 
 def refusal(
-    records: Iterable[NamespaceRecord], name: str, found: LogIdentity, url: str, *, writing: bool
+    records: Iterable[NamespaceRecord],
+    name: str,
+    found: LogIdentity,
+    url: str,
+    *,
+    writing: bool,
+    newest_of: Callable[[str], int | None] = lambda _folder: None,
 ) -> TxnLogError | None:
-    """The error for opening the log in the folder of a name; None where it may be opened."""
+    """The error for opening the log in the folder of a name; None where it may be opened.
+
+    ``newest_of`` gives the newest version of the log in a folder, where that can be seen.
+    """
     stands, record = standing(records, name, found)
     if record is not None and stands is Standing.OTHER_LISTED:
         return other_listed(record, found, url)
     if writing and stands is Standing.DROPPED:
         return dropped(name, url)
     if record is not None and stands is Standing.COPY:
-        return InvalidInputError(
-            f"the folder {name}/ is a copy of the namespace {record.name!r}, and both would give the same TxnIDs",
-            advice=f"open {record.name!r}; to make the copy a namespace of its own: {how_adopted(name, url)}",
-            durable=Durable.NOTHING,
-        )
+        return copied(record.name, name, url, newest_of(record.name), newest_of(name))
     if writing and stands is Standing.UNKNOWN:
         return InvalidInputError(
             f"the folder {name}/ holds the log of a namespace that its root does not list: a copy, perhaps, whose "
@@ -101,6 +106,26 @@ def refusal(
             durable=Durable.NOTHING,
         )
     return None
+
+
+def copied(original: str, name: str, url: str, original_newest: int | None, newest: int | None) -> InvalidInputError:
+    """The error for opening the log of a namespace in another folder, where its own has one, too.
+
+    That one may be the new one: the folder was renamed, and the namespace made again with the same first entry.
+    """
+    versions, first = "", f"open {original!r}; "
+    if original_newest is not None and newest is not None and original_newest != newest:
+        versions = f": {original}/ ends at version {original_newest}, {name}/ at version {newest}"
+        if original_newest < newest:
+            first = (
+                f"{name}/ has more entries: perhaps it was renamed, and {original!r} made anew; open {original!r} only "
+                "if these are not needed; "
+            )
+    return InvalidInputError(
+        f"the folder {name}/ is a copy of the namespace {original!r}, and both would give the same TxnIDs{versions}",
+        advice=f"{first}to make the copy a namespace of its own: {how_adopted(name, url)}",
+        durable=Durable.NOTHING,
+    )
 
 
 def rootless(name: str, url: str) -> InvalidInputError:

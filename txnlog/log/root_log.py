@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,13 +41,16 @@ from txnlog.log.log_reader import Log
 from txnlog.log.slots import occupy
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
-from txnlog.store.probe import probe
+from txnlog.store.probe import needed_bytes, probe
 from txnlog.store.wrappers import PrefixStore
 
 _logger = logging.getLogger("txnlog.root")
 
 _HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
 """Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a file system answers that has no room left, for anybody or for this user."""
 
 _CREATION_MS: Final = 10_000
 """For how long a registration without a log may be a creation under way, by the time of the root log."""
@@ -84,6 +88,11 @@ def probed(store: Store) -> Verdict:
         raise
     except StoreError as error:
         error.message = f"the store was tried before it is trusted with anything, and failed: {error.message}"
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
+            needed_mb = -(-needed_bytes(store) // 1_000_000)
+            error.advice = (
+                f"{error.advice}: this test, once for a root, needs up to {needed_mb} MB, which it frees again"
+            )
         raise
     _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
     return Verdict(passed.identity.store_kind, passed.identity.endpoint_hash, passed.rounds)
@@ -355,9 +364,17 @@ class Root:
         if writing or records is not None:
             error = self._misplaced(records, name, found)
         if error is None and records is not None:
-            error = refusal(records, name, found, self._whole.url(name), writing=writing)
+            error = refusal(
+                records, name, found, self._whole.url(name), writing=writing, newest_of=self._newest_version
+            )
         if error is not None:
             raise error
+
+    def _newest_version(self, folder: str) -> int | None:
+        """The newest version of the log in a folder; None where it cannot be seen."""
+        with contextlib.suppress(StoreError, CorruptionError):
+            return Log(PrefixStore(self._whole, folder), self._runtime).newest()[0]
+        return None
 
     def check_at_open(self, name: NamespaceName, found: LogIdentity, *, writing: bool) -> None:
         """``check_identity`` before anything else is asked of the root, where its log can be read.

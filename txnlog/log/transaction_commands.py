@@ -5,8 +5,8 @@ An owner's commands carry its :class:`Opening`: the first of them that reaches t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from txnlog.common.ids import TxnId
@@ -17,8 +17,6 @@ from txnlog.errors import (
     InvalidTransactionState,
     ProducerFenced,
     SubscriptionNotFound,
-    TopicNotFound,
-    TransactionConflict,
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
@@ -27,8 +25,7 @@ from txnlog.fold import id_blocks
 from txnlog.fold.acknowledgements import is_held
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.fold.sequences import check_end, repeated_rows
-from txnlog.fold.state import Draft, Outcome
-from txnlog.fold.topics import topic_named
+from txnlog.fold.state import AppRecord, Draft, Outcome
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format.actions import (
     Abort,
@@ -45,15 +42,21 @@ from txnlog.format.actions import (
     StreamBatch,
 )
 from txnlog.log.commands import Answer, Piece, SharedNumbers
+from txnlog.log.dropped import SubscriptionName, is_dropped, refuse_made_again, refuse_subscribed_again, was_dropped
 from txnlog.wording import Argument, Call, Words
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A batch that was committed before: by which transaction, at which version."""
+    """A batch that was committed before: by which transaction, at which version.
+
+    Of an application that committed the version ``wanted`` or a larger one before, ``last`` is its last one.
+    """
 
     txn: int
     version: int
+    last: AppRecord | None = field(default=None, compare=False)
+    wanted: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,10 @@ class Opening:
     deadline_ms: int | None = None
     timeout_ms: int | None = None
     timed_from_log: bool = False
+    shown_skipped: bool = False
+    """Whether its owner asked before the work, and heard that it is skipped."""
+    subscriptions: dict[int, SubscriptionName] = field(default_factory=dict)
+    """Of the subscriptions that it acknowledged messages of, by their ids: a state forgets dropped ones."""
 
     def start_clock(self) -> None:
         """The deadline counts from here, unless it does already."""
@@ -208,34 +215,7 @@ class FlushCommand(_Owners):
 
 def _living(draft: Draft, segments: Sequence[Segment]) -> list[Segment]:
     """The segments that are not in the log yet (a flush whose answer was lost) and whose topic was not dropped."""
-    return [
-        item for item in segments if draft.segments.get(item.segment) is None and not _is_dropped(draft, item.topic)
-    ]
-
-
-def _is_dropped(draft: Draft, number: int) -> bool:
-    topic = draft.topics.get(number)
-    return topic is None or topic.dropped
-
-
-def _was_dropped(draft: Draft, number: int, advice: str) -> TopicNotFound:
-    topic = draft.topics.get(number)
-    name = topic.name if topic is not None else str(number)
-    return TopicNotFound(f"the topic {name!r} was dropped", advice=advice, durable=Durable.NOTHING)
-
-
-def _refuse_made_again(draft: Draft, topics: Iterable[int]) -> None:
-    """Rows that the log never took, of a dropped topic whose name another one has, may have been meant for that one.
-
-    Nobody knows: the client may hear only now of what was done long before the transaction began.
-    """
-    for number in topics:
-        topic = draft.topics.get(number)
-        if topic is not None and topic.dropped and topic_named(draft, topic.name) is not None:
-            raise TransactionConflict(
-                f"the topic {topic.name!r} was dropped and created again before the log took the transaction's rows",
-                advice="begin a new transaction: what it produces goes to the topic that has the name now",
-            )
+    return [item for item in segments if draft.segments.get(item.segment) is None and not is_dropped(draft, item.topic)]
 
 
 def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:
@@ -284,7 +264,7 @@ class CommitCommand(_Owners):
         actions.extend(segments)
         shares = self._shares(draft, shared)
         topics = [piece.topic for piece in self.pieces if piece.topic not in shared]
-        topics += [segment.topic for segment in self.segments if _is_dropped(draft, segment.topic)]
+        topics += [segment.topic for segment in self.segments if is_dropped(draft, segment.topic)]
         held = dict.fromkeys([item.subscription for item in self.acknowledgements])
         actions.append(
             Commit(
@@ -310,11 +290,12 @@ class CommitCommand(_Owners):
         entry it is decided anew, and goes on without them.
         """
         for piece in self.pieces:
-            if (self.plain or piece.topic in shared) and _is_dropped(draft, piece.topic):
-                raise _was_dropped(draft, piece.topic, "create it again, then produce again")
+            if (self.plain or piece.topic in shared) and is_dropped(draft, piece.topic):
+                raise was_dropped(draft, piece.topic, "create it again, then produce again")
         if not self.plain:
             new = [item.topic for item in self.segments if draft.segments.get(item.segment) is None]
-            _refuse_made_again(draft, [piece.topic for piece in self.pieces] + new)
+            refuse_made_again(draft, [piece.topic for piece in self.pieces] + new)
+            refuse_subscribed_again(draft, self.opening.txn, self.opening.subscriptions, self.acknowledgements)
         elif any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
             raise SubscriptionNotFound(
                 "the subscription was dropped",
@@ -337,7 +318,7 @@ class CommitCommand(_Owners):
         opening = self.opening
         app = committed_app(draft, opening.app_id, opening.app_version)
         if app is not None:
-            return Skipped(app.txn, app.version)
+            return Skipped(app.txn, app.version, app, None if opening.shown_skipped else opening.app_version)
         return None if self.stream is None else replayed(draft, self.stream)
 
     def _is_duplicate(self, draft: Draft, producer: str) -> bool:
@@ -501,10 +482,11 @@ class PrepareCommand(_Owners):
     def _refuse_dropped(self, draft: Draft) -> None:
         """What the log cannot hold any more would be missing without a word: a token has no room for it."""
         new = [item for item in self.segments if draft.segments.get(item.segment) is None]
-        _refuse_made_again(draft, [item.topic for item in new])
+        refuse_made_again(draft, [item.topic for item in new])
+        refuse_subscribed_again(draft, self.opening.txn, self.opening.subscriptions, self.acknowledgements)
         for segment in new:
-            if _is_dropped(draft, segment.topic):
-                raise _was_dropped(draft, segment.topic, "abort() and begin again, or commit() without its rows")
+            if is_dropped(draft, segment.topic):
+                raise was_dropped(draft, segment.topic, "abort() and begin again, or commit() without its rows")
         for item in self.acknowledgements:
             if draft.subscriptions.get(item.subscription) is None:
                 raise SubscriptionNotFound(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
 from txnlog.common.validation import Duration, duration_ms, long_enough_ms
-from txnlog.errors import after_writing, unknown_outcome
+from txnlog.errors import AccessDenied, after_writing, unknown_outcome
 from txnlog.fold import garbage
 from txnlog.fold.garbage import ClosedNumbers, Garbage, WaitingNumbers
 from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
@@ -81,6 +82,9 @@ def vacuum(
     retained_ms, silent_ms = check_times(retain_ms, grace_ms, allow_short_retention=allow_short_retention)
     if not dry_run:
         _ = connection.appender  # a reader is refused before it looks at anything
+    elif connection.mode == "rw":
+        with suppress(AccessDenied):  # who may not write may look, and deletes nothing
+            connection.session.check_clock()  # or it would promise what the next call refuses
     follower = connection.follower
     follower.refresh()
     follower.log.check_end(follower.version, whole=True)

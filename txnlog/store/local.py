@@ -26,6 +26,7 @@ from txnlog.store.rights import denied
 _ADVICE: Final = {
     errno.ENOSPC: "free space on the file system, then try again",
     errno.EDQUOT: "free space below your quota, then try again",
+    errno.EFBIG: "raise the limit of the size of files (ulimit -f), or use a file system that takes larger ones",
     errno.EISDIR: "move away what has the name of an object and is no file",
     errno.EPERM: "give this user write access to the root, on a file system that has hard links",
     errno.EROFS: "mount the file system writable, or open with mode='r'",

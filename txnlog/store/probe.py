@@ -101,7 +101,7 @@ def probe(store: Store, prefix: str, *, effort: Effort | None = None) -> Passed:
             "look first and write then"
         )
     if effort is None:
-        effort = LIGHT if identity.store_kind in {"local", "memory"} else FULL
+        effort = _effort_for(identity)
     started = time.monotonic()
     with _arena(store, prefix) as arena:
         _ask_in_sequence(arena)
@@ -109,6 +109,16 @@ def probe(store: Store, prefix: str, *, effort: Effort | None = None) -> Passed:
         overtaking_rounds = race_overtaking(arena, effort)
     elapsed_ms = int((time.monotonic() - started) * 1000)
     return Passed(identity, rounds, overtaking_rounds, elapsed_ms)
+
+
+def _effort_for(identity: StoreIdentity) -> Effort:
+    return LIGHT if identity.store_kind in {"local", "memory"} else FULL
+
+
+def needed_bytes(store: Store) -> int:
+    """About how much space a probe needs at most, until it deletes its objects: the big ones count."""
+    effort = _effort_for(identity_of(store))
+    return (effort.overtaking_rounds + 2) * effort.overtaking_bytes
 
 
 class Arena:
@@ -272,6 +282,7 @@ __all__ = [
     "Arena",
     "Effort",
     "Passed",
+    "needed_bytes",
     "probe",
     "race_many",
     "race_overtaking",

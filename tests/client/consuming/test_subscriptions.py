@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, cursor, raises, read, received, rows, take
+from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, read, received, rows, take
 from txnlog.errors import (
     ConsumerBusy,
     InvalidInputError,
@@ -16,6 +16,7 @@ from txnlog.errors import (
     SubscriptionExists,
     SubscriptionNotFound,
     TopicNotFound,
+    TransactionConflict,
 )
 from txnlog.format.actions import Subscription
 from txnlog.log.commands import effect
@@ -179,6 +180,57 @@ def test_a_transaction_goes_on_without_a_subscription_dropped_meanwhile(ten: Any
     assert result.dropped == ("orders/billing",)
     assert read(ten, "audit") == [1]
     assert ten.subscriptions("orders") == ()
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+@pytest.mark.parametrize("when", ["before", "while it is open", "behind a flush", "in its commit"])
+def test_nothing_is_committed_that_the_subscription_made_again_delivers_again(pair: Any, kind: str, when: str) -> None:
+    ns, store, rival = pair
+
+    def again() -> None:
+        rival.drop_subscription("orders", "billing")
+        rival.create_subscription("orders", "billing", type=kind)
+
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing", type=kind)
+    messages = consumer.receive(3, timeout_ms=0)
+    txn = ns.begin()
+    if when == "before":
+        again()
+    txn.acknowledge(messages)
+    txn.produce("audit", rows(1))
+    if when == "behind a flush":
+        txn.flush()
+    if when == "in its commit":
+        store.script.append(again)
+    elif when != "before":
+        again()
+    with raises(TransactionConflict, match=r"'billing' of 'orders' was dropped and created again .*\(abort the trans"):
+        txn.commit()
+    assert txn.state == "ABORTED"
+    assert read(rival, "audit") == [0]
+    fresh = rival.consumer("orders", "billing")
+    second_try = fresh.receive(3, timeout_ms=0)
+    assert ids(second_try.table) == [0, 1, 2]
+    with rival.begin() as second:
+        second.produce("audit", rows(2))
+        second.acknowledge(second_try)
+    assert read(rival, "audit") == [0, 2]
+
+
+def test_nothing_is_prepared_that_the_subscription_made_again_delivers_again(ten: Any, place: Place) -> None:
+    for flushed in (False, True):
+        consumer = ten.consumer("orders", "billing")
+        txn = ten.begin()
+        txn.acknowledge(consumer.receive(timeout_ms=0))
+        if flushed:
+            txn.flush()
+        other = place.open()
+        other.drop_subscription("orders", "billing")
+        other.create_subscription("orders", "billing")
+        with raises(TransactionConflict, match="'billing' of 'orders' was dropped and created again"):
+            txn.prepare()
+        txn.abort()
 
 
 @pytest.mark.clause("P-89")

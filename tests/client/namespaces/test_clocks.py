@@ -73,6 +73,57 @@ def test_a_clock_that_was_ahead_for_a_moment_keeps_nobody_waiting_for_the_end_of
     assert ns.transaction(holder.id).state == "OPEN"
 
 
+@pytest.mark.parametrize(("ahead_ms", "shown"), [(300_000, None), (301_000, "5 minutes"), (30 * 86_400_000, "30 days")])
+def test_who_writes_hears_once_that_the_time_of_the_log_is_ahead(
+    memory: Place, clock: ManualClock, caplog: pytest.LogCaptureFixture, ahead_ms: int, shown: str | None
+) -> None:
+    """The clock of one client was wrong for one commit: no lease of a worker that dies ends before that time."""
+    ns = memory.orders(0, clock=clock)
+    ns.create_subscription("orders", "work", type="shared", lease_ms="5s")
+    clock.advance(ahead_ms)
+    ns.produce("orders", rows(1))
+    clock.advance(-ahead_ms)
+    caplog.clear()
+
+    def said() -> list[str]:
+        return [item.getMessage() for item in caplog.records if item.name == "txnlog.clock"]
+
+    memory.open(clock=clock).snapshot()
+    assert said() == []  # who only reads takes no leases
+    worker = memory.open(clock=clock).consumer("orders", "work")
+    assert len(take(worker)) == 2
+    assert len(said()) == (shown is not None)
+    assert shown is None or f"is {shown} ahead" in said()[0]
+    take(worker)
+    assert len(said()) <= 1
+
+    clock.advance(6_000)  # the worker died
+    other = memory.open(clock=clock)
+    heir = other.consumer("orders", "work")
+    assert not received(heir)
+    heir.seek({item.partition: item.cursor for item in other.lag("orders", "work")})  # the way out of the page
+    assert received(heir) == [0, 1]
+
+
+def test_a_transaction_that_nobody_ends_in_a_log_whose_time_is_ahead_is_ended_by_hand(
+    memory: Place, clock: ManualClock
+) -> None:
+    ns = memory.orders(0, clock=clock)
+    clock.advance(30 * 86_400_000)
+    ns.produce("orders", rows(1))
+    clock.advance(-30 * 86_400_000)
+    consumer = ns.consumer("orders", "billing")
+    txn = ns.begin(timeout_ms=1_000)
+    txn.acknowledge(take(consumer))
+    txn.flush()
+    clock.advance(60_000)
+    other = memory.open(clock=clock)
+    other.produce("orders", rows(2))
+    assert other.transaction(txn.id).state == "OPEN"
+    other.abort(txn.id)
+    assert received(other.consumer("orders", "billing", takeover=True)) == [0, 1, 2]
+
+
 def test_a_clock_that_keeps_its_pace_is_looked_at_once(memory: Place) -> None:
     ns = memory.orders()
     before = ns.store_requests

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -263,6 +265,18 @@ def test_a_store_that_refuses_the_probe_says_that_it_was_tried(memory: Place, mo
     assert list(objects(memory.store())) == []
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_without_room_for_the_probe_hears_how_much_it_needs(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def full(*_: Any) -> Any:
+        raise StoreError("no room", advice="free space") from OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(root, "probe", full)
+    with raises(StoreError, match=r"\(free space: this test, once for a root, needs up to 7 MB, which it frees again"):
+        memory.open()
+
+
 @pytest.mark.clause("P-122")
 @pytest.mark.real_probe
 def test_a_store_is_probed_once(place: Place) -> None:
@@ -310,6 +324,23 @@ def test_a_clock_far_ahead_of_the_stores_may_not_append(
     else:
         ns.create_topic("orders", SCHEMA)
         assert not [key for key in objects(store) if "clock" in key]
+    ns.close()
+
+
+def test_a_dry_run_promises_nothing_that_the_clock_of_the_next_call_forbids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A month ahead everything is old enough to go."""
+    now_ms = [1_795_000_000_000]
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _clock: now_ms[0])
+    store = MemoryStore(clock_ms=lambda: 1_795_000_000_000)
+    ns = txnlog.open("memory://skewed-later", "sales", create=True, store=store)
+    ns.create_topic("orders", SCHEMA)
+    ns.vacuum(dry_run=True)
+    now_ms[0] += 30 * 86_400_000
+    before = list(objects(store))
+    for dry_run in (False, True):
+        with raises(ClockSkew, match="ahead"):
+            ns.vacuum(dry_run=dry_run)
+        assert list(objects(store)) == before
     ns.close()
 
 

@@ -322,7 +322,7 @@ def commit_in_background(ns: Any) -> Any:
     return txn.commit_async()
 
 
-@pytest.mark.parametrize("call", ["commit", "block", "produce", "transact"])
+@pytest.mark.parametrize("call", ["commit", "block", "produce", "produce with a sequence", "transact"])
 def test_what_interrupts_a_call_says_that_it_may_take_effect_and_how_to_ask(
     interrupting: Any, memory: Place, call: str
 ) -> None:
@@ -340,10 +340,12 @@ def test_what_interrupts_a_call_says_that_it_may_take_effect_and_how_to_ask(
             work(txn)
             end(txn)
 
-    calls: dict[str, Callable[[], object]] = {
+    loader = ns.producer("loader") if "sequence" in call else None
+    calls: dict[str, Callable[[], Any]] = {
         "commit": lambda: block(lambda txn: txn.commit()),
         "block": block,
         "produce": lambda: ns.produce("orders", rows(1)),
+        "produce with a sequence": lambda: loader.produce("orders", rows(1), 0, sequence=0),
         "transact": lambda: ns.transact(work),
     }
 
@@ -357,10 +359,13 @@ def test_what_interrupts_a_call_says_that_it_may_take_effect_and_how_to_ask(
     assert store.interrupted(noting, 1)
     (note,) = caught[0].__notes__
     assert "may take effect all the same" in note
+    again = "same: make the same call again, with the same sequence, which leaves out what is there; or ns.transaction("
+    assert (again in note) == (loader is not None)
     (txn_id,) = re.findall(r"\b[0-9a-f]{32}\b", note)
     assert ns.abort(txn_id).state == "COMMITTED"
+    assert loader is None or calls[call]().duplicate
     assert read(memory.open(mode="r")) == [1]
-    assert [(str(txn.id), txn.state) for txn in txns] == ([] if call == "produce" else [(txn_id, "COMMITTED")])
+    assert [(str(txn.id), txn.state) for txn in txns] == ([] if "produce" in call else [(txn_id, "COMMITTED")])
 
 
 def test_what_the_engine_replies_is_no_interrupt(memory: Place) -> None:

@@ -521,8 +521,10 @@ def test_damaged_bytes_in_the_slot_leave_the_entry_unknown(faulty: Any) -> None:
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
         txn.commit()
     assert isinstance(caught.value.__cause__, CorruptionError)
+    (key,) = honest
     assert caught.value.advice == (
-        f"{CorruptionError._default_advice}; then call commit() again, {OutcomeUnknown._or_abort}"
+        f"restore {key.removeprefix('sales/')} of this log from a copy; no damaged data was returned; then call "
+        f"commit() again, {OutcomeUnknown._or_abort}"
     )
     with raises(CorruptionError, match="truncated", durable=Durable.NOTHING):
         ns.produce("orders", rows(2))

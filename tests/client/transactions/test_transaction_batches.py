@@ -51,6 +51,30 @@ def test_an_empty_one_of_a_batch_that_was_committed_before_is_skipped_too(ns: An
     assert (again.result.skipped, again.result.version) == (True, first.result.version)
 
 
+@pytest.mark.parametrize("how", ["asked", "done all the same", "done without asking", "not done"])
+def test_work_that_is_dropped_for_a_larger_version_is_not_dropped_silently(
+    ns: Any, place: Place, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """One mistyped number, and every later run ends well and writes nothing."""
+    with ns.begin(txn_app_id="nightly", txn_version=20261127) as txn:
+        txn.produce("orders", rows(1))
+    other = place.open()
+    for version in (20261127, 20261128, 2026):
+        caplog.clear()
+        with other.begin(txn_app_id="nightly", txn_version=version) as txn:
+            if "asked" in how or "same" in how:
+                assert txn.skipped == txn.skipped == (version != 20261128)
+            if how.startswith("done") or version == 20261128:
+                txn.produce("orders", rows(2))
+        said = [item.getMessage() for item in caplog.records if item.name == "txnlog.transaction"]
+        assert len(said) == (version == 2026 and how != "not done")
+        for text in said:
+            assert "txn_version 2026 of the txn_app_id 'nightly' was skipped, and its work was dropped" in text
+            assert "txn_version 20261128 was committed before" in text
+            assert "ns.last_txn_version('nightly')" in text
+            assert "ns.forget_app('nightly')" in text
+
+
 def test_a_skipped_batch_writes_nothing(ns: Any, place: Place) -> None:
     with ns.begin(txn_app_id="nightly", txn_version=7) as txn:
         txn.produce("orders", rows(1))

@@ -248,6 +248,37 @@ def test_a_subscription_that_was_moved_or_dropped_between_batches_ends_the_run(
     assert len(shop.calls) == 1
 
 
+def test_a_batch_whose_subscription_is_dropped_meanwhile_is_reported_as_committed(shop: Shop) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        shop.ns.drop_subscription("orders", "billing")
+
+    shop.produce(0)
+    with pytest.raises(
+        SubscriptionNotFound,
+        match=r"'billing' of 'orders' was dropped while .* without its acknowledgement, at version \d+ \(orders",
+    ) as caught:
+        shop.run(handler)
+    assert caught.value.durable is Durable.MAYBE
+    assert "repeats the batch" in caught.value.advice
+    shop.check(0, 4)
+
+
+def test_a_batch_whose_subscription_is_dropped_and_created_again_meanwhile_is_not_committed(shop: Shop) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        cursors = {item.partition: item.cursor for item in shop.ns.lag("orders", "billing")}
+        shop.ns.drop_subscription("orders", "billing")
+        shop.ns.create_subscription("orders", "billing", start=cursors)
+
+    shop.produce(0)
+    with pytest.raises(SubscriptionNotFound, match=r"was dropped \(run it again: .*; nothing was written\)"):
+        shop.run(handler)
+    shop.run()
+    shop.check(0, 4)
+    assert shop.behind() == 0
+
+
 def test_a_batch_that_others_aborted_is_tried_again(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
         shop.handle(batch, txn)

@@ -129,7 +129,12 @@ def test_a_refused_action_in_a_stored_entry_is_damage_and_names_entry_and_line()
 def test_an_entry_whose_shared_rows_nobody_claims_is_damage_and_names_its_end():
     log = Log()
     topic = log.topic()
-    assert_damage(log, log.segment(topic, {0: 3}), Commit(log.number()), match=r"entry 2, line 4 \(end\)")
+    assert_damage(
+        log,
+        log.segment(topic, {0: 3}),
+        Commit(log.number()),
+        match=r"entry 2, line 4 \(end\).* \(restore _log/0+/0+2\.json of",
+    )
 
 
 @pytest.mark.clause("P-25", "P-26")
