@@ -18,8 +18,10 @@ import pytest
 import txnlog
 from txnlog.api.namespace import Namespace
 from txnlog.engine.effects import Pause, Result
+from txnlog.engine.engine import engine_of_process
 from txnlog.engine.promises import Promise
 from txnlog.engine.runtime import Clock, Runtime
+from txnlog.engine.worker import Worker
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.state import State
@@ -411,6 +413,15 @@ def wait_for(ready: Callable[[], bool]) -> None:
     while not ready():
         assert time.monotonic() < deadline, "the other thread hangs"
         time.sleep(0.001)
+
+
+def has_no_thread(worker: Worker | None = None) -> bool:
+    """Whether a worker, by default the engine's of this process, has no thread: the next step begins one.
+
+    Threads by the same name may hang for ever in stores of other tests.
+    """
+    found = engine_of_process()._worker if worker is None else worker
+    return bool(found._seat) and not found._spare
 
 
 def unique_name() -> str:

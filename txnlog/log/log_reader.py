@@ -23,6 +23,9 @@ SLOTS_AT_ONCE: Final = 32
 
 NO_ENTRIES: Final[Mapping[int, bytes]] = {}
 
+_LOOKS_BEHIND: Final = (2, 4, 16, 128)
+"""How far behind the tail slots are looked at by whoever opens a log, at once: a listing would take longer."""
+
 _LISTED_SLOTS: Final = 1_000
 """Slots of a listing that stores answer in one request: their keys differ in the last digits alone."""
 
@@ -192,9 +195,11 @@ class Log:
         """The state at the tail, from the newest usable checkpoint on; see ``state_at``."""
         tail, checkpointed, seen = self.newest()
         loaded = self.state_at(tail, checkpointed, seen)
-        # The free slot after the tail may be an entry that the store lost: then the slot after it is occupied.
-        if self.get(tail + 2) is not None:
-            self._confirmed(tail + 1)
+        # The free slot after the tail may be an entry that the store lost, or the first of several (a copy that ended
+        # halfway): then slots behind it are occupied, most likely one of these.
+        behind = [tail + distance for distance in _LOOKS_BEHIND]
+        found = self._runtime.run_all(self.reads(behind, NO_ENTRIES))
+        self._check_filled(tail + 1, [slot for slot, data in zip(behind, found, strict=True) if data is not None])
         return loaded
 
     def check_end(self, version: int, *, whole: bool = False) -> None:

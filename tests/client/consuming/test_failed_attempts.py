@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from tests.client.faults import begin, shared
-from tests.client.support import SCHEMA, Place, cursor, ids, received, rows, run_threads, take, wait_for, waiting
+from tests.client.support import (
+    SCHEMA,
+    Place,
+    cursor,
+    has_no_thread,
+    ids,
+    received,
+    rows,
+    run_threads,
+    take,
+    wait_for,
+    waiting,
+)
 from txnlog.engine import worker
 from txnlog.errors import Durable, OutcomeUnknown, RetriableError, TxnLogError
 from txnlog.testing import ManualClock
@@ -194,7 +206,7 @@ def test_an_attempt_that_fails_where_no_thread_can_be_started_loses_no_message(
         messages = take(consumer, 5)
         txn.produce("audit", messages.table.select(["id", "name"]))
         txn.flush()
-        wait_for(lambda: not any(item.name.startswith("txnlog-") for item in threading.enumerate()))  # a slow handler
+        wait_for(has_no_thread)  # a slow handler
         monkeypatch.setattr(type(worker.THREADS), "start", start_but_once)
         raise ValueError("not now")
 

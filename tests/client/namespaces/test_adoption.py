@@ -195,7 +195,7 @@ def test_a_namespace_that_an_older_version_registered_is_opened_and_its_copy_is_
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
-@pytest.mark.parametrize(("namespaces", "entries", "expected"), [(1, 1, 10), (1, 30, 44), (10, 1, 19)])
+@pytest.mark.parametrize(("namespaces", "entries", "expected"), [(1, 1, 16), (1, 30, 50), (10, 1, 25)])
 def test_opening_reads_each_entry_once(memory: Place, mode: str, namespaces: int, entries: int, expected: int) -> None:
     for number in range(namespaces - 1):
         memory.open(f"other-{number}")

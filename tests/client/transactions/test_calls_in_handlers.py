@@ -18,7 +18,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import txnlog
-from tests.client.support import SCHEMA, Place, rows, take, wait_for
+from tests.client.support import SCHEMA, Place, has_no_thread, rows, take, wait_for
 from txnlog.client import session_owner
 from txnlog.engine import engine, worker
 from txnlog.errors import TxnLogError
@@ -171,7 +171,7 @@ def test_a_commit_inside_of_the_call_that_starts_the_engines_thread_ends(
     monkeypatch.setattr(worker, "_IDLE_MS", 1.0)
     ns = _opened(local)
     for place in itertools.count(1):
-        wait_for(lambda: not any(thread.name == "txnlog-engine" for thread in threading.enumerate()))
+        wait_for(has_no_thread)
         if not _comes_through(partial(ns.produce, "orders", rows(1)), _begun(ns).commit, str(worker.__file__), place):
             break
     assert place > 2, "places"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.client.interrupting_store import InterruptingStore
-from tests.client.support import SCHEMA, Place, ids, rows, take, wait_for
+from tests.client.support import SCHEMA, Place, has_no_thread, ids, rows, take, wait_for
 from tests.client.thread_limit import Limit
 from tests.interrupts import hearing_interrupts
 from txnlog.engine import worker
@@ -56,7 +55,7 @@ def test_a_producer_whose_close_found_no_thread_is_closed_by_the_next_one(
     ns = memory.orders()
     producer = ns.producer("loader")
     txns = _two_flushed(producer)
-    wait_for(lambda: not any(thread.name == "txnlog-engine" for thread in threading.enumerate()))
+    wait_for(has_no_thread)
     with Limit(monkeypatch, "txnlog-engine"), pytest.raises(RetriableError, match="make the same call again"):
         producer.close()
     producer.close()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, read, rows, run_threads, wait_for
+from tests.client.support import SCHEMA, Place, has_no_thread, read, rows, run_threads, wait_for
 from tests.client.thread_limit import Limit
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.client import transaction_buffer
@@ -63,7 +63,7 @@ def test_a_call_whose_request_ended_while_no_thread_could_be_started_ends(
     limit = Limit(monkeypatch, "txnlog-engine")
 
     def scarce() -> None:
-        wait_for(lambda: not any(thread.name == "txnlog-engine" for thread in threading.enumerate()))
+        wait_for(has_no_thread)
         limit.on = True
 
     def enough() -> None:

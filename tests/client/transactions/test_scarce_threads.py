@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, read, rows, wait_for
+from tests.client.support import SCHEMA, Place, has_no_thread, raises, read, rows, wait_for
 from tests.client.thread_limit import Limit
 from tests.forks import in_child
-from txnlog.engine.runtime import Runtime
+from txnlog.engine.engine import callbacks_of_process
+from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
 from txnlog.errors import InvalidTransactionState, RetriableError
 
 
@@ -27,7 +28,7 @@ def test_a_callback_whose_thread_could_not_be_started_once_is_called_later(
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     limit = Limit(monkeypatch, "txnlog-callbacks")
-    wait_for(lambda: not any(t.name == "txnlog-callbacks" for t in threading.enumerate()))
+    wait_for(lambda: has_no_thread(callbacks_of_process()))
     called: list[int] = []
     with limit:
         futures = []
@@ -75,7 +76,7 @@ def test_a_call_that_found_no_engine_thread_does_nothing_later(memory: Place, mo
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(0))
-    wait_for(lambda: not any(t.name == "txnlog-engine" for t in threading.enumerate()))
+    wait_for(has_no_thread)
     limit = Limit(monkeypatch, "txnlog-engine")
     with limit, pytest.raises(RetriableError, match="nothing was written"):
         ns.produce("orders", rows(1))
@@ -95,7 +96,7 @@ def test_a_request_for_which_a_pool_found_no_thread_is_made_once(monkeypatch: py
     wait_for(lambda: 2 in made)
     assert limit.refused
     runtime.close()
-    wait_for(lambda: not any(thread.name == "txnlog-io" for thread in threading.enumerate()))  # nothing is queued
+    wait_for(lambda: len(runtime._crew._free) == PARALLEL_REQUESTS)  # nothing is queued
     assert made == [1, 2]
 
 

@@ -75,8 +75,8 @@ MUTANTS: Final = (
     Mutant(
         "the slot behind the tail is not looked at",
         "txnlog/log/log_reader.py",
-        "if self.get(tail + 2) is not None:",
-        "if self.get(tail + 1) is not None:",
+        "_LOOKS_BEHIND: Final = (2, 4, 16, 128)",
+        "_LOOKS_BEHIND: Final = (1,)",
         "an entry that the store lost is taken for the end of the log, and written over",
         (
             "tests/client/maintenance/test_damage.py::test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import wait_for
+from tests.client.support import has_no_thread, wait_for
 from tests.forks import in_child
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine import worker as module
@@ -270,7 +270,7 @@ def test_a_command_that_is_cancelled_before_it_begins_never_runs(engine: Engine)
 def test_the_thread_ends_when_idle_and_begins_again(engine: Engine) -> None:
     for _ in range(3):
         engine.call(partial(value_of, 1))
-        wait_for(lambda: not any(thread.name == "txnlog-engine" for thread in threading.enumerate()))
+        wait_for(lambda: has_no_thread(engine._worker))
 
 
 def test_no_call_is_left_without_a_thread(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
