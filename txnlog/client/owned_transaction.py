@@ -323,7 +323,8 @@ class OwnedTransaction:
         if result.dropped:
             _logger.warning(
                 "%s was committed. Its rows and acknowledgements for what was dropped meanwhile were left out: %s. The "
-                "rest took effect, acknowledgements of other topics included.",
+                "rest took effect, acknowledgements of other topics included. If a subscription of these is created "
+                "again, it delivers their messages again.",
                 self._opening.id,
                 ", ".join(map(str, result.dropped)),
             )
