@@ -354,8 +354,8 @@ def _about(milliseconds: int) -> str:
     """A length of time to read: minutes, hours or days."""
     for name, length_ms in (("days", 86_400_000), ("hours", 3_600_000)):
         if milliseconds >= 2 * length_ms:
-            return f"{milliseconds // length_ms} {name}"
-    return f"{milliseconds // 60_000} minutes"
+            return f"{round(milliseconds / length_ms)} {name}"
+    return f"{round(milliseconds / 60_000)} minutes"
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
