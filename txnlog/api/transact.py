@@ -53,7 +53,6 @@ def transact(
         txn._refuse_prepare()
         error: TxnLogError
         with delivery.attempt() as received:
-            txn._join(received)
             try:
                 return _run(txn, work)
             except BaseException as failure:

@@ -27,7 +27,6 @@ from txnlog.results import Committed
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
-    from txnlog.client.delivery import Attempt
 
 R = TypeVar("R")
 
@@ -368,10 +367,6 @@ class Transaction(ProcessBound):
         """``_discard``, without waiting for it."""
         if self._is_of_this_process:
             self._runtime.engine.post(self._machine.discard)
-
-    def _join(self, attempt: Attempt) -> None:
-        """Have what is delivered to an attempt delivered again where this is aborted."""
-        self._machine.attempt = attempt
 
     def _leave(self, error: BaseException | None) -> None:
         """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.

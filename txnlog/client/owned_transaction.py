@@ -34,7 +34,6 @@ from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
-    from txnlog.client.delivery import Attempt
     from txnlog.engine.promises import Promise
     from txnlog.fold.state import Outcome
     from txnlog.format.actions import AbortReason
@@ -58,11 +57,7 @@ class OwnedTransaction:
         cause: why it is FAILED or ABORTED, where that was no call of abort().
         may_prepare: whether ``prepare()`` is allowed: not where somebody else commits it.
         submitted: the Future of a commit in the background, until that has come to its end.
-        attempt: what consumers deliver to the attempt of ``ns.transact`` that it is of: delivered again where it is
-            aborted.
     """
-
-    attempt: Attempt | None = None
 
     def __init__(self, connection: Connection, opening: Opening) -> None:
         self.life = Life()
@@ -369,8 +364,6 @@ class OwnedTransaction:
         self.work.clear()
         if self._claims is not None:
             self._claims.abort()
-        if self.attempt is not None:
-            self.attempt.fail()
 
 
 __all__ = ["OwnedTransaction"]

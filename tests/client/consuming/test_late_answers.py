@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, cursor, received, rows, run_threads, take
+from tests.faults import Once
 from txnlog.errors import OutcomeUnknown
+from txnlog.store import HookStore, StoreCall
 from txnlog.testing import ManualClock
 
 
@@ -77,3 +79,36 @@ def test_what_a_commit_of_unknown_outcome_acknowledges_is_not_delivered_again_be
     txn.commit()
     assert cursor(ns).cursor == 4
     assert seen == [4, 5, 6, 7, 8, 9]
+
+
+def test_what_a_commit_acknowledges_is_not_delivered_again_while_its_file_is_stored(
+    memory: Place, clock: ManualClock
+) -> None:
+    """DOUBLE: the rows of the commit take long to upload; another thread receives meanwhile, behind the deadline.
+
+    The entry of the commit may still be put: only what it finds in the log then decides.
+    """
+
+    def is_file(call: StoreCall, key: str) -> bool:
+        return call is StoreCall.PUT and key.endswith(".parquet")
+
+    seen: list[Any] = []
+
+    def late() -> None:
+        clock.advance(2_000)
+        run_threads(lambda: seen.append(received(consumer)))
+
+    upload = Once(is_file, late, came=True)
+    ns = memory.open(wrap=lambda store: HookStore(store, before=upload), clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    consumer = ns.consumer("orders", "billing")
+    txn = ns.begin(timeout_ms=10_000)
+    txn.acknowledge(take(consumer, 4))
+    txn.produce("orders", rows(10))
+    clock.advance(9_000)
+    upload.came = False
+    txn.commit()
+    assert upload.came
+    assert cursor(ns).cursor == 4
+    assert seen == [[4, 5, 6, 7, 8, 9]]

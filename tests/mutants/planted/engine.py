@@ -14,6 +14,7 @@ from tests.mutants.names import (
     INTERRUPTED_WAITS,
     NO_THREAD,
     SCARCE_THREADS,
+    WORKER,
 )
 
 MUTANTS: Final = (
@@ -39,7 +40,7 @@ MUTANTS: Final = (
         "                if self._inbox.is_empty() or not self._sit_down():\n",
         "                if True:\n",
         "a call that comes at that moment waits for ever",
-        (ENGINE + "a_step_that_comes_while_the_thread_ends_is_run",),
+        (WORKER + "a_step_that_comes_while_the_thread_ends_is_run",),
     ),
     Mutant(
         "a request is left when its caller is interrupted",
@@ -55,7 +56,7 @@ MUTANTS: Final = (
         "        except IndexError:\n            return False\n        self._thread = self._host.current()\n",
         "        except IndexError:\n            pass\n        self._thread = self._host.current()\n",
         "after a Ctrl-C in the wrong moment commands run at the same time, without a lock",
-        (ENGINE + "of_threads_that_were_begun_one_runs_steps",),
+        (WORKER + "of_threads_that_were_begun_one_runs_steps",),
     ),
     Mutant(
         "a cancelled pause goes on",
@@ -71,7 +72,7 @@ MUTANTS: Final = (
         "timeout=_LONGEST_WAIT_S if timeout_ms is None else",
         "timeout=None if timeout_ms is None else",
         "a Ctrl-C that comes just before the wait is heard when the wait is over, perhaps never",
-        (ENGINE + "no_wait_lasts_longer_than_a_signal_may_be_late",),
+        (WORKER + "no_wait_lasts_longer_than_a_signal_may_be_late",),
     ),
     Mutant(
         "who blocks keeps the steps",
@@ -79,7 +80,7 @@ MUTANTS: Final = (
         "            return False\n        self._get_up()\n        if not self._inbox.is_empty() and",
         "            return False\n        if not self._inbox.is_empty() and",
         "a store that does not answer stops the handles of every other one",
-        (ENGINE + "steps_that_come_while_the_thread_blocks_are_run_by_another_one",),
+        (WORKER + "steps_that_come_while_the_thread_blocks_are_run_by_another_one",),
     ),
     Mutant(
         "any number of threads block",
@@ -87,7 +88,7 @@ MUTANTS: Final = (
         "            self._aside.pop()\n        except IndexError:\n            return False\n",
         "            self._aside.pop()\n        except IndexError:\n            pass\n",
         "as many threads as requests that do not end",
-        (ENGINE + "no_more_threads_block_than_there_may_be",),
+        (WORKER + "no_more_threads_block_than_there_may_be",),
     ),
     Mutant(
         "the thread blocks before a step that waits",
@@ -99,7 +100,7 @@ MUTANTS: Final = (
         "        try:\n            self._aside.pop()\n        except IndexError:\n            return False\n"
         "        self._get_up()\n        if False:\n",
         "a call waits for a request that is not its own",
-        (ENGINE + "what_blocks_waits_for_no_step_that_is_there_already",),
+        (WORKER + "what_blocks_waits_for_no_step_that_is_there_already",),
     ),
     Mutant(
         "who is behind another one does not wake the engine",
@@ -126,7 +127,7 @@ MUTANTS: Final = (
         "            except Exception as error:  # noqa: BLE001 - as no thread",
         "            except ZeroDivisionError as error:  # noqa: BLE001 - as no thread",
         "every later call of the handle waits for ever",
-        (SCARCE_THREADS + "a_handle_whose_check_found_no_thread_once_goes_on",),
+        (ENGINE + "an_effect_that_cannot_begin_ends_the_command_that_awaits_it",),
     ),
     Mutant(
         "a finalizer may call the client in its own request",
@@ -166,7 +167,7 @@ MUTANTS: Final = (
         "            return self._items.get_nowait()\n",
         "            pass\n",
         "on a machine under load the engine waits for ever, and with it every call of the process",
-        (ENGINE + "a_short_wait_behind_an_item_that_is_there_ends",),
+        (WORKER + "a_short_wait_behind_an_item_that_is_there_ends",),
     ),
     Mutant(
         "who hands back a step loses it where no thread can be started",

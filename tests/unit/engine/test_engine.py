@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from queue import Empty
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ from tests.client.support import has_no_thread, wait_for
 from tests.forks import in_child
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine import worker as module
-from txnlog.engine.effects import Cancelled, Pause, Reply, Request, Requests, Turn
+from txnlog.engine.effects import Cancelled, Effect, Pause, Reply, Request, Requests, Result, Turn, Waiting
 from txnlog.engine.engine import CalledInItsOwnWork, Engine, Task, engine_of_process
-from txnlog.engine.worker import THREADS, Worker, do
+from txnlog.engine.worker import THREADS, do
 
 
 def in_thread(work: Callable[[], Callable[[], None]]) -> None:
@@ -188,6 +187,24 @@ def test_a_command_gives_others_an_answer_once(engine: Engine) -> None:
     assert found == [1, 1, 1]
 
 
+def test_an_effect_that_cannot_begin_ends_the_command_that_awaits_it(engine: Engine) -> None:
+    """Its caller would wait for ever."""
+
+    class Impossible(Effect[None]):
+        def begin(self, waiting: Waiting) -> None:
+            raise ValueError("cannot begin")
+
+    async def awaiting() -> None:
+        await Impossible()
+
+    ended: list[Result[None]] = []
+    engine.post(awaiting, ended.append)
+    wait_for(lambda: bool(ended))
+    with pytest.raises(ValueError, match="cannot begin"):
+        ended[0].get()
+    assert engine.call(partial(value_of, 1)) == 1
+
+
 # --- interrupts -------------------------------------------------------------------------------------------------------
 
 
@@ -289,52 +306,6 @@ def test_no_call_is_left_without_a_thread(engine: Engine, monkeypatch: pytest.Mo
         assert not thread.is_alive()
 
 
-def test_a_step_that_comes_while_the_thread_ends_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_IDLE_MS", 1.0)
-    ran: list[int] = []
-
-    class Inbox:
-        """Gets a step just when its thread has waited long enough."""
-
-        def __init__(self) -> None:
-            self._inner = THREADS.inbox()
-            self.put, self.is_empty = self._inner.put, self._inner.is_empty
-
-        def take(self, timeout_ms: float | None) -> Any:
-            found = self._inner.take(timeout_ms)
-            if found is None and len(ran) == 1:
-                threading.Thread(target=worker.put, args=(lambda: ran.append(2),), daemon=True).start()
-                wait_for(lambda: not self.is_empty())
-            return found
-
-    class Host:
-        inbox, start, current, elapsed_ms = Inbox, THREADS.start, THREADS.current, THREADS.elapsed_ms
-
-    worker = Worker(Host(), "ending")
-    worker.put(lambda: ran.append(1))
-    wait_for(lambda: ran == [1, 2])
-
-
-def test_no_wait_lasts_longer_than_a_signal_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal may come between the last look at signals and the wait, which it does not interrupt then."""
-    waits: list[float | None] = []
-
-    class Queue:
-        def get_nowait(self) -> int:
-            raise Empty
-
-        def get(self, timeout: float | None = None) -> int:
-            waits.append(timeout)
-            if len(waits) < 3:
-                raise Empty
-            return 7
-
-    inbox = THREADS.inbox()
-    monkeypatch.setattr(inbox, "_items", Queue())
-    assert inbox.take(None) == 7
-    assert all(wait is not None and wait <= 1 for wait in waits), waits
-
-
 def test_a_step_that_fails_ends_nothing_and_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     def failing() -> None:
         raise ZeroDivisionError
@@ -343,152 +314,6 @@ def test_a_step_that_fails_ends_nothing_and_is_logged(engine: Engine, caplog: py
     assert engine.call(partial(value_of, 1)) == 1
     assert "This is a bug" in caplog.text
     caplog.clear()
-
-
-def test_an_interrupt_while_the_thread_is_started_makes_no_two_of_them() -> None:
-    class Host:
-        inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
-        interrupted = False
-
-        def start(self, work: Callable[[], None], name: str) -> None:
-            THREADS.start(work, name)
-            if not self.interrupted:
-                self.interrupted = True
-                raise KeyboardInterrupt
-
-    worker = Worker(Host(), "interrupted")
-    ran: list[object] = []
-    with pytest.raises(KeyboardInterrupt):
-        worker.put(lambda: ran.append(threading.current_thread()))
-    worker.put(lambda: ran.append(threading.current_thread()))
-    wait_for(lambda: len(ran) == 2)
-    assert ran[0] is ran[1]
-    wait_for(lambda: sum(thread.name == "interrupted" for thread in threading.enumerate()) == 1)
-
-
-def test_of_threads_that_were_begun_one_runs_steps() -> None:
-    class Host:
-        """Begins two where one is wanted, as where two calls find nobody at the same time."""
-
-        inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
-
-        def start(self, work: Callable[[], None], name: str) -> None:
-            for _ in range(2):
-                THREADS.start(work, name)
-
-    worker = Worker(Host(), "twins")
-    inside: list[int] = []
-    most: list[int] = []
-
-    def step() -> None:
-        inside.append(1)
-        time.sleep(0.002)
-        most.append(len(inside))
-        inside.pop()
-
-    for _ in range(40):
-        worker.put(step)
-    wait_for(lambda: len(most) == 40)
-    assert set(most) == {1}
-
-
-def test_a_step_that_waits_leaves_the_others_to_another_thread() -> None:
-    worker = Worker(THREADS, "aside")
-    release, seen = threading.Event(), list[int]()
-
-    def waiting() -> None:
-        assert worker.is_current()
-        worker.step_aside()
-        assert not worker.is_current()
-        release.wait(20)
-        seen.append(2)
-
-    worker.put(waiting)
-    worker.put(lambda: seen.append(1))
-    wait_for(lambda: seen == [1])
-    release.set()
-    wait_for(lambda: seen == [1, 2])
-
-
-def has(items: list[object], count: int) -> bool:
-    return len(items) == count
-
-
-def entering(entered: threading.Event, release: threading.Event) -> bool:
-    entered.set()
-    return release.wait(20)
-
-
-def by_the_worker(worker: Worker, work: Callable[[], object], came: Callable[[object], None]) -> None:
-    """Have the worker do something that blocks, unless it would rather have a thread of a pool do it."""
-
-    def doing() -> Callable[[], None]:
-        return partial(came, work())
-
-    worker.put(partial(worker.block, doing, lambda _work: came("elsewhere")))
-
-
-def test_what_blocks_is_done_by_the_thread_itself_where_nothing_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To pass it to another thread, and the result back, takes longer than most requests of a local disk."""
-    monkeypatch.setattr(module, "_IDLE_MS", 200.0)
-    worker = Worker(THREADS, "blocking")
-    threads: list[object] = []
-    for _ in range(3):
-        by_the_worker(worker, threading.current_thread, threads.append)
-        wait_for(lambda: worker._inbox.is_empty() and not worker._blocking)
-    wait_for(lambda: len(threads) == 3)
-    assert len(set(threads)) == 1
-    assert threads[0] is not threading.current_thread()
-
-
-def test_steps_that_come_while_the_thread_blocks_are_run_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_IDLE_MS", 2_000.0)
-    worker = Worker(THREADS, "meanwhile")
-    seen: list[object] = []
-    for number in range(20):
-        entered, release = threading.Event(), threading.Event()
-
-        def blocked(entered: threading.Event = entered, release: threading.Event = release) -> str:
-            entered.set()
-            assert release.wait(20)
-            return "released"
-
-        by_the_worker(worker, blocked, seen.append)
-        entered.wait(20)
-        worker.put(partial(seen.append, "meanwhile"))
-        wait_for(partial(has, seen, 2 * number + 1))
-        release.set()
-        wait_for(partial(has, seen, 2 * number + 2))
-    assert seen == ["meanwhile", "released"] * 20
-    named = [thread for thread in threading.enumerate() if thread.name == "meanwhile"]
-    assert len(named) <= 3, "whoever has nothing to do is the next one"
-
-
-def test_no_more_threads_block_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ASIDE", 2)
-    worker = Worker(THREADS, "many")
-    release, seen = threading.Event(), list[object]()
-    for number in range(4):
-        entered = threading.Event()
-        by_the_worker(worker, partial(entering, entered, release), seen.append)
-        assert number > 1 or entered.wait(20)
-        wait_for(partial(has, seen, max(0, number - 1)))
-    assert seen == ["elsewhere"] * 2
-    release.set()
-    wait_for(lambda: seen == ["elsewhere"] * 2 + [True] * 2)
-
-
-def test_what_blocks_waits_for_no_step_that_is_there_already() -> None:
-    worker = Worker(THREADS, "busy")
-    seen: list[object] = []
-
-    def two() -> None:
-        worker.put(partial(seen.append, "a step"))
-        worker.block(lambda: partial(seen.append, "by the thread itself"), lambda _work: seen.append("elsewhere"))
-
-    worker.put(two)
-    wait_for(lambda: len(seen) == 2)
-    assert seen == ["elsewhere", "a step"]
 
 
 def test_a_forked_child_has_an_engine_of_its_own() -> None:
@@ -562,25 +387,3 @@ def test_who_is_interrupted_when_it_is_given_its_turn_gives_it_on(engine: Engine
         engine.step(task.begin)
     wait_for(lambda: len(ended) == 3)
     assert seen == ["c"]
-
-
-# --- waits ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_short_wait_behind_an_item_that_is_there_ends() -> None:
-    """An item that is taken without a wait leaves a wake-up: a wait that begins with it must not last for ever."""
-    inbox, rounds = THREADS.inbox(), list[int]()
-
-    def wait() -> None:
-        for number in range(100_000):
-            inbox.put(number)
-            assert inbox.take(0.001) == number
-            assert inbox.take(0.001) is None
-            rounds.append(number)
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    thread.join(60)
-    hung = thread.is_alive()
-    inbox.put(None)  # a thread that waits for ever goes on, and ends
-    assert not hung, len(rounds)
