@@ -28,12 +28,12 @@ from txnlog.errors import (
     NamespaceNotFound,
     StoreError,
     TxnLogError,
-    refused_write,
 )
 from txnlog.fold.state import NamespaceRecord
 from txnlog.log.log_identity import LogIdentity, other_listed
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, remains
+from txnlog.replies import refused_write
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.store.wrappers import PrefixStore

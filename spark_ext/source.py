@@ -11,7 +11,8 @@ from spark_ext.streaming.refused_source import RefusedStreamReader
 from spark_ext.support.options import read_options, write_options
 from spark_ext.support.short_errors import short_errors
 from spark_ext.support.spark_versions import check_streaming_sink, check_streaming_source
-from txnlog.errors import TxnLogError, only_looking
+from txnlog.errors import TxnLogError
+from txnlog.replies import only_looking
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -27,19 +27,21 @@
 
 The text of an error ends with what to do and with whether anything may be durable, unless that goes without saying:
 what a look finds out was not written (a call that would have written says it: ``refused_write``), nor was anything by a
-wrong call that only reads (``only_looking``). Both are attributes as well (``advice``, ``durable``), so that a program
-need not read prose.
+wrong call that only reads (``only_looking``; see ``txnlog.replies``). Both are attributes as well (``advice``,
+``durable``): a program need not read prose.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from txnlog.wording import Argument, Call, Words
+
+OR_ABORT: Final = Words("or ", Call("abort", "txn_id"), " to make the outcome definite")
+"""The other thing to do where the outcome of a transaction is unknown."""
 
 
 class Durable(enum.Enum):
@@ -55,7 +57,7 @@ class Durable(enum.Enum):
 
 
 class TxnLogError(Exception):
-    """Base of all errors of txnlog.
+    """Base of all errors of txnlog. What it says does not change: ``txnlog.replies`` makes others out of it.
 
     Attributes:
         message: what happened.
@@ -70,10 +72,25 @@ class TxnLogError(Exception):
 
     def __init__(self, message: str, *, advice: str | None = None, durable: Durable | None = None) -> None:
         super().__init__(message)
-        self.message = message
-        self.advice = self._default_advice if advice is None else advice
-        self.durable = self._default_durable if durable is None else durable
+        self._message = message
+        self._advice = self._default_advice if advice is None else advice
+        self._durable = self._default_durable if durable is None else durable
         self._unsaid = durable is None and self._goes_without_saying
+
+    @property
+    def message(self) -> str:
+        """What happened."""
+        return self._message
+
+    @property
+    def advice(self) -> str:
+        """What to do next."""
+        return self._advice
+
+    @property
+    def durable(self) -> Durable:
+        """Whether effects of the failed call may be on the store."""
+        return self._durable
 
     def __str__(self) -> str:
         if self._unsaid and self.durable is Durable.NOTHING:
@@ -82,48 +99,13 @@ class TxnLogError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark workers); keyword arguments need their own way through pickling.
-        return (_rebuild, (type(self), self.message, self.advice, self.durable, self.__dict__))
+        return (_rebuild, (type(self), self.message, self.__dict__))
 
 
-def _rebuild(
-    kind: type[TxnLogError], message: str, advice: str, durable: Durable, attributes: dict[str, object]
-) -> TxnLogError:
+def _rebuild(kind: type[TxnLogError], message: str, attributes: dict[str, object]) -> TxnLogError:
     error = kind.__new__(kind, message)
-    TxnLogError.__init__(error, message, advice=advice, durable=durable)
     error.__dict__.update(attributes)
     return error
-
-
-@contextlib.contextmanager
-def refused_write() -> Iterator[None]:
-    """Around what a call looks for before it writes: an error says also what else goes without saying."""
-    try:
-        yield
-    except TxnLogError as error:
-        error._unsaid = False
-        raise
-
-
-@contextlib.contextmanager
-def only_looking() -> Iterator[None]:
-    """Around a call that could not write: that it is a wrong one says nothing of what is durable."""
-    try:
-        yield
-    except InvalidInputError as error:
-        error._unsaid = True
-        raise
-
-
-@contextlib.contextmanager
-def after_writing(again: str) -> Iterator[None]:
-    """Around the rest of a call whose first part is in a log by now: an error says so, and how the call is finished."""
-    try:
-        yield
-    except TxnLogError as error:
-        error.durable = Durable.MAYBE
-        if not isinstance(error, RetriableError):  # which says it by itself
-            error.advice = Words(error.advice, "; then ", again)
-        raise
 
 
 # --- try the same again -------------------------------------------------------------------------------------------
@@ -137,11 +119,6 @@ class RetriableError(TxnLogError):
 
     _default_advice = "try the same call again"
 
-    def _advise(self, what: str) -> None:
-        """Advise this in place of calling again. What has to be fixed first (``...; then``) stays before it."""
-        first, then, _ = self.advice.rpartition("; then ")
-        self.advice = Words(first, then, what)
-
 
 class OutcomeUnknown(RetriableError):
     """The store never said whether the entry exists. Neither success nor failure may be assumed.
@@ -152,7 +129,7 @@ class OutcomeUnknown(RetriableError):
 
     _default_advice = "make the same call again, or look whether it was done"
     _default_durable = Durable.MAYBE
-    _or_abort: ClassVar[str] = Words("or ", Call("abort", "txn_id"), " to make the outcome definite")
+    _with_ids: ClassVar[str] = Words("make the same call again, ", OR_ABORT)
 
     def __init__(
         self,
@@ -164,19 +141,9 @@ class OutcomeUnknown(RetriableError):
     ) -> None:
         if txn_ids:
             message = f"{message}, of the transaction {', '.join(txn_ids)}"
-            advice = Words("make the same call again, ", self._or_abort) if advice is None else advice
+            advice = self._with_ids if advice is None else advice
         super().__init__(message, advice=advice, durable=durable)
         self.txn_ids = txn_ids
-
-
-@contextlib.contextmanager
-def unknown_outcome(advice: str) -> Iterator[None]:
-    """Around a call that is not simply made again where the store does not say whether it was done: what to do then."""
-    try:
-        yield
-    except OutcomeUnknown as error:
-        error._advise(advice)
-        raise
 
 
 class ConsumerBusy(RetriableError):

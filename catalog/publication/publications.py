@@ -23,6 +23,7 @@ from txnlog.fold.state import TopicRecord
 from txnlog.format.delta_mode import delta_mode, is_auto
 from txnlog.format.keys import SEGMENTS_TABLE
 from txnlog.log.follower import Follower
+from txnlog.replies import after_part, reworded
 from txnlog.store.base import ObjectInfo, Store
 
 _logger = logging.getLogger("txnlog.publisher")
@@ -267,17 +268,19 @@ def _all(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bo
 def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bool) -> TxnLogError:
     """The first error of several tables, extended by which tables are up to date; ``durable`` covers all of them."""
     first, *others = failed.values()
+    message = first.message
     if done:
         names = ", ".join(repr(item.topic) for item in done)
-        first.message += f"; up to date are {names}, not {', '.join(map(repr, failed))}"
+        message += f"; up to date are {names}, not {', '.join(map(repr, failed))}"
     elif others:
-        first.message += f"; none is up to date of {', '.join(map(repr, failed))}"
+        message += f"; none is up to date of {', '.join(map(repr, failed))}"
+    reply = reworded(first, message=message)
     if wrote or any(item.durable is Durable.MAYBE for item in others):
-        first.durable = Durable.MAYBE
+        reply = after_part(reply)
     for name, error in failed.items():
         if error is not first:
-            first.add_note(f"{name!r}: {error}")
-    return first
+            reply.add_note(f"{name!r}: {error}")
+    return reply
 
 
 class InstalledPublisher:

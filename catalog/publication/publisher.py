@@ -28,6 +28,7 @@ from catalog.delta_log.objects import COMMITS_AT_ONCE, DeltaLog
 from catalog.errors import ForeignDeltaLog
 from catalog.publication.table import Table, View
 from txnlog.errors import CorruptionError, Durable, TxnLogError
+from txnlog.replies import in_parts
 
 _logger = logging.getLogger("txnlog.publisher")
 
@@ -133,11 +134,8 @@ class TablePublisher:
             before = self.log.writes
             self._compares_bounds = compares_bounds
             try:
-                yield
-            except TxnLogError as error:
-                if self.log.writes > before:
-                    error.durable = Durable.MAYBE
-                raise
+                with in_parts(lambda: self.log.writes > before):
+                    yield
             finally:
                 changes.wrote = self.log.writes > before
                 self._seen = None

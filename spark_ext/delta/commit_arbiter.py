@@ -30,8 +30,8 @@ from txnlog.errors import (
     StoreError,
     TransactionAborted,
     TransactionConflict,
-    after_writing,
 )
+from txnlog.replies import after_writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,6 +15,7 @@ from txnlog.client.positions import check_position
 from txnlog.client.subscription_ownership import check_all_free, check_streamable, release_epochs, try_to_take
 from txnlog.common.names import nearest
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
+from txnlog.replies import in_parts, reworded
 
 if TYPE_CHECKING:
     from spark_ext.read.scan import Scan
@@ -85,7 +86,7 @@ def take_over(
         check_position(connection.topic_record(topic), position, connection.log_now_ms())
     check_all_free(connection, known, name, may_end_query=True)
     made: list[SubscriptionRecord] = []
-    try:
+    with in_parts(lambda: bool(made)):
         for topic in missing:
             # Another first run may create it at the same time: then its subscription is used.
             found = subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
@@ -93,10 +94,6 @@ def take_over(
         by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
         with connection.naming_dropped():
             epochs = _take(connection, [record.id for record in by_topic.values()], name)
-    except TxnLogError as error:
-        if made and error.durable is Durable.NOTHING:
-            error.durable = Durable.MAYBE
-        raise
     return tuple(Ownership(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
 
 
@@ -165,11 +162,11 @@ def naming_dropped(connection: Connection) -> Iterator[None]:
         with connection.naming_dropped():
             yield
     except SubscriptionNotFound as error:
-        error.advice = (
+        again = (
             "run it again: it goes on at the cursor of the subscription that has the name by then, and creates one at "
             "the position start where there is none"
         )
-        raise
+        raise reworded(error, advice=again) from error.__cause__
 
 
 def check_acknowledged(connection: Connection, owned: Iterable[Ownership], result: Committed, batch: str) -> None:

@@ -23,7 +23,8 @@ from txnlog.api.internals import connection_of
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_names
 from txnlog.common.validation import duration_ms, shown, truth, whole_number
-from txnlog.errors import InvalidInputError, refused_write
+from txnlog.errors import InvalidInputError
+from txnlog.replies import refused_write
 
 if TYPE_CHECKING:
     import threading

@@ -43,6 +43,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
+from txnlog.replies import reworded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -351,8 +352,8 @@ class Run:
         except BaseException as error:
             leave_outcome_open(inner)  # the next run finds the outcome in the log, and need not wait for this one
             if isinstance(error, OutcomeUnknown):
-                error.advice = "run again: a run first finds out in the log whether the batch was committed"
-                raise _FinalError(error) from error
+                again = "run again: a run first finds out in the log whether the batch was committed"
+                raise _FinalError(reworded(error, advice=again)) from error
             raise
 
     def _handle(self, item: _Try, inner: Transaction, txn: DataFrameTransaction) -> None:

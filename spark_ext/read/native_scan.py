@@ -27,9 +27,10 @@ from txnlog.api.internals import connection_of
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.validation import truth
 from txnlog.data.segment_rows import damage_in_scan, missing_text
-from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
+from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.fold.visibility import Visibility
 from txnlog.format.keys import SEGMENT_COLUMN, entry_key
+from txnlog.replies import only_looking
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import hadoop_url
 

@@ -27,6 +27,7 @@ from txnlog.fold.acknowledgements import check_epoch
 from txnlog.format.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.format.actions import Consumer as ConsumerAction
 from txnlog.log.transaction_commands import Skipped
+from txnlog.replies import reworded
 
 if TYPE_CHECKING:
     from spark_ext.write.task_writer import JobNumbers
@@ -378,8 +379,7 @@ def _record_of(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
     try:
         return connection_of(ns).subscription_record_by_id(item.subscription)
     except SubscriptionNotFound as error:
-        error.advice = _BEGIN_ANEW
-        raise
+        raise reworded(error, advice=_BEGIN_ANEW) from error.__cause__
 
 
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:

@@ -18,7 +18,8 @@ from spark_ext.support.paths import Location, check_absolute, locate, normal
 from spark_ext.support.python_process import ProcessLock, digest_of, keep_modules
 from txnlog.api.internals import connection_of
 from txnlog.common.validation import options_json
-from txnlog.errors import InvalidInputError, refused_write
+from txnlog.errors import InvalidInputError
+from txnlog.replies import refused_write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,6 +32,7 @@ from txnlog.fold.id_blocks import CHUNK
 from txnlog.format import schema
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.codec import encode_action
+from txnlog.replies import reworded
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -123,9 +124,10 @@ def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
     try:
         conform_columns(empty, wanted, rows=1)  # the row makes a missing column count
     except Unfit as unfit:
+        mismatch = unfit.mismatch(record.name)
         if unfit.path[-1] in empty:
-            unfit.advice = "cast the column of the DataFrame"
-        raise unfit.mismatch(record.name) from None
+            mismatch = reworded(mismatch, advice="cast the column of the DataFrame")
+        raise mismatch from None
 
 
 # --- the specification for tasks --------------------------------------------------------------------------------------

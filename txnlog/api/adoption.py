@@ -10,7 +10,7 @@ from txnlog.api.opening import root_and_name
 from txnlog.client.connection import Connection
 from txnlog.common.validation import mapping, truth
 from txnlog.engine.runtime import Clock
-from txnlog.errors import refused_write
+from txnlog.replies import refused_write
 from txnlog.store.base import Store
 
 

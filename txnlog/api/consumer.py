@@ -20,20 +20,13 @@ from txnlog.common.names import nearest
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, shown, whole_number
 from txnlog.data.segment_rows import METADATA_FIELDS
-from txnlog.errors import (
-    Durable,
-    InvalidInputError,
-    TopicNotFound,
-    unknown_outcome,
-)
+from txnlog.errors import Durable, InvalidInputError, TopicNotFound
 from txnlog.format import schema as schemas
+from txnlog.replies import IfUnknown, unknown_outcome
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.client.positions import Position
-
-_SOUGHT = "open another consumer, and look where the subscription stands: this one may be fenced"
-"""After a seek whose outcome is unknown: a second one would undo what others did since."""
 
 
 class Consumer(ProcessBound):
@@ -183,7 +176,7 @@ class Consumer(ProcessBound):
             )
         positions = [resolve_position(self._connection, item.topic, position) for item in chosen]
 
-        with self._connection.naming_dropped(), unknown_outcome(_SOUGHT):
+        with self._connection.naming_dropped(), unknown_outcome(IfUnknown.SEEK):
             self._machine.run(partial(self._machine.seek, chosen, positions))
 
     def close(self) -> None:

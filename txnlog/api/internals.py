@@ -56,7 +56,7 @@ def discard(txn: Transaction) -> bool:
 
 
 def leave(txn: Transaction, error: BaseException | None) -> None:
-    """End a block that goes wrong: ``discard``, and the error's advice to call again becomes one to begin again."""
+    """End a block that goes wrong: ``discard``. For an error that advises to call again raises one to begin again."""
     txn._leave(error)
 
 

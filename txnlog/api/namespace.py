@@ -23,7 +23,7 @@ from txnlog.client.positions import Position
 from txnlog.common.limits import DEFAULT_LEASE_MS
 from txnlog.common.names import parse_label
 from txnlog.common.validation import Duration
-from txnlog.errors import only_looking
+from txnlog.replies import only_looking
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo
 
 T = TypeVar("T")

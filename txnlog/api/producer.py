@@ -12,14 +12,14 @@ from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSA
 from txnlog.common.names import parse_label
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, whole_number
-from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, OutcomeUnknown, TopicNotFound
+from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, TopicNotFound
 from txnlog.fold.expiry import overdue
 from txnlog.fold.topics import topic_named
 from txnlog.log.commands import digest_of_call
 from txnlog.log.failed_append import note_repeatable
 from txnlog.log.transaction_commands import CommitCommand, Opening
+from txnlog.replies import AGAIN_WITH_SEQUENCE, IfUnknown, unknown_outcome
 from txnlog.results import Committed
-from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _LEAST_KEPT: Final = 64
 """Transactions of a producer that are noted before it is looked which of them ended: at every one would be slow."""
-
-_AGAIN: Final = "make the same call again, with the same sequence"
-_LOOK: Final = Words("do not produce the rows again before you looked: ", Call("transaction", "txn_id"))
 
 
 class Producer(ProcessBound):
@@ -233,13 +230,11 @@ def produce_plain(
     def commit() -> Committed:
         command = CommitCommand(opening, digest_of_call(pieces), pieces, plain=True, assign_sequences=named)
         try:
-            return connection.committed(appender.call(command))
-        except OutcomeUnknown as unknown:
-            unknown._advise(Words(_AGAIN if sequence is not None else _LOOK, ", ", unknown._or_abort))
-            raise
+            with unknown_outcome(IfUnknown.PRODUCE if sequence is None else IfUnknown.PRODUCE_WITH_SEQUENCE):
+                return connection.committed(appender.call(command))
         except BaseException as interrupt:
             if sequence is not None and not isinstance(interrupt, Exception):
-                note_repeatable(interrupt, f"{_AGAIN}, which leaves out what is there")
+                note_repeatable(interrupt, f"{AGAIN_WITH_SEQUENCE}, which leaves out what is there")
             raise
 
     try:

@@ -18,8 +18,9 @@ from txnlog.data.arrow_start import start_arrow
 from txnlog.data.scan_planner import OffsetRanges, ScanPlan
 from txnlog.data.segment_reader import output_schema, parts_of
 from txnlog.data.segment_rows import offsets_text
-from txnlog.errors import InvalidInputError, VersionNotAvailable, only_looking
+from txnlog.errors import InvalidInputError, VersionNotAvailable
 from txnlog.fold.garbage import may_be_gone
+from txnlog.replies import only_looking
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

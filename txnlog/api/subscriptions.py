@@ -35,9 +35,6 @@ from txnlog.errors import (
     SubscriptionExists,
     SubscriptionNotFound,
     TopicNotFound,
-    TxnLogError,
-    refused_write,
-    unknown_outcome,
 )
 from txnlog.fold import leases
 from txnlog.fold.acknowledgements import cursor_of, live_subscription
@@ -45,8 +42,8 @@ from txnlog.fold.state import Cursor, Draft, State, SubscriptionRecord, TopicRec
 from txnlog.fold.topics import live_topic
 from txnlog.format.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
+from txnlog.replies import IfUnknown, in_parts, refused_write, unknown_outcome
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
-from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -58,11 +55,6 @@ T = TypeVar("T")
 
 TYPES: Final[tuple[SubscriptionType, ...]] = get_args(SubscriptionType)
 TAKEOVERS: Final[tuple[Takeover, ...]] = get_args(Takeover)
-
-_DROPPED: Final = Words(
-    "look whether it was done: ", Call("subscriptions", "topic"), "; one of this name may be another, made since"
-)
-"""Where the store does not say whether a subscription was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +104,8 @@ def _by_name(connection: Connection, call: Callable[[], T]) -> T:
         if connection.follower.version == known:
             raise
         written = error.durable
-    try:
-        with refused_write(), connection.naming_dropped():
-            return call()
-    except TxnLogError as error:
-        if error.durable is Durable.NOTHING:
-            error.durable = written
-        raise
+    with in_parts(lambda: written is Durable.MAYBE), refused_write(), connection.naming_dropped():
+        return call()
 
 
 def create(
@@ -267,7 +254,7 @@ def drop(connection: Connection, topic: str, name: str) -> None:
 
     def dropped() -> SubscriptionRecord:
         record = find(connection, topic, name).record
-        with unknown_outcome(_DROPPED):
+        with unknown_outcome(IfUnknown.DROP_SUBSCRIPTION):
             connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
         return record
 
@@ -398,24 +385,28 @@ def _open(
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[TopicDelivery] = []
     epochs: dict[int, int] = {}
-    try:
-        for topic, there in found:
-            places.append((topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))
-        wanted_places = [record.id for _, record in places if not _waits(record)]
-        epochs = try_to_take(connection, wanted_places, label, takeover=takeover)
-        for topic, record in places:
-            opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
-        for item in opened:
-            if item.epoch == WAITING:
-                _look_first(connection, item)
-    except BaseException as error:
-        abandon(connection, {key: epochs[key] for key in epochs.keys() - {item.subscription for item in opened}}, label)
-        for item in opened:
-            connection.appender.run(item.close)
-        written = places != found[: len(places)] or any(item.epoch != WAITING for item in opened)
-        if written and isinstance(error, TxnLogError) and error.durable is Durable.NOTHING:
-            error.durable = Durable.MAYBE
-        raise
+
+    def has_written() -> bool:
+        return places != found[: len(places)] or any(item.epoch != WAITING for item in opened)
+
+    with in_parts(has_written):
+        try:
+            for topic, there in found:
+                made = (topic, there) if there is not None else _made(connection, topic.name, subscription, wanted)
+                places.append(made)
+            wanted_places = [record.id for _, record in places if not _waits(record)]
+            epochs = try_to_take(connection, wanted_places, label, takeover=takeover)
+            for topic, record in places:
+                opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
+            for item in opened:
+                if item.epoch == WAITING:
+                    _look_first(connection, item)
+        except BaseException:
+            left = epochs.keys() - {item.subscription for item in opened}
+            abandon(connection, {key: epochs[key] for key in left}, label)
+            for item in opened:
+                connection.appender.run(item.close)
+            raise
     return Consumer(connection, label, opened)
 
 

@@ -11,7 +11,7 @@ from txnlog.client import dead_letters
 from txnlog.common.limits import MAX_PARTITIONS
 from txnlog.common.names import nearest, parse_topic_name
 from txnlog.common.validation import shown, text_properties, truth, whole_number
-from txnlog.errors import Durable, InvalidInputError, LimitExceeded, TopicExists, TopicNotFound, unknown_outcome
+from txnlog.errors import Durable, InvalidInputError, LimitExceeded, TopicExists, TopicNotFound
 from txnlog.fold.state import Draft, TopicRecord
 from txnlog.fold.topics import topic_named
 from txnlog.format import schema
@@ -26,6 +26,7 @@ from txnlog.format.delta_mode import (
 )
 from txnlog.format.topic_properties import check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
+from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import TopicInfo
 from txnlog.wording import Call, Words
 
@@ -100,8 +101,7 @@ def drop(connection: Connection, name: str) -> None:
         dead_letters.check_not_needed(draft, record)
         return [DropTopic(record.id)]
 
-    again = Words("look whether it was done: ", Call("topics"), "; a topic of this name may be another one, made since")
-    with unknown_outcome(again):
+    with unknown_outcome(IfUnknown.DROP_TOPIC):
         connection.appender.call(effect(decide))
 
 

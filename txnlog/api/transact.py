@@ -19,7 +19,7 @@ from txnlog.errors import (
     TransactionAborted,
     TxnLogError,
 )
-from txnlog.wording import Call, Words
+from txnlog.replies import IfUnknown, advising
 
 if TYPE_CHECKING:
     from txnlog.api.transaction import Transaction
@@ -144,9 +144,7 @@ def _committed(txn: Transaction) -> bool:
             if _aborted(txn):
                 return False
             if txn.state != "COMMITTED":
-                look = Words("look how it ended before you call again: ", Call("transaction", "txn_id"))
-                unknown._advise(Words(look, ", ", unknown._or_abort))
-                raise unknown from None
+                raise advising(unknown, IfUnknown.TRANSACT) from None
     return True
 
 

@@ -23,6 +23,7 @@ from txnlog.fold.sequences import check_end
 from txnlog.fold.state import TransactionState
 from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 from txnlog.log.transaction_commands import Opening
+from txnlog.replies import advising
 from txnlog.results import Committed
 
 if TYPE_CHECKING:
@@ -369,7 +370,7 @@ class Transaction(ProcessBound):
             self._runtime.engine.post(self._machine.discard)
 
     def _leave(self, error: BaseException | None) -> None:
-        """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.
+        """The end of a block that goes wrong: ``discard``. For what says to call again raises what says to begin again.
 
         Unless that is about something else: a call with an unknown outcome that is not of this transaction.
         """
@@ -380,7 +381,7 @@ class Transaction(ProcessBound):
         else:
             own = type(error) is RetriableError  # others know better what to wait for
         if own:
-            error._advise("begin the block again: its transaction was aborted")
+            raise advising(error, "begin the block again: its transaction was aborted")
 
     def _leave_outcome_open(self) -> None:
         """Go on without asking for the unknown outcome of a commit: its claims end here, and the log decides."""

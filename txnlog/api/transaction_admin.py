@@ -10,20 +10,15 @@ from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest, parse_label, parse_producer_name
 from txnlog.common.validation import Duration, duration_ms, shown, truth, whole_number
-from txnlog.errors import (
-    InvalidInputError,
-    TransactionNotFound,
-    UnsupportedFeature,
-    unknown_outcome,
-)
+from txnlog.errors import InvalidInputError, TransactionNotFound, UnsupportedFeature
 from txnlog.fold import apply
 from txnlog.fold.state import Draft, Outcome, TransactionRecord, TransactionState
 from txnlog.format.actions import ForgetApp, Header, Protocol
 from txnlog.format.actions import Producer as ProducerAction
 from txnlog.log.commands import ONE_PROTOCOL, Answer, Simple, effect, one_start_of
 from txnlog.log.transaction_commands import AbortCommand, CompleteCommand
+from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import Committed, Listing, TransactionInfo
-from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -141,7 +136,7 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
     number = number_of(connection, TxnId.parse(token))  # a number alone could mean a transaction of another namespace
     command = CompleteCommand(number, truth("commit", commit))
     try:
-        with unknown_outcome(Words("call ", Call("complete", "token", "commit"), " again, with the same decision")):
+        with unknown_outcome(IfUnknown.COMPLETE):
             outcome = connection.appender.call(command)
     except TransactionNotFound:
         known = connection.outcome(number)  # an end that only a checkpoint holds
@@ -170,9 +165,7 @@ def fence(connection: Connection, name: str, by: str) -> int:
         raise InvalidInputError(
             f"no producer {label!r} was started", advice=nearest(label, connection.follower.state.producers)
         )
-    with unknown_outcome(
-        "look for a newer producer with this name before you fence it again: that would stop it as well"
-    ):
+    with unknown_outcome(IfUnknown.FENCE_PRODUCER):
         return start_producer(connection, label, parse_label("name of the administrator", by))
 
 
@@ -183,9 +176,7 @@ def forget_app(connection: Connection, app_id: str) -> None:
     def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
         return [ForgetApp(label)] if label in draft.apps else Answer(None)
 
-    with unknown_outcome(
-        "look whether it was done: ns.last_txn_version(txn_app_id); a version may have been committed since"
-    ):
+    with unknown_outcome(IfUnknown.FORGET_APP):
         connection.appender.call(effect(decide))
 
 

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from txnlog.errors import TxnLogError
+from txnlog.replies import reworded
 from txnlog.wording import Argument, Call, Words
 
 CALLS: Final = {
@@ -43,12 +44,12 @@ def worded(error: TxnLogError, root: click.Group, command: click.Command | None)
     """The error of a command, in the words of the command line.
 
     Args:
-        error: what the library raised; its message and advice are replaced.
+        error: what the library raised.
         root: the group of all commands.
         command: the one that ended with the error, whose options are named.
     """
-    error.message, error.advice = (rendered(text, root, command) for text in (error.message, error.advice))
-    return error
+    message, advice = (rendered(text, root, command) for text in (error.message, error.advice))
+    return reworded(error, message=message, advice=advice)
 
 
 def rendered(text: str, root: click.Group, command: click.Command | None) -> str:

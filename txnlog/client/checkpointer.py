@@ -8,13 +8,14 @@ from functools import partial
 from txnlog.client.background import BackgroundWork
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, unknown_outcome
+from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
 from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest, Part
 from txnlog.log.follower import Follower
 from txnlog.log.slots import occupy
+from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.store.base import Store
 from txnlog.wording import Call, Words
 
@@ -156,7 +157,7 @@ class Checkpointer:
         nothing about the entries that were appended to the copy.
         """
         data = checkpoint_codec.encode_manifest(manifest)
-        with unknown_outcome("make a checkpoint again, any time: no commit depends on it"):
+        with unknown_outcome(IfUnknown.CHECKPOINT):
             found = occupy(
                 self._store, self._runtime, keys.manifest_key(manifest.version), data, attempts=_MANIFEST_ATTEMPTS
             )

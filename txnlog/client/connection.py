@@ -15,7 +15,7 @@ from txnlog.client.skipped_versions import warn_of_larger
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.common.names import nearest, parse_label, parse_topic_name
 from txnlog.common.validation import whole_number
-from txnlog.errors import SubscriptionNotFound, TopicNotFound, refused_write
+from txnlog.errors import SubscriptionNotFound, TopicNotFound, TxnLogError
 from txnlog.fold import id_blocks
 from txnlog.fold.acknowledgements import check_epoch, live_subscription
 from txnlog.fold.id_blocks import CHUNK
@@ -27,6 +27,7 @@ from txnlog.format.actions import Header, Reserve, StreamBatch
 from txnlog.format.codec import digest_of
 from txnlog.log.commands import ONE_RESERVATION, Simple
 from txnlog.log.transaction_commands import CommitResult, Skipped, replayed
+from txnlog.replies import Replying, refused_write, reworded
 from txnlog.results import Committed
 
 
@@ -240,17 +241,15 @@ class Connection(SessionOwner):
             raise self._dropped.error(self.follower, subscription)
         return found
 
-    @contextmanager
-    def naming_dropped(self) -> Iterator[None]:
+    def naming_dropped(self) -> Replying:
         """Name a subscription that the state does not have in errors about it."""
-        try:
-            yield
-        except SubscriptionNotFound as error:
-            if error._number is None:
-                raise
-            named = self._dropped.error(self.follower, error._number)
-            named.durable = error.durable  # an earlier part of the call may have written something
-            raise named from None
+        return Replying(self._naming_dropped)
+
+    def _naming_dropped(self, error: TxnLogError) -> TxnLogError:
+        if not isinstance(error, SubscriptionNotFound) or error._number is None:
+            return error
+        named = self._dropped.error(self.follower, error._number)
+        return reworded(named, durable=error.durable)  # an earlier part of the call may have written something
 
     # --- commits ----------------------------------------------------------------------------------------------------
 

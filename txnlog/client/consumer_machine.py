@@ -6,8 +6,7 @@ call that waits for messages leaves its turn to the others meanwhile.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.client.acknowledgement_conflicts import ending_overdue
@@ -18,9 +17,10 @@ from txnlog.common.backoff import Backoff
 from txnlog.common.ranges import EMPTY, intersect
 from txnlog.engine.effects import STILL_WANTED, Turn
 from txnlog.engine.engine import Command
-from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, TxnLogError
+from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold.state import Draft
 from txnlog.format.actions import AnyAction, Header
+from txnlog.replies import Replying, in_parts
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -139,17 +139,11 @@ class ConsumerMachine:
                 for item in self._deliveries:
                     await item.redeliver()
 
-    @contextlib.contextmanager
-    def _making(self, call: ReleasingCall) -> Iterator[None]:
+    def _making(self, call: ReleasingCall) -> Replying:
         """Around what a call does in its turn: where an earlier part of it is in the log, its error says so."""
         for item in self._deliveries:
             item.call = call
-        try:
-            yield
-        except TxnLogError as error:
-            if call.has_released and error.durable is Durable.NOTHING:
-                error.durable = Durable.MAYBE
-            raise
+        return in_parts(lambda: call.has_released)
 
     async def _look(self, *, is_new: bool = False) -> None:
         await self._connection.follower.refreshing_if_new()

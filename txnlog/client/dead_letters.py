@@ -25,6 +25,7 @@ from txnlog.format.delta_mode import delta_mode, with_delta_mode
 from txnlog.format.schema import DEAD_LETTER_COLUMNS, StructField, StructType
 from txnlog.log.commands import Answer, Piece, SharedNumbers, digest_of_call
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, Opening
+from txnlog.replies import reworded
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection, TopicHandle
@@ -107,11 +108,11 @@ def target(connection: Connection, subscription: SubscriptionRecord) -> TopicHan
     try:
         handle = connection.topic_handle(name)
     except TopicNotFound as error:
-        error.advice = (
+        needed = (
             f"the subscription {subscription.name!r} needs its dead-letter topic {name!r}: create_subscription() with "
             "the same arguments and if_not_exists=True makes it again"
         )
-        raise
+        raise reworded(error, advice=needed) from error.__cause__
     source = connection.topic_record_by_id(subscription.topic)
     _check(handle.record, schema_of(source.schema))
     return handle

@@ -29,6 +29,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.log.transaction_commands import AbortCommand, CommitResult, Skipped, ended_error, forgotten
+from txnlog.replies import after_part
 from txnlog.results import Committed
 from txnlog.wording import Call, Words
 
@@ -78,6 +79,10 @@ class OwnedTransaction:
         self.submitted: Promise[Committed] | None = None
 
     # --- from any thread ----------------------------------------------------------------------------------------------
+
+    def reply(self, error: TxnLogError) -> TxnLogError:
+        """The reply to an end that failed: an earlier one that was sent, and has no answer, may be durable."""
+        return after_part(error) if self.life.stage in UNANSWERED else error
 
     def forget_submitted(self, future: Promise[Committed]) -> None:
         """Nobody commits it in the background any more for this Future."""

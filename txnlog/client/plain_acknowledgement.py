@@ -6,19 +6,19 @@ of the entries decides the rest.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
 from txnlog.client.ledger import Receipt
 from txnlog.common import ranges
-from txnlog.errors import TransactionConflict
+from txnlog.errors import TransactionConflict, TxnLogError
 from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
 from txnlog.fold.state import Draft
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format.actions import Acknowledgement, Commit, Header, PartitionRanges
 from txnlog.log.commands import Answer, effect
+from txnlog.replies import Replying, reworded
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
@@ -74,19 +74,16 @@ def acknowledge_plain(
             for ledger in ledgers:  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
                 ledger.restore(number, None)
 
-    with connection.naming_dropped(), _no_transaction_to_abort():
+    with connection.naming_dropped(), Replying(_without_transaction):
         appender.run(acknowledge, (number,))
 
 
-@contextlib.contextmanager
-def _no_transaction_to_abort() -> Iterator[None]:
-    """Advise something else than to abort and begin anew, where the caller has no transaction."""
-    try:
-        yield
-    except TransactionConflict as error:
-        if error.advice == TransactionConflict._default_advice:
-            error.advice = Words("try again when that transaction has ended; ", Call("abort", "txn_id"), " ends it")
-        raise
+def _without_transaction(error: TxnLogError) -> TxnLogError:
+    """Advise something else than to abort and begin anew: the caller has no transaction."""
+    if isinstance(error, TransactionConflict) and error.advice == TransactionConflict._default_advice:
+        ends = Words("try again when that transaction has ended; ", Call("abort", "txn_id"), " ends it")
+        return reworded(error, advice=ends)
+    return error
 
 
 def _not_yet_acknowledged(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:

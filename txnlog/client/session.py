@@ -26,7 +26,6 @@ from txnlog.errors import (
     NamespaceNotFound,
     ReadOnly,
     TxnLogError,
-    after_writing,
 )
 from txnlog.fold.apply import check_writable
 from txnlog.fold.state import Draft
@@ -39,6 +38,7 @@ from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
+from txnlog.replies import Rest, after_writing
 from txnlog.store.base import Store
 from txnlog.store.folders import may_make, never_make
 from txnlog.store.identity import identity_of
@@ -144,7 +144,7 @@ class Session:
                 return  # it was created, or its folder brought back, since this one looked
             raise
         may_make(self.requests, self.name)
-        with after_writing("open it again"):
+        with after_writing(Rest.OPEN):
             self._root.create_log_of(record, self.store)
 
     @property
@@ -193,7 +193,7 @@ class Session:
                 )
             return [Adopt(self.name, record.coordinator)]
 
-        with after_writing("adopt it again"):
+        with after_writing(Rest.ADOPT):
             self._may_write = True  # nobody else opens it to write before this is in its log
             appender.call(effect(decide, ONE_PROTOCOL))
         return record.coordinator

@@ -6,7 +6,6 @@ where its caller was interrupted; what is not sent is withdrawn then, and was ne
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,9 +20,9 @@ from txnlog.errors import (
     OutcomeUnknown,
     TxnLogError,
 )
-from txnlog.log.transaction_commands import CommitCommand, FlushCommand, PrepareCommand, Skipped
+from txnlog.log.transaction_commands import CommitCommand, CommitResult, FlushCommand, PrepareCommand, Skipped
+from txnlog.replies import IfUnknown, Replying, unknown_outcome
 from txnlog.results import Committed
-from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.ledger import Receipt
@@ -32,39 +31,22 @@ if TYPE_CHECKING:
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 
 
-def _as_after(life: Life, error: TxnLogError) -> TxnLogError:
-    """Copy of an end's error with ``durable=MAYBE`` where an earlier end was sent and has no answer.
-
-    A copy, since others may get the same error.
-    """
-    if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:
-        return error
-    copied = copy.copy(error)
-    copied.__cause__ = error.__cause__
-    copied.durable = Durable.MAYBE
-    return copied
-
-
-class _Ending:
+class _Ending(Replying):
     """Around each way to end it. Rows that come meanwhile are refused, unless it turns out to be open still.
 
     A refusal says whether an earlier end, of unknown outcome, may be durable.
     """
 
-    __slots__ = ("_transaction",)
-
     def __init__(self, transaction: OwnedTransaction) -> None:
+        super().__init__(transaction.reply)
         self._transaction = transaction
 
     def __enter__(self) -> None:
         self._transaction.work.takes_rows = False
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._transaction.work.takes_rows = True
-        if isinstance(error, TxnLogError):
-            copied = _as_after(self._transaction.life, error)
-            if copied is not error:
-                raise copied from error.__cause__
+        super().__exit__(kind, error, trace)
 
 
 class TransactionMachine(OwnedTransaction):
@@ -84,7 +66,7 @@ class TransactionMachine(OwnedTransaction):
 
     def refuse(self, future: Promise[Committed], error: TxnLogError) -> None:
         """A commit in the background could not begin. From any thread."""
-        self.answer(future, Result(None, _as_after(self.life, error)))
+        self.answer(future, Result(None, self.reply(error)))
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -213,11 +195,9 @@ class TransactionMachine(OwnedTransaction):
     async def _log_prepare(self, command: PrepareCommand) -> None:
         before = self.life
         try:
-            await self._send(Request.PREPARE, command)
-        except OutcomeUnknown as error:
-            error._advise(
-                Words("call prepare() again, or abort(); ", Call("transaction", "txn.id"), " shows what the log has")
-            )
+            with unknown_outcome(IfUnknown.PREPARE):
+                await self._send(Request.PREPARE, command)
+        except OutcomeUnknown:
             raise
         except TxnLogError as error:
             self._settle(before, Request.PREPARE, Fate.NOTHING)
@@ -241,17 +221,8 @@ class TransactionMachine(OwnedTransaction):
             return self.result
         before = self.life
         try:
-            try:
-                result = await self._send(Request.COMMIT, command)
-            except TxnLogError as error:
-                outcome = await self._recorded(error, again=before.stage in UNANSWERED)
-                if outcome is None:
-                    raise
-                result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
-            if isinstance(result, Skipped) and before.stage in UNANSWERED:
-                # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
-                own = await self._outcome()
-                result = own if own is not None and own.state == "COMMITTED" else result
+            with unknown_outcome(IfUnknown.COMMIT):
+                result = await self._committed(before, command)
         except TxnLogError as end:
             await self._note_not_committed(before, end)
             raise
@@ -259,6 +230,20 @@ class TransactionMachine(OwnedTransaction):
             await self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
             self.claims.abort()
         return await self._end_committed(result)
+
+    async def _committed(self, before: Life, command: CommitCommand) -> CommitResult:
+        try:
+            result = await self._send(Request.COMMIT, command)
+        except TxnLogError as error:
+            outcome = await self._recorded(error, again=before.stage in UNANSWERED)
+            if outcome is None:
+                raise
+            result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
+        if isinstance(result, Skipped) and before.stage in UNANSWERED:
+            # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
+            own = await self._outcome()
+            result = own if own is not None and own.state == "COMMITTED" else result
+        return result
 
     async def _commit_command(self, *, in_background: bool) -> CommitCommand | None:
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
@@ -300,11 +285,9 @@ class TransactionMachine(OwnedTransaction):
 
     async def _note_not_committed(self, before: Life, error: TxnLogError) -> None:
         """Note what became of a commit that failed."""
-        if isinstance(error, OutcomeUnknown):
-            error._advise(Words("call commit() again, ", error._or_abort))
-        elif isinstance(error, AbortableError | FencedError):
+        if isinstance(error, AbortableError | FencedError):
             await self._abandon(error)
-        else:
+        elif not isinstance(error, OutcomeUnknown):
             self._settle(before, Request.COMMIT, Fate.NOTHING)
 
     async def abort(self) -> None:

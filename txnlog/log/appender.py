@@ -43,7 +43,8 @@ from txnlog.log.failed_append import blocked, note_interrupted, outcome_unknown
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Riders, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool
-from txnlog.log.slots import CREATE_ATTEMPTS, not_sent, occupy
+from txnlog.log.slots import CREATE_ATTEMPTS, occupy
+from txnlog.replies import not_sent
 from txnlog.store.base import Store
 
 R = TypeVar("R")
@@ -301,7 +302,8 @@ class Appender:
         """Look whether this may be appended to: before anything is sent."""
         check = self._before_append()
         if check is not None:
-            await self._runtime.job(partial(not_sent, check), appends=False)
+            with not_sent():
+                await self._runtime.job(check, appends=False)
 
     async def _gather(self) -> None:
         """Let commands gather: as the handle's option says, or as full an entry as the last one of the background."""
@@ -452,14 +454,16 @@ class Appender:
         """
         calls = [partial(self._store.put, key, data) for key, data in attempt.wave.objects]
         if len(calls) > 1:
-            await self._runtime.request(partial(not_sent, self._before_put))
-            await self._runtime.requests([partial(not_sent, call) for call in calls])
+            with not_sent():
+                await self._runtime.request(self._before_put)
+                await self._runtime.requests(calls)
             return lambda: None
 
         def before() -> None:
-            not_sent(self._before_put)
-            for call in calls:
-                not_sent(call)
+            with not_sent():
+                self._before_put()
+                for call in calls:
+                    call()
 
         return before
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
+from txnlog.replies import reworded
 from txnlog.wording import Call, Words
 
 _ALL_THE_SAME: Final = "and may take effect all the same"
@@ -21,7 +22,7 @@ def outcome_unknown(txn_ids: Iterable[TxnId], error: BaseException) -> OutcomeUn
         message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
         first = Words(error.advice, "; then ")
     unknown = OutcomeUnknown(message, txn_ids=tuple(map(str, txn_ids)))
-    unknown.advice = Words(first, unknown.advice)
+    unknown = reworded(unknown, advice=Words(first, unknown.advice))
     unknown.__cause__ = error.__cause__ if isinstance(error, OutcomeUnknown) else error
     return unknown
 

@@ -23,7 +23,6 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
     UnsafeStore,
-    unknown_outcome,
 )
 from txnlog.fold.apply import check_writable
 from txnlog.fold.draft_tables import DraftTable
@@ -39,6 +38,7 @@ from txnlog.log.id_allocator import NumberPool
 from txnlog.log.log_identity import LogIdentity, Standing, listed, refusal, renamed, rootless, standing
 from txnlog.log.log_reader import Log
 from txnlog.log.slots import occupy
+from txnlog.replies import IfUnknown, reworded, unknown_outcome
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import needed_bytes, probe
@@ -87,13 +87,12 @@ def probed(store: Store) -> Verdict:
     except UnsafeStore:
         raise
     except StoreError as error:
-        error.message = f"the store was tried before it is trusted with anything, and failed: {error.message}"
+        advice = error.advice
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
             needed_mb = -(-needed_bytes(store) // 1_000_000)
-            error.advice = (
-                f"{error.advice}: this test, once for a root, needs up to {needed_mb} MB, which it frees again"
-            )
-        raise
+            advice = f"{advice}: this test, once for a root, needs up to {needed_mb} MB, which it frees again"
+        what = f"the store was tried before it is trusted with anything, and failed: {error.message}"
+        raise reworded(error, message=what, advice=advice) from error.__cause__
     _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
     return Verdict(passed.identity.store_kind, passed.identity.endpoint_hash, passed.rounds)
 
@@ -108,7 +107,7 @@ def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], wri
 
 def put_first(store: Store, runtime: Runtime, data: bytes) -> None:
     """Put entry 0 of a log, unless somebody else did. Raises what ``create_log`` raises."""
-    with unknown_outcome("open it again"):
+    with unknown_outcome(IfUnknown.CREATE_LOG):
         found = occupy(store, runtime, keys.entry_key(0), data)
     decode_entry(found, 0)
 
@@ -321,7 +320,7 @@ class Root:
             registration = Register(name, coordinator, found.beginning)
             return [registration] if own is None else [Unregister(own.id), registration]
 
-        with unknown_outcome("call it again"):
+        with unknown_outcome(IfUnknown.REGISTER):
             return self.appender.call(Simple(decide, _registered, ONE_REGISTRATION))
 
     def check_identity(self, name: NamespaceName, found: LogIdentity, *, writing: bool) -> None:
@@ -398,7 +397,7 @@ class Root:
                 raise self.lacks(name, known, durable=Durable.NOTHING)
             return [Unregister(record.id)]
 
-        with unknown_outcome("look whether it was done: namespaces(); one of this name may be another, made since"):
+        with unknown_outcome(IfUnknown.DROP_NAMESPACE):
             self.appender.call(effect(decide, ONE_REGISTRATION))
 
 

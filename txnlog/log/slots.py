@@ -6,13 +6,14 @@ And before that the files that they will name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from txnlog.common.backoff import Backoff
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
+from txnlog.replies import not_sent
 from txnlog.store.base import Created, ObjectNotFound, Store
 
 _logger = logging.getLogger("txnlog.slots")
@@ -72,16 +73,8 @@ def put_unnamed(store: Store, runtime: Runtime, objects: Iterable[tuple[str, byt
 
     Raises StoreError with durable NOTHING: a file may be there, but of what the caller asked for nothing was done.
     """
-    not_sent(partial(runtime.run_all, [partial(store.put, key, data) for key, data in objects]))
+    with not_sent():
+        runtime.run_all([partial(store.put, key, data) for key, data in objects])
 
 
-def not_sent(look: Callable[[], object]) -> None:
-    """Do what comes before anything of a command is sent: a StoreError has durable NOTHING."""
-    try:
-        look()
-    except StoreError as error:
-        error.durable = Durable.NOTHING
-        raise
-
-
-__all__ = ["CREATE_ATTEMPTS", "not_sent", "occupy", "put_unnamed"]
+__all__ = ["CREATE_ATTEMPTS", "occupy", "put_unnamed"]

@@ -24,16 +24,16 @@ from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
 from txnlog.data.segment_rows import PlannedSegment, naming_segment
-from txnlog.errors import CoordinatorFenced, OutcomeUnknown, refused_write
+from txnlog.errors import CoordinatorFenced
 from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.keys import segment_key
 from txnlog.maintenance import compaction
 from txnlog.maintenance.compaction import Merge, Output, Part, ReplaceCommand
+from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import Optimized
 from txnlog.store.base import ObjectNotFound
-from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -250,11 +250,8 @@ class _Optimize:
                 known,
                 lambda: -1 if follower.base is None else follower.base.version,
             )
-            try:
+            with unknown_outcome(IfUnknown.OPTIMIZE):
                 version = self._connection.appender.call(command)
-            except OutcomeUnknown as error:
-                error.advice = Words("call ", Call("optimize", "topic"), " again: it goes on from what the log shows")
-                raise
             if version is not None:
                 return version
             known = follower.version

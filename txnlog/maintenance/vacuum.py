@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
 from txnlog.common.validation import Duration, duration_ms, long_enough_ms
-from txnlog.errors import AccessDenied, after_writing, unknown_outcome
+from txnlog.errors import AccessDenied
 from txnlog.fold import garbage
 from txnlog.fold.garbage import ClosedNumbers, Garbage, WaitingNumbers
 from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
@@ -26,9 +26,9 @@ from txnlog.format.actions import Close, Header
 from txnlog.format.actions import Vacuum as VacuumAction
 from txnlog.format.delta_mode import delta_mode
 from txnlog.log.commands import Answer, effect
+from txnlog.replies import IfUnknown, Rest, after_writing, unknown_outcome
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
 from txnlog.store.base import ObjectInfo
-from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -105,7 +105,7 @@ def vacuum(
             before(unreadable)
     plan = _announced(connection, target, silent_ms, horizon)
     graced = _graced(connection, plan, silent_ms, delay_ms, without_grace)
-    with after_writing(Words("call ", Call("vacuum"), " again")):
+    with after_writing(Rest.VACUUM):
         _forget_hints(connection)
         return _Sweep(connection, plan, graced, unreadable, dry_run=False, progress=progress).run()
 
@@ -216,7 +216,7 @@ def _announced(connection: Connection, target: int, grace_ms: int, horizon: int)
             actions.append(VacuumAction(target))
         return actions or Answer(None)
 
-    with unknown_outcome(Words("call ", Call("vacuum"), " again; nothing was deleted")):
+    with unknown_outcome(IfUnknown.ANNOUNCE_VACUUM):
         connection.appender.call(effect(decide))
 
     def plan(state: State) -> _Plan:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, ids, is_entry, raises, read, rows, run_threads
 from txnlog.errors import (
+    OR_ABORT,
     ConsumerFenced,
     CorruptionError,
     Durable,
@@ -164,7 +165,7 @@ def test_a_call_of_unknown_outcome_that_commits_nothing_is_not_advised_to_commit
     store.reads.extend(["ok"] if call == "abort by id" else [])  # it looks first
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
         calls[call]()
-    assert caught.value.advice == f"make the same call again, {OutcomeUnknown._or_abort}"
+    assert caught.value.advice == f"make the same call again, {OR_ABORT}"
     assert caught.value.txn_ids == (str(txn.id),)
     store.heal()
     memory.open().produce("orders", rows(9))
@@ -524,7 +525,7 @@ def test_damaged_bytes_in_the_slot_leave_the_entry_unknown(faulty: Any) -> None:
     (key,) = honest
     assert caught.value.advice == (
         f"restore {key.removeprefix('sales/')} of this log from a copy; no damaged data was returned; then call "
-        f"commit() again, {OutcomeUnknown._or_abort}"
+        f"commit() again, {OR_ABORT}"
     )
     with raises(CorruptionError, match="truncated", durable=Durable.NOTHING):
         ns.produce("orders", rows(2))

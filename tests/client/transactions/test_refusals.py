@@ -28,6 +28,7 @@ from txnlog.errors import (
     TxnLogError,
     VersionNotAvailable,
 )
+from txnlog.replies import refused_write
 from txnlog.testing import ManualClock
 
 
@@ -332,5 +333,5 @@ def test_an_error_of_any_class_says_what_to_do_and_what_may_be_durable(kind: typ
     assert str(kind("x", advice="do y", durable=Durable.MAYBE)) == "x (do y; data may be durable)"
     silent = kind("x", advice="do y")
     assert str(silent) == ("x (do y)" if kind in looks else f"x (do y; {kind._default_durable.value})")
-    with pytest.raises(kind, match=kind._default_durable.value), errors.refused_write():
+    with pytest.raises(kind, match=kind._default_durable.value), refused_write():
         raise silent

@@ -1,0 +1,161 @@
+"""Errors are values: whoever knows more about a failed call raises another error, and the first one stays as it was."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from txnlog import errors
+from txnlog.errors import (
+    AccessDenied,
+    Durable,
+    InvalidInputError,
+    OutcomeUnknown,
+    RetriableError,
+    StoreError,
+    TransactionAborted,
+    TxnLogError,
+)
+from txnlog.replies import (
+    IfUnknown,
+    Replying,
+    Rest,
+    advising,
+    after_writing,
+    in_parts,
+    not_sent,
+    only_looking,
+    refused_write,
+    reworded,
+    unknown_outcome,
+)
+from txnlog.wording import Words
+
+KINDS = [getattr(errors, name) for name in errors.__all__ if name[0].isupper() and name != "Durable"]
+
+
+def raised(error: TxnLogError) -> TxnLogError:
+    """The error as a caller gets it: with a cause, a note and a traceback."""
+    try:
+        raise error from OSError("disk")
+    except TxnLogError as caught:
+        caught.add_note("a note")
+        return caught
+
+
+def _raise(error: TxnLogError) -> None:
+    raise error
+
+
+def through(context: Replying, error: TxnLogError) -> TxnLogError:
+    """What comes out of the context where this error is raised in it."""
+    with pytest.raises(TxnLogError) as caught:
+        context(_raise)(error)
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["message", "advice", "durable"])
+def test_an_error_of_any_class_cannot_be_changed(kind: type[TxnLogError], name: str) -> None:
+    error = kind("x")
+    with pytest.raises(AttributeError):
+        setattr(error, name, getattr(error, name))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reworded_error_of_any_class_is_another_one_with_all_that_the_first_one_has(kind: type[TxnLogError]) -> None:
+    error = raised(kind("x", advice="do y", durable=Durable.NOTHING))
+    error.__dict__["own"] = 7
+    before = (str(error), dict(error.__dict__))
+    other = reworded(error, message="z", advice="do it", durable=Durable.MAYBE)
+    other.add_note("another note")
+    assert type(other) is kind
+    assert str(other) == "z (do it; data may be durable)"
+    assert other.args == ("z",)
+    assert other.__dict__["own"] == 7
+    assert isinstance(other.__cause__, OSError)
+    assert other.__suppress_context__
+    assert other.__notes__ == ["a note", "another note"]
+    assert traceback.extract_tb(other.__traceback__)[-1].name == "raised"
+    assert error.__notes__ == ["a note"]
+    assert (str(error), dict(error.__dict__) | {"__notes__": before[1]["__notes__"]}) == before
+    assert str(pickle.loads(pickle.dumps(other))) == str(other)
+
+
+def fail(*, hides: bool) -> None:
+    try:
+        raise OSError("disk")
+    except OSError:
+        if hides:
+            raise StoreError("x") from None
+        raise StoreError("x")  # noqa: B904 - as by somebody who forgot it
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_what_an_error_came_of_is_the_cause_of_what_is_raised_in_its_place(hides: bool) -> None:
+    with pytest.raises(StoreError) as caught, refused_write():
+        fail(hides=hides)
+    assert isinstance(caught.value.__cause__, OSError) != hides
+
+
+def test_attributes_of_a_class_are_kept() -> None:
+    assert reworded(OutcomeUnknown("x", txn_ids=("a", "b")), advice="y").txn_ids == ("a", "b")
+    assert reworded(TransactionAborted("x", reason="timeout"), advice="y").reason == "timeout"
+    denied = reworded(AccessDenied("x", right="write", url="u"), durable=Durable.MAYBE)
+    assert (denied.right, denied.url) == ("write", "u")
+
+
+MAYBE, NOTHING = Durable.MAYBE, Durable.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("context", "error", "durable", "advice"),
+    [
+        (not_sent, StoreError("x", advice="a", durable=MAYBE), NOTHING, "a"),
+        (not_sent, OutcomeUnknown("x", advice="a"), MAYBE, "a"),
+        (lambda: in_parts(lambda: True), StoreError("x", advice="a", durable=NOTHING), MAYBE, "a"),
+        (lambda: in_parts(lambda: False), StoreError("x", advice="a", durable=NOTHING), NOTHING, "a"),
+        (lambda: after_writing("b"), InvalidInputError("x", advice="a"), MAYBE, "a; then b"),
+        (lambda: after_writing("b"), RetriableError("x", advice="a"), MAYBE, "a"),
+        (lambda: unknown_outcome("b"), OutcomeUnknown("x", advice="a"), MAYBE, "b"),
+        (lambda: unknown_outcome("b"), OutcomeUnknown("x", advice="fix; then a"), MAYBE, "fix; then b"),
+        (lambda: unknown_outcome("b"), RetriableError("x", advice="a"), NOTHING, "a"),
+    ],
+)
+def test_a_context_replies_in_place_of_the_error(
+    context: Callable[[], Replying], error: TxnLogError, durable: Durable, advice: str
+) -> None:
+    before = str(error)
+    reply = through(context(), error)
+    assert (reply.durable, reply.advice) == (durable, advice)
+    assert str(error) == before
+
+
+def test_whether_a_text_says_that_nothing_was_written_depends_on_the_call() -> None:
+    missing, wrong = errors.TopicNotFound("x", advice="a"), InvalidInputError("x", advice="a")
+    assert str(missing) == str(through(only_looking(), wrong)) == "x (a)"
+    assert str(wrong) == str(through(refused_write(), missing)) == "x (a; nothing was written)"
+    store = StoreError("x", advice="a", durable=NOTHING)
+    assert through(only_looking(), store) is store
+
+
+def test_several_callers_that_get_one_error_each_hear_of_their_own_call() -> None:
+    shared = RetriableError("x")
+    replies = [through(after_writing("b"), shared), through(Replying(lambda error: advising(error, "c")), shared)]
+    assert [(item.durable, item.advice) for item in replies] == [(MAYBE, shared.advice), (NOTHING, "c")]
+    assert (shared.durable, shared.advice) == (NOTHING, RetriableError._default_advice)
+
+
+def test_each_call_of_the_tables_has_an_advice_of_its_own() -> None:
+    rows = [value for table in (IfUnknown, Rest) for name, value in vars(table).items() if name.isupper()]
+    assert len(rows) >= 18
+    assert all(isinstance(row, str) and row == row.strip(" ;.") and row for row in rows)
+    assert isinstance(IfUnknown.COMMIT, Words)
+
+
+def test_an_error_of_another_kind_passes_through() -> None:
+    with pytest.raises(KeyboardInterrupt), refused_write(), unknown_outcome("b"):
+        raise KeyboardInterrupt

@@ -1,0 +1,197 @@
+"""What a caller hears of a call that fails: the one place where durability and advice are decided.
+
+An error that was raised is a value: several callers may have it, and nobody changes it. Whoever knows more about the
+call than the place that raised (that it would have written, that an earlier part of it is in the log, what to do where
+its outcome is unknown) raises another error of the same class, with the same text and cause, which says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from txnlog.errors import OR_ABORT, Durable, InvalidInputError, OutcomeUnknown, RetriableError, StoreError, TxnLogError
+from txnlog.wording import Call, Words
+
+E = TypeVar("E", bound=TxnLogError)
+
+_THEN: Final = "; then "
+"""Behind it stands which call to make when that is done which stands before it."""
+
+AGAIN_WITH_SEQUENCE: Final = "make the same call again, with the same sequence"
+
+
+def reworded(
+    error: E,
+    *,
+    message: str | None = None,
+    advice: str | None = None,
+    durable: Durable | None = None,
+    says_nothing_written: bool | None = None,
+) -> E:
+    """The same error with other words, with its traceback, notes and cause.
+
+    Args:
+        error: it stays as it is.
+        message: what happened.
+        advice: what to do next.
+        durable: whether effects of the call may be on the store.
+        says_nothing_written: whether the text says so where that is the case.
+    """
+    message = error.message if message is None else message
+    other = type(error).__new__(type(error), message)
+    other.__dict__.update(error.__dict__)
+    if hasattr(error, "__notes__"):
+        other.__notes__ = [*error.__notes__]
+    other._message = message
+    if advice is not None:
+        other._advice = advice
+    if durable is not None:
+        other._durable = durable
+    if says_nothing_written is not None:
+        other._unsaid = not says_nothing_written
+    other.__cause__ = error.__cause__ if error.__suppress_context__ else error.__context__
+    return other.with_traceback(error.__traceback__)
+
+
+class Replying(contextlib.ContextDecorator):
+    """Around a call, or a part of it: what it raises becomes what ``reply`` makes of it. Also a decorator."""
+
+    def __init__(self, reply: Callable[[TxnLogError], TxnLogError]) -> None:
+        self._reply = reply
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, TxnLogError):
+            other = self._reply(error)
+            if other is not error:
+                try:
+                    raise other
+                finally:
+                    other.__context__ = None  # what it is raised in place of is not shown besides
+                    del other  # its traceback refers to this frame
+
+
+# --- durability -------------------------------------------------------------------------------------------------------
+
+
+def refused_write() -> Replying:
+    """Around what a call looks for before it writes: an error says also what else goes without saying."""
+    return Replying(partial(reworded, says_nothing_written=True))
+
+
+def only_looking() -> Replying:
+    """Around a call that could not write: that it is a wrong one says nothing of what is durable."""
+    return Replying(_of_wrong_look)
+
+
+def _of_wrong_look(error: TxnLogError) -> TxnLogError:
+    return reworded(error, says_nothing_written=False) if isinstance(error, InvalidInputError) else error
+
+
+def not_sent() -> Replying:
+    """Around what comes before anything of a command is sent: of what the caller asked for nothing was done."""
+    return Replying(_of_unsent)
+
+
+def _of_unsent(error: TxnLogError) -> TxnLogError:
+    return reworded(error, durable=Durable.NOTHING) if isinstance(error, StoreError) else error
+
+
+def in_parts(has_written: Callable[[], bool]) -> Replying:
+    """Around a call that writes in several parts: an error says whether an earlier one is on the store."""
+    return Replying(lambda error: after_part(error) if has_written() else error)
+
+
+def after_part(error: E) -> E:
+    """The error of a call, or of a part of it, behind one that is on the store, or may be."""
+    return error if error.durable is Durable.MAYBE else reworded(error, durable=Durable.MAYBE)
+
+
+def after_writing(again: str) -> Replying:
+    """Around the rest of a call whose first part is in a log by now: an error says so, and how the call is finished."""
+
+    def reply(error: TxnLogError) -> TxnLogError:
+        if isinstance(error, RetriableError):  # which says it by itself
+            return after_part(error)
+        return reworded(error, durable=Durable.MAYBE, advice=Words(error.advice, _THEN, again))
+
+    return Replying(reply)
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+def advising(error: E, what: str) -> E:
+    """The error with this advice in place of calling again. What has to be done before (``...; then``) stays."""
+    first, then, _ = error.advice.rpartition(_THEN)
+    return reworded(error, advice=Words(first, then, what))
+
+
+def unknown_outcome(what: str) -> Replying:
+    """Around a call that is not simply made again where the store does not say whether it was done: what to do then."""
+    return Replying(lambda error: advising(error, what) if isinstance(error, OutcomeUnknown) else error)
+
+
+class IfUnknown:
+    """By call what to do where its outcome is unknown. What is not here is simply made again."""
+
+    PRODUCE: Final = Words(
+        "do not produce the rows again before you looked: ", Call("transaction", "txn_id"), ", ", OR_ABORT
+    )
+    PRODUCE_WITH_SEQUENCE: Final = Words(AGAIN_WITH_SEQUENCE, ", ", OR_ABORT)
+    COMMIT: Final = Words("call commit() again, ", OR_ABORT)
+    PREPARE: Final = Words(
+        "call prepare() again, or abort(); ", Call("transaction", "txn.id"), " shows what the log has"
+    )
+    TRANSACT: Final = Words("look how it ended before you call again: ", Call("transaction", "txn_id"), ", ", OR_ABORT)
+    COMPLETE: Final = Words("call ", Call("complete", "token", "commit"), " again, with the same decision")
+    SEEK: Final = "open another consumer, and look where the subscription stands: this one may be fenced"
+    """A second one would undo what others did since."""
+    DROP_TOPIC: Final = Words(
+        "look whether it was done: ", Call("topics"), "; a topic of this name may be another one, made since"
+    )
+    DROP_SUBSCRIPTION: Final = Words(
+        "look whether it was done: ", Call("subscriptions", "topic"), "; one of this name may be another, made since"
+    )
+    DROP_NAMESPACE: Final = "look whether it was done: namespaces(); one of this name may be another, made since"
+    FENCE_PRODUCER: Final = (
+        "look for a newer producer with this name before you fence it again: that would stop it as well"
+    )
+    FORGET_APP: Final = (
+        "look whether it was done: ns.last_txn_version(txn_app_id); a version may have been committed since"
+    )
+    CREATE_LOG: Final = "open it again"
+    REGISTER: Final = "call it again"
+    CHECKPOINT: Final = "make a checkpoint again, any time: no commit depends on it"
+    OPTIMIZE: Final = Words("call ", Call("optimize", "topic"), " again: it goes on from what the log shows")
+    ANNOUNCE_VACUUM: Final = Words("call ", Call("vacuum"), " again; nothing was deleted")
+
+
+class Rest:
+    """By call how it is finished where its first part is in a log."""
+
+    OPEN: Final = "open it again"
+    ADOPT: Final = "adopt it again"
+    VACUUM: Final = Words("call ", Call("vacuum"), " again")
+
+
+__all__ = [
+    "AGAIN_WITH_SEQUENCE",
+    "IfUnknown",
+    "Replying",
+    "Rest",
+    "advising",
+    "after_part",
+    "after_writing",
+    "in_parts",
+    "not_sent",
+    "only_looking",
+    "refused_write",
+    "reworded",
+    "unknown_outcome",
+]
