@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -61,11 +62,15 @@ from txnlog.store.base import Created, ObjectNotFound
 from txnlog.testing.actors import ACTOR_KINDS
 from txnlog.testing.client import Client
 from txnlog.testing.faults import Faults
-from txnlog.testing.runner import run_seeds
+from txnlog.testing.runner import Tally, run_seeds
 from txnlog.testing.simulation import Simulation
 
 MOST_SCHEDULES: Final = 2_000
 """Within which every mutant has to be found, from whatever seed on."""
+
+
+_MISFIT: Final = re.compile(r"\b(TypeError|AttributeError|NameError|ImportError)\b")
+"""In a failure: what was planted broke the client, and no bug of the planted kind was found."""
 
 
 @dataclass(frozen=True)
@@ -94,30 +99,58 @@ class Mutant:
 
 def schedules_until_found(mutant: Mutant, first: int = 0) -> int | None:
     """How many seeds, from the first one on, it takes until something is found; None if those allowed were too few."""
+    tally = run_planted(mutant, range(first, first + MOST_SCHEDULES))
+    return tally.schedules if tally.failures else None
+
+
+def run_planted(mutant: Mutant, seeds: Iterable[int]) -> Tally:
+    """Run seeds with the bug, until one fails. Raises AssertionError where that is not by the bug."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
-        seeds = range(first, first + MOST_SCHEDULES)
         tally = run_seeds(seeds, make=mutant.simulation, each=lambda report: not report.failures)
-    return tally.schedules if tally.failures else None
+    texts = [str(failure) for failures in tally.failures.values() for failure in failures]
+    misfits = [text for text in texts if _MISFIT.search(text)]
+    assert not misfits, f"{mutant.name!r} does not fit the code any more: {misfits[0]}"
+    return tally
 
 
 # --- appending --------------------------------------------------------------------------------------------------------
 
 
-def _put_entry(on_doubt: Callable[[Appender, Any], bytes]) -> Callable[[Appender, Any], bytes]:
+PutEntry = Callable[[Appender, Any, Callable[[], None]], Awaitable[bool]]
+
+
+def _putting(find: Callable[[Appender, Any], bytes]) -> PutEntry:
+    """A put of an entry: ``find`` makes the requests, and returns what it takes for the content of the slot."""
+
+    async def put(self: Appender, entry: Any, before: Callable[[], None] = lambda: None) -> bool:
+        def made() -> bytes:
+            before()
+            return find(self, entry)
+
+        self._unresolved = None
+        found = await self._runtime.request(made)
+        if found != entry.data:
+            self._apply_other(decode_entry(found, entry.version))
+        return found == entry.data
+
+    return put
+
+
+def _put_entry(on_doubt: Callable[[Appender, Any], bytes]) -> PutEntry:
     """A put of an entry that asks once, and decides by itself where the answer leaves a doubt."""
 
-    def put(self: Appender, entry: Any) -> bytes:
-        self._unresolved = None
+    def find(self: Appender, entry: Any) -> bytes:
         try:
             if self._store.create(entry_key(entry.version), entry.data) is Created.CREATED:
-                return entry.data
+                return bytes(entry.data)
+            return self._store.get(entry_key(entry.version))
         except TxnLogError as error:
             if error.durable is Durable.NOTHING:
                 raise
         return on_doubt(self, entry)
 
-    return put
+    return _putting(find)
 
 
 def absent_means_failed(patch: pytest.MonkeyPatch) -> None:
@@ -134,7 +167,7 @@ def absent_means_failed(patch: pytest.MonkeyPatch) -> None:
 
 def unknown_means_created(patch: pytest.MonkeyPatch) -> None:
     """A doubt is taken for success."""
-    patch.setattr(Appender, "_put_entry", _put_entry(lambda _self, entry: entry.data))
+    patch.setattr(Appender, "_put_entry", _put_entry(lambda _self, entry: bytes(entry.data)))
 
 
 def unknown_means_failed(patch: pytest.MonkeyPatch) -> None:
@@ -197,18 +230,18 @@ def missing_slot_skipped(patch: pytest.MonkeyPatch) -> None:
 def fresh_bytes(patch: pytest.MonkeyPatch) -> None:
     """A retry of an entry is encoded anew."""
 
-    def put(self: Appender, entry: Any) -> bytes:
+    def find(self: Appender, entry: Any) -> bytes:
         for attempt in range(9):
             data: bytes = entry.data if not attempt else entry.data.replace(b'"writer":"', b'"writer":"' + b"f", 1)
             try:
                 if self._store.create(entry_key(entry.version), data) is Created.CREATED:
-                    return data
+                    return bytes(entry.data)
                 return self._store.get(entry_key(entry.version))
             except (ObjectNotFound, StoreError):
                 self._runtime.sleep_ms(50)
         raise StoreError("the store does not answer", durable=Durable.MAYBE)
 
-    patch.setattr(Appender, "_put_entry", put)
+    patch.setattr(Appender, "_put_entry", _putting(find))
 
 
 # --- owners -----------------------------------------------------------------------------------------------------------
@@ -287,7 +320,7 @@ def acknowledged_twice(patch: pytest.MonkeyPatch) -> None:
     """What was acknowledged before, or is pending elsewhere, may be received and acknowledged again."""
     patch.setattr(acknowledgements, "_check_individual", lambda *_arguments: None)
     patch.setattr(Ledger, "claims", lambda _self: {})
-    patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
+    patch.setattr(Ledger, "unavailable", lambda self, consumer, **_how: dict(self.delivered(consumer)))
     patch.setattr(acknowledgement_conflicts, "check_claim", lambda *_arguments: None)
 
 
@@ -400,7 +433,7 @@ def cursor_by_maximum(patch: pytest.MonkeyPatch) -> None:
     """A cumulative acknowledgement sets the cursor to the higher of two, wherever it is by then."""
     patch.setattr(acknowledgements, "_check_cumulative", lambda *_arguments: None)
     patch.setattr(Ledger, "claims", lambda _self: {})
-    patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
+    patch.setattr(Ledger, "unavailable", lambda self, consumer, **_how: dict(self.delivered(consumer)))
     patch.setattr(acknowledgement_conflicts, "check_claim", lambda *_arguments: None)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from tests.sim.mutants import ALARM, MOST_SCHEDULES, MUTANTS, schedules_until_found
-from txnlog.testing.runner import Tally, maintained, run_many, run_seeds
+from txnlog.testing.runner import Tally, maintained, prepare_process, run_many, run_seeds
 
 KEPT: Final = Path(__file__).parent / "seeds.txt"
 """Seeds that found something once, a line each."""
@@ -41,7 +41,7 @@ def kept_seeds() -> list[int]:
 
 def find_mutants(first: int, jobs: int) -> dict[str, int | None]:
     """By name of each planted bug how many schedules it took to find it, from a seed on; None: too many."""
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, prepare_process) as pool:
         found = pool.starmap(_find, [(number, first) for number in range(len(MUTANTS))], chunksize=1)
     return {mutant.name: count for mutant, count in zip(MUTANTS, found, strict=True)}
 

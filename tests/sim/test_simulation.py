@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.effort import tries
-from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
+from tests.sim.mutants import ALARM, MUTANTS, Mutant, run_planted, schedules_until_found
 from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
 from txnlog.format import keys
 from txnlog.store.wrappers import StoreCall
@@ -76,6 +76,12 @@ def test_many_situations_are_reached_soon(some_runs: Tally):
 
 def test_seeds_that_found_something_once_pass():
     assert run_seeds(kept_seeds()).failures == {}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_what_a_planted_bug_replaces_is_called_as_it_is_replaced(mutant: Mutant):
+    """Else it is the replacement that is found."""
+    run_planted(mutant, range(6))
 
 
 @pytest.mark.some(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import multiprocessing
 import statistics
 import time
@@ -266,7 +267,7 @@ def run_many(
                 tally.merge(run(chunk))
                 progress(tally.schedules)
     else:
-        with multiprocessing.get_context("spawn").Pool(jobs, _prepare_process) as pool:
+        with multiprocessing.get_context("spawn").Pool(jobs, prepare_process) as pool:
             for part in pool.imap_unordered(run, chunks):
                 tally.merge(part)
                 progress(tally.schedules)
@@ -274,8 +275,9 @@ def run_many(
     return tally
 
 
-def _prepare_process() -> None:
-    """Once in each process: its collections look at nothing but what runs leave behind."""
+def prepare_process() -> None:
+    """Once in each process: its collections look at nothing but what runs leave behind, of which nobody is warned."""
+    logging.getLogger("txnlog").setLevel(logging.ERROR)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -287,4 +289,4 @@ def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-__all__ = ["LONG", "REACHED", "Tally", "maintained", "run_many", "run_seeds"]
+__all__ = ["LONG", "REACHED", "Tally", "maintained", "prepare_process", "run_many", "run_seeds"]
