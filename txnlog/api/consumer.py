@@ -39,9 +39,9 @@ class Consumer(ProcessBound):
     def __init__(self, connection: Connection, name: str, subscribed: Sequence[TopicDelivery]) -> None:
         self._connection = connection
         self.name = name
-        self._subscribed = list(subscribed)
+        self._subscribed = tuple(subscribed)
         # Nothing there refers to this object: a cycle would leave it to the garbage collector.
-        self._machine = ConsumerMachine(connection, subscribed)
+        self._machine = ConsumerMachine(connection, self._subscribed)
 
     def __repr__(self) -> str:
         topics = ", ".join(item.topic.name for item in self._subscribed)

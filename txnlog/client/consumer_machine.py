@@ -38,9 +38,11 @@ class ConsumerMachine:
         is_closed: whether it was closed, or somebody is about to.
     """
 
+    __slots__ = ("_appender", "_connection", "_deliveries", "_has_ended", "_next", "_owner", "_turn", "is_closed")
+
     def __init__(self, connection: Connection, deliveries: Sequence[TopicDelivery]) -> None:
         self._connection = connection
-        self._deliveries = list(deliveries)
+        self._deliveries = tuple(deliveries)
         self._appender = connection.appender
         self._owner = connection.identity
         self._next = 0

@@ -108,7 +108,7 @@ class Ledger:
         self.epoch = epoch
         self.leased = False
         self._state = _State({}, {}, {}, {})
-        self._deliveries: weakref.WeakSet[Delivery] = weakref.WeakSet()
+        self._deliveries: list[weakref.ref[Delivery]] = []  # a WeakSet takes ten times the space, for each consumer
 
     # --- what it says -----------------------------------------------------------------------------------------------
 
@@ -171,7 +171,8 @@ class Ledger:
         """FREE or PREFETCHED to DELIVERED. No earlier delivery and no earlier claim of them releases them any more."""
         self._end_deliveries(consumer, offsets)
         made = Delivery(self, consumer, offsets)
-        self._deliveries.add(made)
+        self._deliveries = [known for known in self._deliveries if known() is not None]
+        self._deliveries.append(weakref.ref(made))
         self._change(
             lambda state: state._replace(
                 prefetched=_without(state.prefetched, consumer, offsets),
@@ -183,8 +184,9 @@ class Ledger:
         return made
 
     def _end_deliveries(self, consumer: str, offsets: Offsets) -> None:
-        for known in list(self._deliveries):
-            if known.consumer == consumer:
+        for reference in self._deliveries:
+            known = reference()
+            if known is not None and known.consumer == consumer:
                 known.offsets = {p: ranges.subtract(had, offsets.get(p, EMPTY)) for p, had in known.offsets.items()}
 
     def withdraw(self, consumer: str, offsets: Offsets) -> None:

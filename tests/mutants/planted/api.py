@@ -240,7 +240,7 @@ MUTANTS: Final = (
     Mutant(
         "an attempt takes back what others received meanwhile",
         "txnlog/client/ledger.py",
-        "            if known.consumer == consumer:\n",
+        "            if known is not None and known.consumer == consumer:\n",
         "            if False:\n",
         "a message is delivered to two threads at the same time",
         ("tests/client/consuming/test_failed_attempts.py",),
