@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Final, TypeVar
 
@@ -52,8 +53,14 @@ def reworded(
         other._durable = durable
     if says_nothing_written is not None:
         other._unsaid = not says_nothing_written
-    other.__cause__ = error.__cause__ if error.__suppress_context__ else error.__context__
+    _take_origin(other, error)
     return other.with_traceback(error.__traceback__)
+
+
+def _take_origin(other: TxnLogError, error: TxnLogError) -> None:
+    """What the one came of is what the other one came of."""
+    other.__cause__, other.__context__ = error.__cause__, error.__context__
+    other.__suppress_context__ = error.__suppress_context__
 
 
 class Replying(contextlib.ContextDecorator):
@@ -72,7 +79,7 @@ class Replying(contextlib.ContextDecorator):
                 try:
                     raise other
                 finally:
-                    other.__context__ = None  # what it is raised in place of is not shown besides
+                    _take_origin(other, error)  # what it is raised in place of is not shown besides
                     del other  # its traceback refers to this frame
 
 
@@ -102,9 +109,56 @@ def _of_unsent(error: TxnLogError) -> TxnLogError:
     return reworded(error, durable=Durable.NOTHING) if isinstance(error, StoreError) else error
 
 
-def in_parts(has_written: Callable[[], bool]) -> Replying:
-    """Around a call that writes in several parts: an error says whether an earlier one is on the store."""
-    return Replying(lambda error: after_part(error) if has_written() else error)
+class in_parts(Replying):  # noqa: N801 - a context like the others
+    """Around a call that writes in several parts: an error says whether an earlier one is on the store.
+
+    What this thread has written meanwhile was noted by ``note_written``: by the engine for each command that is in the
+    log, by whoever writes objects that are found without one.
+
+    Args:
+        also: whether another part is, of which nobody notes that.
+    """
+
+    def __init__(self, also: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(after_part)
+        self._also = also
+
+    def __enter__(self) -> None:
+        _PARTS.set(_Parts(_PARTS.get()))
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        parts = _PARTS.get()
+        assert parts is not None, "it was entered"
+        _PARTS.set(parts.outer)
+        if parts.any:
+            note_written()  # it may be a part of another call
+        if parts.any or self._also():
+            super().__exit__(kind, error, trace)
+
+
+class _Parts:
+    """Of one call.
+
+    Attributes:
+        any: whether one of its parts is on the store.
+        outer: of the call that it is a part of.
+    """
+
+    __slots__ = ("any", "outer")
+
+    def __init__(self, outer: _Parts | None) -> None:
+        self.any = False
+        self.outer = outer
+
+
+_PARTS: Final[ContextVar[_Parts | None]] = ContextVar("txnlog_parts", default=None)
+
+
+def note_written() -> None:
+    """A part of the call that this thread makes is on the store, or may be: something that readers find."""
+    parts = _PARTS.get()
+    if parts is not None:
+        parts.any = True
 
 
 def after_part(error: E) -> E:
@@ -114,13 +168,18 @@ def after_part(error: E) -> E:
 
 def after_writing(again: str) -> Replying:
     """Around the rest of a call whose first part is in a log by now: an error says so, and how the call is finished."""
+    return Replying(lambda error: after_part(_finishing(error, again)))
 
-    def reply(error: TxnLogError) -> TxnLogError:
-        if isinstance(error, RetriableError):  # which says it by itself
-            return after_part(error)
-        return reworded(error, durable=Durable.MAYBE, advice=Words(error.advice, _THEN, again))
 
-    return Replying(reply)
+def finishing(again: str) -> Replying:
+    """Around the rest of a call that is not simply made again: how it is finished."""
+    return Replying(lambda error: _finishing(error, again))
+
+
+def _finishing(error: TxnLogError, again: str) -> TxnLogError:
+    if isinstance(error, RetriableError):  # which says it by itself
+        return error
+    return reworded(error, advice=Words(error.advice, _THEN, again))
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------
@@ -188,8 +247,10 @@ __all__ = [
     "advising",
     "after_part",
     "after_writing",
+    "finishing",
     "in_parts",
     "not_sent",
+    "note_written",
     "only_looking",
     "refused_write",
     "reworded",

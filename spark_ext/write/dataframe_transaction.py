@@ -30,6 +30,7 @@ from txnlog.common.validation import shown, type_of
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
 from txnlog.format.actions import Segment
 from txnlog.log.transaction_commands import Skipped
+from txnlog.replies import in_parts, note_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -188,6 +189,7 @@ class DataFrameTransaction:
         if self._skipped is None:
             self._txn.acknowledge(messages, cumulative=cumulative)
 
+    @in_parts()
     def flush(self) -> None:
         """Make the work so far durable and pending: from now on the log has the transaction, with its deadline.
 
@@ -205,6 +207,7 @@ class DataFrameTransaction:
                 write_jobs.add_segments(self._txn, self._segments)
                 self._txn.flush()
 
+    @in_parts()
     def commit(self) -> Committed:
         """Commit; returns once everything is visible. Called at the end of the block.
 
@@ -279,6 +282,7 @@ class DataFrameTransaction:
             try:
                 check_open(self._txn)
                 work()
+                note_written()
             except BaseException as error:
                 self._note_elsewhere(error)
                 self._note_failed(error)

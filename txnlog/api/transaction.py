@@ -383,6 +383,12 @@ class Transaction(ProcessBound):
         if own:
             raise advising(error, "begin the block again: its transaction was aborted")
 
+    @property
+    def _is_pending(self) -> bool:
+        """Whether the log may show it, and not as ended."""
+        ended = self.state == "ABORTED" and not self._connection.has_unlogged_abort(self._id.number)
+        return self._machine.life.logged and not ended
+
     def _leave_outcome_open(self) -> None:
         """Go on without asking for the unknown outcome of a commit: its claims end here, and the log decides."""
         self._machine.claims.drop()

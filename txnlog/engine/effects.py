@@ -55,6 +55,9 @@ class Waiting(Protocol):
     def resume_after(self, effect: Effect[Any], milliseconds: float) -> Callable[[], None]:
         """Let it go on when so much time has passed, unless what is returned is called."""
 
+    def note_written(self) -> None:
+        """Something of it is in the log, that readers find."""
+
 
 class Effect(Generic[R_co]):
     """Something that a command awaits.
@@ -201,6 +204,17 @@ GO_ON: Final = _GoOn()
 """Awaits nothing. From here on the command runs to its end, whoever waits for it: something is to be settled."""
 
 
+class _Written(Effect[None]):
+    def begin(self, waiting: Waiting) -> Result[None]:
+        """See Effect."""
+        waiting.note_written()
+        return Result(None)
+
+
+WRITTEN: Final = _Written()
+"""Awaits nothing. Something of the command is on the store by now that other commands have put there."""
+
+
 class _Done:
     """Awaits nothing: a coroutine for each turn that nobody waits for would cost more than the turn."""
 
@@ -254,6 +268,7 @@ class Turn:
 __all__ = [
     "GO_ON",
     "STILL_WANTED",
+    "WRITTEN",
     "Cancelled",
     "Effect",
     "Pause",

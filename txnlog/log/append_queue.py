@@ -78,8 +78,14 @@ class Append(Effect[R], Generic[R]):
 
     def begin(self, waiting: Waiting) -> None:
         """See Effect. Raises what refuses new commands."""
-        self._asked = Asked(self._command, lambda reply: waiting.resume(self, reply), in_background=self._in_background)
-        self._queue.add(self._asked)
+
+        def heard(reply: Result[Any]) -> None:
+            if asked.has_written:
+                waiting.note_written()
+            waiting.resume(self, reply)
+
+        self._asked = asked = Asked(self._command, heard, in_background=self._in_background)
+        self._queue.add(asked)
 
     def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see Effect
         """See Effect."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
-from txnlog.replies import reworded
+from txnlog.replies import advising, reworded
 from txnlog.wording import Call, Words
 
 _ALL_THE_SAME: Final = "and may take effect all the same"
@@ -62,4 +62,14 @@ def blocked(cause: BaseException | None) -> RetriableError:
     )
 
 
-__all__ = ["blocked", "note_interrupted", "note_repeatable", "outcome_unknown"]
+def no_numbers(unknown: OutcomeUnknown) -> RetriableError:
+    """For a call whose TxnID is still to be reserved, where the outcome of that is unknown."""
+    error = RetriableError(
+        f"no TxnID could be reserved: {unknown.message}; of this call nothing was sent",
+        advice=advising(unknown, RetriableError._default_advice).advice,
+    )
+    error.__cause__ = unknown.__cause__
+    return error
+
+
+__all__ = ["blocked", "no_numbers", "note_interrupted", "note_repeatable", "outcome_unknown"]

@@ -241,7 +241,7 @@ def test_a_creation_that_another_version_interrupted_says_so(memory: Place) -> N
     memory.open("first")
     root = Root(memory.store(), Runtime())
     append_to(root, Register("sales", 1, "0" * 32))
-    with raises(InvalidInputError, match="registered by another version of txnlog.*drop it", durable=Durable.MAYBE):
+    with raises(InvalidInputError, match="registered by another version of txnlog.*drop it", durable=Durable.NOTHING):
         memory.open("sales")
     with txn_catalog.open(memory.root) as cat:
         cat.drop_namespace("sales")

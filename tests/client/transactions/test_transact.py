@@ -385,7 +385,7 @@ def test_numbers_that_cannot_be_had_now_are_asked_for_again(memory: Place) -> No
     while ns._connection.appender.numbers.take(1):
         pass
     store.script.append("dropped")
-    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+    with raises(RetriableError, match="no TxnID could be reserved", durable=Durable.NOTHING):
         ns.transact(lambda txn: txn.produce("orders", rows(1)), attempts=1)
 
 

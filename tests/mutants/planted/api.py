@@ -12,6 +12,7 @@ from tests.mutants.names import (
     CONSUMER_FAULTS,
     CONSUMER_THREADS,
     CUMULATIVE,
+    DAMAGED_SEGMENTS,
     FAILED_BLOCKS,
     INTERRUPTED_CLOSES,
     INTERRUPTED_WAITS,
@@ -28,6 +29,7 @@ from tests.mutants.names import (
     THREADS,
     TRANSACT,
     TRANSACTION_ENDS,
+    WHAT_A_CONSUMER_WROTE,
 )
 
 MUTANTS: Final = (
@@ -59,8 +61,8 @@ MUTANTS: Final = (
     Mutant(
         "a consumer is bound to the topic of before",
         "txnlog/api/subscriptions.py",
-        "(topic, there) if there is not None else _made(connection, topic.name, subscription, wanted)\n",
-        "(topic, there or _made(connection, topic.name, subscription, wanted)[1])\n",
+        "(topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))",
+        "(topic, there or _made(connection, topic.name, subscription, wanted)[1]))",
         "it hands out messages of a topic that was dropped, and acknowledges those of the one made again",
         (SUBSCRIPTIONS_MADE_AGAIN + "a_consumer_reads_the_topic_that_its_new_subscription_is_of",),
     ),
@@ -263,11 +265,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an error behind moved dead letters says that nothing was written",
-        "txnlog/client/consumer_machine.py",
-        "        return in_parts(lambda: call.has_released)\n",
-        "        return in_parts(lambda: False)\n",
+        "txnlog/client/shared_delivery.py",
+        "                await WRITTEN\n",
+        "                pass\n",
         "whoever believes it looks for messages where they are not",
         (CONSUMER_FAULTS + "an_error_behind_dead_letters_that_were_moved_does_not_say_that_nothing_was_written",),
+    ),
+    Mutant(
+        "what a command wrote is not noted",
+        "txnlog/engine/engine.py",
+        "            if task.has_written:\n",
+        "            if False:\n",
+        "a call that failed behind its first part says that nothing was written",
+        (WHAT_A_CONSUMER_WROTE + "a_shared_consumer_that_keeps_messages_from_all_others_says_so",),
+    ),
+    Mutant(
+        "an entry without an effect counts as one",
+        "txnlog/log/group_commit.py",
+        "                if encoded and not member.command.is_upkeep:\n",
+        "                if encoded:\n",
+        "a call of which nothing was written says that data may be durable",
+        (DAMAGED_SEGMENTS + "a_restored_segment_is_delivered",),
+    ),
+    Mutant(
+        "what an error came of is lost where it is reworded",
+        "txnlog/replies.py",
+        "                    _take_origin(other, error)  # what it is raised in place of is not shown besides\n",
+        "                    pass\n",
+        "Spark's run takes a wrong call of the handler for a bad message, and misses Ctrl-C",
+        (REPLIES + "what_is_raised_in_place_of_an_error_came_of_the_same",),
     ),
     Mutant(
         "an error that others have is changed",
@@ -369,8 +395,8 @@ MUTANTS: Final = (
     Mutant(
         "a release that another one follows says that nothing was written",
         "txnlog/client/shared_delivery.py",
-        "        self.call.has_released |= bool(delivered)\n",
-        "",
+        "is_upkeep=not any(delivered.values())",
+        "is_upkeep=True",
         "whoever believes it releases the messages of others",
         ("tests/client/consuming/test_interrupted_openings.py",),
     ),
