@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.client.support import FakeRuntime, Place, ids, raises, read, rows
+from tests.client.support import FakeRuntime, Place, begun, ids, raises, read, rows
 from tests.faults import failing
 from txnlog.api.adoption import adopt_namespace
 from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
@@ -309,8 +309,7 @@ def segment(request: pytest.FixtureRequest, memory: Place) -> tuple[Any, Store, 
     """A namespace with three segments of a kind; the raw store; the key of the one in the middle."""
     ns = memory.orders(partitions=2)
     for number in range(3):
-        txn = ns.begin()
-        txn.produce("orders", rows(*range(number * 10, number * 10 + 5)), partition=0)
+        txn = begun(ns, *range(number * 10, number * 10 + 5), partition=0)
         if request.param != "owned":
             txn.produce("orders", rows(number * 10 + 5), partition=1)
         if request.param != "shared":

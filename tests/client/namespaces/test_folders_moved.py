@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, read, rows
+from tests.client.support import SCHEMA, Place, begun, raises, read, rows
 from txnlog.errors import Durable, NamespaceNotFound
 
 _CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
@@ -46,8 +46,7 @@ def test_a_client_at_work_is_refused_where_its_folder_went_away(
     folder = Path(local.root) / "sales"
     shutil.copytree(folder, folder.with_suffix(".backup"))
     received = _Received(ns)
-    txn = ns.begin()
-    txn.produce("orders", rows(8))
+    txn = begun(ns, 8)
     what(folder)
     with raises(NamespaceNotFound, match="its folder was removed", durable=Durable.NOTHING):
         _CALLS[call](ns, txn, received)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, is_entry, raises, read, rows
+from tests.client.support import SCHEMA, Place, begun, is_entry, raises, read, rows
 from txnlog.errors import Durable, NamespaceNotFound, StoreError
 from txnlog.store import Store
 from txnlog.store.wrappers import HookStore, StoreCall
@@ -44,8 +44,7 @@ def test_a_writer_does_not_make_a_folder_again_that_goes_away_in_the_middle_of_a
     ns, _ = local.wrapped(wrap)
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1))
-    txn = ns.begin()
-    txn.produce("orders", rows(2))
+    txn = begun(ns, 2)
     armed.append(True)
     with raises(StoreError, match="removed, moved or renamed", durable=Durable.NOTHING):
         txn.flush() if many else txn.commit()
@@ -62,8 +61,7 @@ def test_a_writer_does_not_make_a_folder_again_that_goes_away_in_the_middle_of_a
 @pytest.mark.parametrize("gone", [moved, removed])
 def test_writers_without_a_pause_end_where_their_folder_goes_away(local: Place, gone: Callable[[Path], None]) -> None:
     folder = Path(local.root) / "sales"
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     committed: list[int] = []
     ended: list[BaseException] = []
     going = threading.Event()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, kind_of, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, Place, Unchanged, begun, ids, kind_of, raises, read, rows, run_threads
 from txnlog.data import segment_reader as reader
 from txnlog.errors import (
     Durable,
@@ -318,9 +318,7 @@ def test_a_read_of_no_columns_has_the_number_of_rows(
     twenty: Any, monkeypatch: pytest.MonkeyPatch, cacheable: int
 ) -> None:
     monkeypatch.setattr(reader, "_CACHEABLE_BYTES", cacheable)
-    txn = twenty.begin()
-    txn.produce("orders", rows(1, 2))
-    txn.flush()
+    _txn = begun(twenty, 1, 2, flush=True)
     snapshot = twenty.snapshot()
 
     def count(**options: Any) -> int:
@@ -465,9 +463,7 @@ def test_offsets_that_retention_passed_are_refused_with_what_is_left(sales: Any,
 def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place) -> None:
     ns = memory.orders(1)
     for number in range(20):
-        txn = ns.begin()
-        txn.produce("orders", rows(100 + number))
-        txn.flush()
+        txn = begun(ns, 100 + number, flush=True)
         if number % 2:
             txn.abort()
     asked: list[str] = []

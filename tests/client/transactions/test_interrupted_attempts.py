@@ -31,8 +31,7 @@ def test_messages_of_an_attempt_whose_abort_is_interrupted_come_again(memory: Pl
     """
     for request in itertools.count(1):
         store = _StoreThatGoesOn(memory.store())
-        ns = memory.open(f"ns{request}", store=store)
-        ns.create_topic("orders", SCHEMA)
+        ns = memory.orders(namespace=f"ns{request}", store=store)
         ns.create_topic("audit", SCHEMA)
         ns.produce("orders", rows(1, 2))
         consumer = ns.consumer("orders", "billing")

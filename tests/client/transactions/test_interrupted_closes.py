@@ -32,8 +32,7 @@ def test_a_producer_whose_close_was_interrupted_is_closed_by_the_next_one(memory
     """
     for request in itertools.count(1):
         store = InterruptingStore(memory.store())
-        ns = memory.open(f"ns{request}", store=store)
-        ns.create_topic("orders", SCHEMA)
+        ns = memory.orders(namespace=f"ns{request}", store=store)
         producer = ns.producer("loader")
         txns = _two_flushed(producer)
         with hearing_interrupts():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.interrupting_store import InterruptingStore
-from tests.client.support import SCHEMA, Place, read, rows, wait_for
+from tests.client.support import SCHEMA, Place, begun, committed, read, wait_for
 from tests.interrupts import hearing_interrupts
 from txnlog.errors import InvalidTransactionState
 
@@ -31,11 +31,8 @@ def test_the_commit_of_a_skipped_batch_is_interrupted_and_made_again(memory: Pla
         name = f"{then}{request}"
         ns, other = memory.open(name, store=store), memory.open(name)
         ns.create_topic("orders", SCHEMA)
-        txn = ns.begin(txn_app_id="nightly", txn_version=1)
-        txn.produce("orders", rows(1))
-        txn.flush()
-        with other.begin(txn_app_id="nightly", txn_version=1) as first:
-            first.produce("orders", rows(2))
+        txn = begun(ns, 1, flush=True, txn_app_id="nightly", txn_version=1)
+        committed(other, 2, txn_app_id="nightly", txn_version=1)
         with hearing_interrupts():
             end = partial(txn.__exit__, None, None, None) if then == "block" else txn.commit
             going_on = store.interrupted(end, request)

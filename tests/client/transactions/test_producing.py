@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, begun, ids, raises, read, rows
 from txnlog.client import transaction_buffer
 from txnlog.data.partitioner import partition_of_key
 from txnlog.errors import (
@@ -208,8 +208,7 @@ def test_rows_of_a_keyed_topic_go_where_their_key_says(place: Place) -> None:
 
 
 def test_without_a_key_partitions_take_turns(place: Place) -> None:
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA, partitions=3)
+    ns = place.orders(partitions=3)
     for number in range(9):
         ns.produce("orders", rows(number))
     assert ns.snapshot().end_offsets("orders") == {0: 3, 1: 3, 2: 3}
@@ -253,8 +252,7 @@ def test_a_partition_that_is_not_there_is_refused(ns: Any, place: Place, partiti
 def test_what_is_wrong_with_a_call_is_reported_also_while_the_store_is_away(
     memory: Place, data: Any, options: Any, kind: Any
 ) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns, store = memory.faulty_orders(partitions=2)
     producer = ns.producer("loader")
     txn = producer.begin()
     producer.produce("orders", rows(0), 0)
@@ -282,8 +280,7 @@ def widen(ns: Any) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_rows_produced_before_and_after_a_column_was_added_go_together(sales: Any, flushed: bool) -> None:
-    txn = sales.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(sales, 1)
     widen(sales)
     txn.produce("orders", [{"id": 2, "name": "n2", "note": "new"}])
     if flushed:
@@ -307,8 +304,7 @@ def test_a_client_that_has_not_heard_of_a_new_column_goes_on(sales: Any, memory:
 
 
 def test_commits_of_one_entry_with_rows_of_several_schemas_share_a_segment(sales: Any) -> None:
-    old = sales.begin()
-    old.produce("orders", rows(1))
+    old = begun(sales, 1)
     widen(sales)
     new = sales.begin()
     new.produce("orders", [{"id": 2, "note": "x"}])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, read, rows, run_threads, wait_for
+from tests.client.support import Place, begun, read, rows, run_threads, wait_for
 from txnlog.errors import InvalidTransactionState
 
 
@@ -23,11 +23,8 @@ def test_a_transaction_that_ended_is_not_reported_as_lost(
     From then on the transaction counts as forgotten. At ``ns.close()``, or when it is collected, the log of Python says
     of a committed one: "Nothing of them is visible, and nothing will be". Whoever reads that does the work again.
     """
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
+    ns = memory.orders()
+    txn = begun(ns, 1, flush=True)
     meanwhile: list[object] = []
     late = threading.Thread(target=lambda: meanwhile.extend(run_threads(partial(txn.produce, "orders", rows(2)))))
     ended = threading.Event()

@@ -22,6 +22,7 @@ from tests.mutants.names import (
     LOST_ANSWERS,
     OPTIMIZE_MEANWHILE,
     PREPARE_UNKNOWN,
+    REFUSALS,
     SHARED,
     SUBSCRIPTIONS_MADE_AGAIN,
     THREADS,
@@ -105,7 +106,7 @@ MUTANTS: Final = (
         "        await self._check_takes(Request.ABORT)\n",
         "        if stage is Stage.COMMITTED:\n            return\n",
         "abort() says fine of what was committed",
-        (CLIENT_TRANSACTIONS + "an_abort_after_the_commit_is_refused",),
+        (REFUSALS + "every_call_that_would_add_to_a_committed_one_says_so",),
     ),
     Mutant(
         "a second abort is an error",

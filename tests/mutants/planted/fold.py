@@ -15,6 +15,7 @@ from tests.mutants.names import (
     OFFSETS,
     PREPARED,
     PRODUCERS,
+    REFUSALS,
     RETENTION,
     SEQUENCES,
     TARGETS,
@@ -336,7 +337,7 @@ MUTANTS: Final = (
         "for segment in sequences.pending_segments(draft, transaction):\n            topic =",
         "for segment in reversed(sequences.pending_segments(draft, transaction)):\n            topic =",
         "the order in which a transaction produced is turned around",
-        (CLIENT_TRANSACTIONS + "rows_stay_in_the_order_of_production_however_they_were_written",),
+        (REFUSALS + "rows_stand_in_the_order_of_calls_and_in_each_call_in_its_own",),
     ),
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(

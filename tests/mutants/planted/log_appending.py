@@ -61,7 +61,7 @@ MUTANTS: Final = (
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
-        (LOST_ANSWERS + "an_entry_that_may_not_survive_a_power_cut_is_unknown",),
+        (OUTCOME_UNKNOWN + "what_may_not_survive_a_power_cut_is_not_reported",),
     ),
     Mutant(
         "refused by an old state",
