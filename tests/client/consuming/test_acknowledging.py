@@ -170,14 +170,6 @@ def test_messages_of_a_namespace_that_was_dropped_are_refused_by_the_next_of_its
     assert cursor(ns).cursor == 0
 
 
-def test_messages_of_another_handle_of_the_namespace_are_fine(ten: Any, place: Place) -> None:
-    other = place.open()
-    messages = other.consumer("orders", "billing").receive(timeout_ms=0)
-    with ten.begin() as txn:
-        txn.acknowledge(messages, cumulative=True)
-    assert cursor(ten).cursor == 10
-
-
 @pytest.fixture
 def stale(place: Place, clock: ManualClock) -> Any:
     """A handle that has seen the topic and nothing of what came later."""
@@ -350,18 +342,6 @@ def test_a_conflict_that_is_over_is_none(ten: Any, place: Place) -> None:
     with ten.begin() as txn:
         txn.acknowledge(messages[2])
     assert cursor(ten).acknowledged == ((2, 3),)
-
-
-@pytest.mark.clause("P-85", "P-98")
-@pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("cumulative", [False, True])
-def test_after_an_abort_the_messages_are_delivered_again_at_once(ten: Any, flushed: bool, cumulative: bool) -> None:
-    consumer = ten.consumer("orders", "billing")
-    txn = holding(ten, consumer.receive(4, timeout_ms=0), cumulative=cumulative, flush=flushed)
-    assert received(consumer) == [4, 5, 6, 7, 8, 9]
-    txn.abort()
-    assert received(consumer) == [0, 1, 2, 3]
-    assert cursor(ten).cursor == 0
 
 
 @pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "unlogged"])

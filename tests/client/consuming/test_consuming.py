@@ -292,14 +292,6 @@ def test_an_abort_does_not_release_what_was_received_after_a_seek(sales: Any) ->
     assert len(consumer.receive(timeout_ms=0)) == 0, "handed out twice"
 
 
-def _two_taken(place: Place, **options: Any) -> tuple[Any, Any, Any]:
-    """A namespace, its consumer, and a flushed transaction that took both messages."""
-    ns = place.orders(1, 2, **options)
-    consumer = ns.consumer("orders", "billing")
-    txn = holding(ns, consumer.receive(timeout_ms=0), timeout_ms=10_000)
-    return ns, consumer, txn
-
-
 # --- deadlines -------------------------------------------------------------------------------------------------------
 
 

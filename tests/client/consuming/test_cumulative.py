@@ -67,24 +67,6 @@ def test_it_does_not_take_what_its_user_released(ten: Any) -> None:
 
 
 @pytest.mark.clause("P-215")
-def test_the_same_messages_can_be_acknowledged_again_after_an_abort(ten: Any, acknowledge: Acknowledge) -> None:
-    consumer = ten.consumer("orders", "billing")
-    messages = consumer.receive(6, timeout_ms=0)
-    txn = holding(ten, messages, cumulative=True)
-    txn.abort()
-    acknowledge(consumer, messages)
-    assert (position(ten), received(consumer)) == (6, [6, 7, 8, 9])
-
-
-@pytest.mark.clause("P-215")
-def test_what_was_received_and_never_released_is_what_it_is_for(ten: Any, acknowledge: Acknowledge) -> None:
-    consumer = ten.consumer("orders", "billing")
-    consumer.receive(4, timeout_ms=0)
-    acknowledge(consumer, consumer.receive(3, timeout_ms=0)[-1])
-    assert (position(ten), received(consumer)) == (7, [7, 8, 9])
-
-
-@pytest.mark.clause("P-215")
 def test_each_partition_is_looked_at(ns: Any) -> None:
     ns.create_topic("clicks", SCHEMA, partitions=2)
     for partition in (0, 1):

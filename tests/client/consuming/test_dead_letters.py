@@ -120,15 +120,6 @@ def test_a_lease_that_ends_counts_too(ns: Any, clock: ManualClock) -> None:
     assert [row["_redeliveries"] for row in letters(ns)] == [3] * 6
 
 
-def test_an_aborted_transaction_counts_too(ns: Any) -> None:
-    consumer = ns.consumer("orders", "billing")
-    for _ in range(3):
-        txn = holding(ns, take(consumer))
-        txn.abort()
-    assert len(take(consumer)) == 0
-    assert len(letters(ns)) == 6
-
-
 @pytest.mark.clause("P-86", "P-173")
 def test_one_failed_delivery_is_no_dead_letter_where_one_redelivery_is_allowed(
     ns: Any, memory: Place, clock: ManualClock

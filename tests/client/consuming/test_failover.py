@@ -133,16 +133,6 @@ def test_signs_of_life_are_not_on_the_way_of_a_commit(ns: Any) -> None:
     assert ns.subscription("orders", "billing").cursors[0].cursor == 10
 
 
-@pytest.mark.clause("P-176", "P-177")
-def test_of_many_who_wait_one_takes_over(ns: Any, memory: Place) -> None:
-    active = ns.consumer("orders", "billing")
-    handles = [memory.open() for _ in range(4)]
-    waiting = [handle.consumer("orders", "billing") for handle in handles]
-    active.close()
-    assert sorted(len(received(consumer)) for consumer in waiting) == [0, 0, 0, 10]
-    assert sorted(len(received(consumer)) for consumer in waiting) == [0, 0, 0, 0]
-
-
 @pytest.mark.clause("P-176")
 def test_who_saw_an_older_epoch_does_not_take_over_from_the_newer_one(ns: Any, memory: Place) -> None:
     """Two saw the same lease end: the slower one finds another epoch, and waits for that one's lease."""
@@ -177,17 +167,6 @@ def test_each_topic_of_a_consumer_has_its_active_one(ns: Any, other: Any) -> Non
     assert received(both) == []
     first.close()
     assert received(both) == [100]
-
-
-@pytest.mark.clause("P-72")
-def test_a_seek_of_the_active_one_keeps_its_place(ns: Any, other: Any, memory: Place) -> None:
-    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
-    active.seek({0: 5})
-    assert received(active) == [5, 6, 7, 8, 9]
-    with Unchanged(memory):
-        assert received(waiting, timeout_ms=LEASE_MS - 1) == []
-    active.close()
-    assert received(waiting) == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.clause("P-1")

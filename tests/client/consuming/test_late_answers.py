@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,41 +20,25 @@ def faulty_ten(memory: Place, clock: ManualClock) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
-def test_a_plain_acknowledgement_that_the_store_answers_late_is_not_delivered_again(
-    memory: Place, clock: ManualClock, cumulative: bool
-) -> None:
-    """DOUBLE: the machine sleeps, or the store takes a minute; another thread receives what is being acknowledged."""
-    ns, consumer, store = faulty_ten(memory, clock)
-    messages = take(consumer, 4)
-    seen: list[Any] = []
-
-    def late() -> None:
-        clock.advance(61_000)
-        run_threads(lambda: seen.append(received(consumer)))
-
-    store.script.append(late)
-    consumer.acknowledge(messages, cumulative=cumulative)
-    assert cursor(ns).cursor == 4
-    assert seen == [[4, 5, 6, 7, 8, 9]]
-
-
-@pytest.mark.parametrize("cumulative", [False, True])
-def test_what_a_commit_acknowledges_that_the_store_answers_late_is_not_delivered_again(
-    memory: Place, clock: ManualClock, cumulative: bool
+@pytest.mark.parametrize("late_ms", [61_000, 11_000], ids=["plain", "in a transaction"])
+def test_an_acknowledgement_that_the_store_answers_late_is_not_delivered_again(
+    memory: Place, clock: ManualClock, late_ms: int, cumulative: bool
 ) -> None:
     """DOUBLE: its entry was made before the deadline, and is in the log; another thread receives the same meanwhile."""
     ns, consumer, store = faulty_ten(memory, clock)
     messages = take(consumer, 4)
     seen: list[Any] = []
-    txn = holding(ns, messages, cumulative=cumulative, timeout_ms=10_000)
-    clock.advance(9_000)
 
     def late() -> None:
-        clock.advance(2_000)
+        clock.advance(late_ms)
         run_threads(lambda: seen.append(received(consumer)))
 
+    if late_ms == 11_000:
+        acknowledge = holding(ns, messages, cumulative=cumulative, timeout_ms=10_000).commit
+    else:
+        acknowledge = partial(consumer.acknowledge, messages, cumulative=cumulative)
     store.script.append(late)
-    txn.commit()
+    acknowledge()
     assert cursor(ns).cursor == 4
     assert seen == [[4, 5, 6, 7, 8, 9]]
 

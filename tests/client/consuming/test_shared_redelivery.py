@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.shared import LEASE_MS, actions, ns, other
-from tests.client.support import Place, Unchanged, counts, cursor, holding, raises, received, rows, take
+from tests.client.support import Place, Unchanged, counts, holding, raises, received, rows, take
 from txnlog.errors import (
     InvalidTransactionState,
     OutcomeUnknown,
@@ -94,27 +94,6 @@ def test_messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_
     assert counts(take(two)) == {2: 1, 3: 1, 4: 1, 5: 1}, "those that were not granted at once were counted too, once"
 
 
-@pytest.mark.clause("P-78")
-def test_a_consumer_that_lets_its_own_lease_end_receives_its_messages_again(ns: Any, clock: ManualClock) -> None:
-    consumer = ns.consumer("orders", "billing")
-    messages = take(consumer, 3)
-    clock.advance(LEASE_MS)
-    assert counts(take(consumer, 3)) == {0: 1, 1: 1, 2: 1}
-    consumer.acknowledge(messages)
-    assert cursor(ns).cursor == 3
-
-
-@pytest.mark.clause("P-78")
-def test_what_is_pending_when_its_lease_ends_is_not_counted(ns: Any, other: Any, clock: ManualClock) -> None:
-    one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
-    messages = take(one)
-    txn = holding(ns, messages[:2], timeout_ms=10 * LEASE_MS)
-    clock.advance(LEASE_MS)
-    assert counts(take(two)) == dict.fromkeys(range(2, 10), 1)
-    txn.abort()
-    assert counts(take(two)) == {0: 1, 1: 1}
-
-
 def test_a_negative_acknowledgement_gives_messages_to_anybody_and_is_counted_once(
     ns: Any, other: Any, memory: Place
 ) -> None:
@@ -159,14 +138,6 @@ def test_who_has_the_name_of_another_has_leases_of_its_own(
     else:
         getattr(old, call)()
     assert other.subscription("orders", "billing").consumers == {name[:247]: 3}, "those of the newer one"
-
-
-def test_redeliver_unacknowledged_gives_all_back(ns: Any, other: Any) -> None:
-    one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
-    messages = take(one, 5)
-    one.acknowledge(messages[[1, 2]])
-    one.redeliver_unacknowledged()
-    assert counts(take(two)) == {0: 1, 3: 1, 4: 1} | dict.fromkeys(range(5, 10), 0)
 
 
 @pytest.mark.clause("P-85")

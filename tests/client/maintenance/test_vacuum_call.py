@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, committed, raises, read, rows
 from tests.client.vacuums import HOUR_MS, WEEK_MS, compacted, counts, files, left_behind, littered
-from txnlog.errors import InvalidInputError, ReadOnly
+from txnlog.errors import InvalidInputError
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -93,11 +93,6 @@ def test_durations_have_units(compacted: Any, clock: ManualClock) -> None:
     lake.create_subscription("orders", "billing", type="failover", lease_ms="45s")
     assert lake.subscription("orders", "billing").lease_ms == 45_000
     assert len(lake.consumer("orders", "billing").receive(timeout_ms="0ms")) == 4
-
-
-def test_a_reader_cannot_vacuum(lake: Any, memory: Place, clock: ManualClock) -> None:
-    with raises(ReadOnly):
-        memory.open(mode="r", clock=clock).vacuum()
 
 
 @pytest.mark.clause("P-147")

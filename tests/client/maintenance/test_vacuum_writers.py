@@ -7,32 +7,13 @@ from typing import Any
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import Place, Unchanged, begun, is_entry, raises, read, rows, staged
+from tests.client.support import Place, begun, is_entry, raises, read, rows, staged
 from tests.client.vacuums import HOUR_MS, WEEK_MS, check_every_version, concerns, counts, files, hooked, left_behind
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.id_blocks import TOUCH_MS
 from txnlog.format.actions import Close, Vacuum
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
-
-
-@pytest.mark.clause("P-130", "P-131", "P-147")
-def test_a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace(
-    lake: Any, memory: Place, clock: ManualClock
-) -> None:
-    lake.produce("orders", rows(1))
-    named = files(lake)
-    left_behind(memory, clock, 2).close()
-    (orphan,) = files(lake) - named
-    clock.advance(HOUR_MS + TOUCH_MS - 1)
-    with Unchanged(memory):
-        assert counts(lake.vacuum(grace_ms=HOUR_MS)) == (0, 0, 0)
-    assert orphan in files(lake)
-    clock.advance(1)
-    found = lake.vacuum(grace_ms=HOUR_MS)
-    assert (counts(found), found.kept_files, found.closed_blocks) == ((1, 0, 0), 1, 1)
-    assert files(lake) == named
-    assert read(lake) == [1]
 
 
 @pytest.mark.clause("P-131")

@@ -57,6 +57,10 @@ def test_every_write_through_a_reader_is_refused(ns: Any, place: Place) -> None:
         lambda: reader.fence("loader"),
         lambda: reader.forget_app("nightly"),
         reader.checkpoint,
+        reader.vacuum,
+        reader.maintain,
+        lambda: reader.optimize("orders"),
+        lambda: reader.alter_topic("orders", properties={"user.owner": "ann"}),
         lambda: reader.transact(lambda _: None),
         lambda: reader._connection.reserve_block(1),
     ):

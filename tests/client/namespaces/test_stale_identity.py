@@ -39,18 +39,9 @@ def test_a_handle_that_never_appended_goes_on_after_an_adoption_by_force(memory:
 def test_an_open_handle_knows_txn_ids_that_another_process_gave_after_the_adoption(adopted: tuple[Any, Any]) -> None:
     old, new = adopted
     assert old.transaction(new.produce("orders", rows(1)).txn_id).state == "COMMITTED"
-
-
-def test_an_open_handle_completes_what_another_process_prepared_after_the_adoption(adopted: tuple[Any, Any]) -> None:
-    old, new = adopted
     token = prepared(new, 1)
     assert str(old.complete(token, commit=True).txn_id) == token
-
-
-def test_an_open_handle_aborts_what_another_process_began_after_the_adoption(adopted: tuple[Any, Any]) -> None:
-    old, new = adopted
-    txn = begun(new, 1, flush=True)
-    assert old.abort(txn.id).state == "ABORTED"
+    assert old.abort(begun(new, 1, flush=True).id).state == "ABORTED"
 
 
 def meanwhile(prefix: str, work: Callable[[], object]) -> Once:

@@ -214,7 +214,7 @@ def test_topics_and_subscriptions_are_counted(sales: Any, memory: Place, monkeyp
 
 
 @pytest.mark.clause("P-58")
-@pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1, 1.5, "60", True])
+@pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1, 1.5, "60000", True, float("nan")])
 def test_a_timeout_that_makes_no_sense_is_refused_before_anything_runs(
     sales: Any, memory: Place, timeout_ms: Any
 ) -> None:
@@ -225,3 +225,4 @@ def test_a_timeout_that_makes_no_sense_is_refused_before_anything_runs(
                 begin(timeout_ms=timeout_ms)
         with raises(InvalidInputError, match="timeout_ms"):
             sales.transact(lambda _txn: 1 // 0, timeout_ms=timeout_ms)
+    assert sales.begin(timeout_ms=MAX_TIMEOUT_MS).state == "OPEN"

@@ -15,13 +15,12 @@ from txnlog.data import segment_reader as reader
 from txnlog.errors import (
     Durable,
     InvalidInputError,
-    NameNotAllowed,
     OffsetOutOfRange,
     TopicNotFound,
     TxnLogError,
     VersionNotAvailable,
 )
-from txnlog.format.actions import DeleteRecords, Vacuum
+from txnlog.format.actions import DeleteRecords
 from txnlog.log.commands import Simple
 from txnlog.store import HookStore
 from txnlog.store.wrappers import StoreCall
@@ -137,17 +136,6 @@ def test_a_version_that_is_no_whole_number_is_a_wrong_call(ns: Any, version: Any
     with raises(InvalidInputError) as caught:
         ns.snapshot(version=version)
     assert str(caught.value) == f"the version is a whole number, not {version!r} (give 0 to {ns.snapshot().version})"
-
-
-@pytest.mark.clause("P-92", "P-103")
-def test_a_vacuumed_version_is_refused(ns: Any) -> None:
-    old = ns.snapshot().version
-    ns.produce("orders", rows(1))
-    newest = ns.snapshot().version
-    ns._connection.appender.call(Simple(lambda _draft, _at: [Vacuum(newest)], lambda _draft, _at: None))
-    with raises(VersionNotAvailable) as caught:
-        ns.snapshot(version=old)
-    assert f"versions {newest} to" in caught.value.advice
 
 
 def test_a_time_is_the_newest_version_at_or_below_it(place: Place, clock: ManualClock) -> None:
@@ -347,13 +335,6 @@ def test_a_filter_chooses_rows(twenty: Any) -> None:
     for wrong in ("id > 3", True, lambda row: True, [True] * 20):
         with raises(InvalidInputError, match="filter"):
             snapshot.read("orders", filter=wrong)
-
-
-@pytest.mark.parametrize("topic", [None, 7, "", "a/b", "../orders"])
-def test_a_topics_name_is_checked(ns: Any, topic: Any) -> None:
-    for call in (ns.snapshot().read, ns.topic, ns.snapshot().end_offsets):
-        with raises(NameNotAllowed):
-            call(topic)
 
 
 @pytest.mark.parametrize("size", ["big", "small", "small, and very many"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, begun, holding, ids, raises, read, rows
+from tests.client.support import Place, Unchanged, begun, holding, ids, raises, read, rows
 from txnlog.errors import (
     AbortableError,
     Durable,
@@ -20,7 +20,6 @@ from txnlog.errors import (
     SchemaMismatch,
     StoreError,
     TopicNotFound,
-    TransactionConflict,
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
@@ -128,7 +127,7 @@ def test_an_outcome_that_was_forgotten_is_not_found_and_never_made_up(memory: Pl
     assert read(ns) == list(range(14)), "only the outcome is forgotten"
 
 
-@pytest.mark.clause("P-203")
+@pytest.mark.clause("P-118", "P-203")
 def test_a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was(memory: Place) -> None:
     ns, store = memory.faulty_orders(0)
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
@@ -261,31 +260,3 @@ def test_a_seek_is_not_refused_for_what_an_overdue_transaction_holds(memory: Pla
     consumer.seek("latest")
     assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
     assert _cursor(ns) == 3
-
-
-@pytest.mark.clause("P-119", "P-205")
-@pytest.mark.parametrize("plain", [True, False], ids=["plain", "in a transaction"])
-def test_no_acknowledgement_is_refused_for_what_an_overdue_transaction_holds(
-    memory: Place, clock: ManualClock, plain: bool
-) -> None:
-    ns, rival = memory.open(clock=clock), memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.create_subscription("orders", "billing", type="shared", lease_ms=1_000)
-    ns.produce("orders", rows(1))
-    theirs = rival.consumer("orders", "billing", name="slow").receive(timeout_ms=0)
-    clock.advance(1_000)
-    consumer = ns.consumer("orders", "billing", name="next")
-    messages = consumer.receive(timeout_ms=0)
-    txn = holding(rival, theirs, timeout_ms=1_000)
-    clock.advance(5_999)
-    ns.produce("orders", rows(2))  # looks for what is overdue, and finds nothing
-    with raises(TransactionConflict, match="pending"):
-        consumer.acknowledge(messages)
-    clock.advance(1)
-    if plain:
-        consumer.acknowledge(messages)
-    else:
-        with ns.begin() as own:
-            own.acknowledge(messages)
-    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
-    assert _cursor(ns) == 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -21,10 +20,8 @@ from tests.client.support import (
     rows,
     together,
     wait_for,
-    waiting,
 )
 from txnlog.errors import (
-    TransactionAborted,
     TransactionConflict,
     TransactionTimedOut,
 )
@@ -114,78 +111,6 @@ def test_a_batch_is_not_skipped_for_one_that_is_not_committed_after_all(group: A
     assert not second.result(30).skipped
     assert ns.transaction(transactions[0].id).state == "ABORTED"
     assert sorted(read(ns)) == [2, 3]
-
-
-@pytest.mark.clause("P-57", "P-65")
-def test_an_end_that_does_not_come_after_all_is_reported_to_nobody(group: Any) -> None:
-    ns, store, (first, second, third) = group
-    with ThreadPoolExecutor(1) as pool:
-
-        def ask() -> Future[Any]:
-            asked = pool.submit(ns.abort, first.id)
-            wait_for(lambda: waiting(ns) == 2)
-            return asked
-
-        calls = (first.commit_async, ask, second.commit_async, third.commit_async)
-        commit, asked, again, other = together(ns, store, *calls)
-        assert asked.result(30).state == ns.transaction(first.id).state == "ABORTED"
-    assert isinstance(commit.exception(30), TransactionTimedOut | TransactionAborted)
-    assert not again.result(30).skipped
-    assert other.result(30).offsets
-
-
-@pytest.mark.clause("P-69")
-def test_a_batch_that_waits_for_one_that_fell_out_is_not_overtaken_by_the_next_one(
-    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody else committed it: were it told that it was skipped, for the batch behind it, its rows would be lost."""
-    ns, store = memory.faulty_orders(clock=clock)
-    settings: list[dict[str, Any]] = [{"txn_version": 1, "timeout_ms": 1_000}, {"txn_version": 1}, {"txn_version": 2}]
-    transactions = [ns.begin(txn_app_id="nightly", **chosen) for chosen in settings]
-    for number, txn in enumerate(transactions):
-        txn.produce("orders", rows(number))
-    build, waves = SharedSegmentBuilder.build, itertools.count(1)
-
-    def late(*arguments: Any) -> Any:
-        if next(waves) == 2:
-            clock.advance(1_001)
-        return build(*arguments)
-
-    monkeypatch.setattr(SharedSegmentBuilder, "build", late)
-    first, again, following = together(ns, store, *[txn.commit_async for txn in transactions])
-    with raises(TransactionTimedOut):
-        first.result(30)
-    assert not again.result(30).skipped
-    assert not following.result(30).skipped
-    assert read(ns) == [1, 2]
-
-
-def test_batches_that_are_all_committed_twice_share_one_entry(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry takes a second on this store: were there one for each, the last ones would time out."""
-    clock = ManualClock(START_MS)
-    ns, store = memory.faulty_orders(clock=clock)
-    encoded: list[int] = []
-    build = SharedSegmentBuilder.build
-
-    def counted(self: Any, draft: Any, pieces: Any, numbers: Any) -> Any:
-        encoded.append(len(pieces))
-        clock.advance(1_000)
-        return build(self, draft, pieces, numbers)
-
-    monkeypatch.setattr(SharedSegmentBuilder, "build", counted)
-
-    def once(version: int) -> Future[Any]:
-        txn = begun(ns, version, txn_app_id="nightly", txn_version=version, timeout_ms=20_000)
-        future: Future[Any] = txn.commit_async()
-        return future
-
-    batches = 40
-    futures = together(ns, store, *[partial(once, number // 2) for number in range(2 * batches)])
-    results = [future.result(60) for future in futures]
-    assert [result.skipped for result in results] == [False, True] * batches
-    assert len({result.version for result in results}) == 1
-    assert encoded[-2:] == [2 * batches, batches]
-    assert read(ns) == list(range(batches))
 
 
 @pytest.mark.clause("P-205")

@@ -122,7 +122,7 @@ def test_what_was_abandoned_is_ended_for_who_waits_at_either_handle(
     assert cursor(ten).cursor == 4
 
 
-@pytest.mark.clause("P-208")
+@pytest.mark.clause("P-119", "P-205", "P-208")
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("owner", [0, 1, 2])
 def test_what_is_overdue_is_ended_for_who_waits_whichever_handle_has_it(

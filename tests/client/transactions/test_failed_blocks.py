@@ -188,13 +188,6 @@ def test_an_abort_that_failed_in_a_block_reaches_the_log_when_it_is_called_again
     assert received(consumer) == [1, 2]
 
 
-def test_a_seek_is_not_refused_for_what_was_abandoned(memory: Place) -> None:
-    ns, store = memory.faulty()
-    consumer = _gives_up(ns, store, flush="ok", abort="refused")
-    consumer.seek("earliest")
-    assert received(consumer) == [1, 2]
-
-
 @pytest.mark.parametrize("end", ["receive", "acknowledge", "take it along", "seek"])
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
@@ -251,16 +244,3 @@ def _gives_up(ns: Any, store: FaultyStore, *, flush: str, abort: str, receiver: 
         int("what a block fails with")
     store.heal()
     return consumer
-
-
-@pytest.mark.parametrize("fate", ["lost", "dropped"])
-def test_a_block_whose_commit_is_unknown_leaves_that_to_commit_or_abort(memory: Place, fate: str) -> None:
-    ns, store = memory.faulty_orders()
-    with raises(OutcomeUnknown, durable=Durable.MAYBE), ns.begin() as txn:
-        txn.produce("orders", rows(1))
-        store.script.append(fate)
-        store.forever, store.reads_forever = "dropped", "broken"
-    store.heal()
-    assert txn.state == "OPEN"
-    txn.commit()
-    assert read(ns) == [1]

@@ -143,6 +143,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.clause("P-24", "P-118")
 @pytest.mark.parametrize(("stage", "request_", "fate", "arrives"), CELLS)
 def test_each_fate_of_each_call_leads_where_the_table_says(
     scene: Scene, stage: Stage, request_: Request, fate: Fate, arrives: bool

@@ -142,12 +142,6 @@ def test_an_abort_after_a_flush_of_unknown_outcome_is_in_the_log(ns: Any, store:
     assert len(consumer.receive()) == 1
 
 
-def test_a_checkpoint_whose_answer_is_lost_is_found(ns: Any, store: FaultyStore) -> None:
-    store.manifests.append("broken-after")
-    assert ns.checkpoint() == ns.snapshot().version
-    assert not store.manifests
-
-
 @pytest.mark.parametrize("fate", ["broken", "dropped"])
 def test_a_checkpoint_that_does_not_arrive_is_made_again(ns: Any, store: FaultyStore, fate: str) -> None:
     store.manifests.extend([fate] * 20)
@@ -317,7 +311,7 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped(
 
 
 @pytest.mark.clause("P-62", "P-89", "P-216")
-@pytest.mark.parametrize("flushed", ["never", "before", "afterwards"])
+@pytest.mark.parametrize("flushed", ["never", "before", "afterwards", "before, and a checkpoint has its end"])
 def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped_before_it(
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, flushed: str
 ) -> None:
@@ -328,7 +322,7 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped_bef
         txn.acknowledge(ns.consumer("orders", name).receive(timeout_ms=0))
     txn.produce("audit", rows(1))
     txn.produce("orders", rows(2))
-    if flushed == "before":
+    if flushed.startswith("before"):
         txn.flush()
     other.drop_subscription("orders", "billing")
     other.drop_topic("audit")
@@ -340,32 +334,13 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped_bef
         txn.commit()
     store.heal()
     assert other.transaction(txn.id).state == "COMMITTED"
+    if "checkpoint" in flushed:
+        forget_all(ns)
+        assert txn.id.number not in ns._connection.follower.state.outcomes
     other.drop_subscription("orders", "shipping")
     other.create_topic("audit", SCHEMA)
     assert txn.commit().dropped == ("audit", "orders/billing")
     assert txn.commit().dropped == txn.result.dropped
-
-
-@pytest.mark.clause("P-62", "P-89", "P-216")
-def test_a_commit_of_unknown_outcome_is_reported_alike_by_a_checkpoint(
-    ns: Any, store: FaultyStore, memory: Place, clock: ManualClock
-) -> None:
-    other = memory.open(clock=clock)
-    txn = ns.begin()
-    txn.acknowledge(ns.consumer("orders", "billing").receive(timeout_ms=0))
-    txn.produce("audit", rows(1))
-    txn.flush()
-    other.drop_subscription("orders", "billing")
-    other.drop_topic("audit")
-    ns._connection.follower.refresh()
-    lose(store, "broken-after")
-    with pytest.raises(OutcomeUnknown):
-        txn.commit()
-    store.heal()
-    assert other.transaction(txn.id).state == "COMMITTED"
-    forget_all(ns)
-    assert txn.id.number not in ns._connection.follower.state.outcomes
-    assert txn.commit().dropped == ("audit", "orders/billing")
 
 
 def in_doubt_but_there(ns: Any, store: FaultyStore) -> Any:

@@ -16,7 +16,6 @@ from tests.client.support import (
     begun,
     committed,
     holding,
-    ids,
     is_entry,
     raises,
     read,
@@ -63,20 +62,6 @@ def test_a_commit_survives_one_bad_answer(faulty: Any, fault: str) -> None:
     assert ns.snapshot().version == result.version
 
 
-@pytest.mark.clause("P-24", "P-117")
-@pytest.mark.parametrize(
-    "faults", [["late", "broken", "dropped"], ["dropped", "late", "lost"], ["broken-after", "late"]]
-)
-def test_many_bad_answers_end_in_one_commit(faulty: Any, memory: Place, faults: list[str]) -> None:
-    ns, store = faulty
-    store.script.extend(faults)
-    store.reads.extend(["broken", "absent"])
-    ns.produce("orders", rows(1))
-    store.land()
-    ns.produce("orders", rows(2))
-    assert read(ns) == read(memory.open()) == [0, 1, 2]
-
-
 @pytest.mark.clause("P-24")
 def test_the_same_bytes_are_sent_again(faulty: Any) -> None:
     ns, store = faulty
@@ -120,6 +105,7 @@ def test_twelve_failed_puts_are_reported_as_unknown_with_the_transactions(faulty
     assert read(ns) == [0, 1]
 
 
+@pytest.mark.clause("P-62")
 @pytest.mark.parametrize("call", ["commit", "a sequence", "no sequence", "acknowledgement"])
 def test_a_call_of_unknown_outcome_names_its_transaction_and_says_what_to_do_with_such_a_call(
     faulty: Any, call: str
@@ -313,21 +299,6 @@ def test_a_reservation_of_unknown_outcome_that_came_true_gives_its_numbers(memor
         ns.create_topic("orders", SCHEMA)
 
 
-@pytest.mark.clause("P-118")
-@pytest.mark.parametrize("when", ["put", "entry"])
-def test_a_refusal_before_anything_was_written_is_said_and_the_transaction_goes_on(faulty: Any, when: str) -> None:
-    ns, store = faulty
-    before = ns.snapshot().version
-    txn = begun(ns, 1)
-    (store.puts if when == "put" else store.script).append("refused")
-    with raises(StoreError, match="no space left"):
-        txn.commit()
-    assert (ns.snapshot().version, txn.state) == (before, "OPEN")
-    txn.produce("orders", rows(2))
-    txn.commit()
-    assert read(ns) == [0, 1, 2]
-
-
 @pytest.mark.clause("P-117", "P-118")
 @pytest.mark.parametrize("first", ["late", "broken-after", "lost"])
 def test_a_refusal_of_the_second_put_says_nothing_about_the_first(faulty: Any, first: str) -> None:
@@ -363,17 +334,6 @@ def test_a_file_that_was_not_stored_leaves_no_call_unknown_whatever_it_is(faulty
     if call in {"flush", "prepare"}:
         assert ns.complete(str(txn.id), commit=True) if call == "prepare" else txn.commit()
     assert read(ns) == [0, 1]
-
-
-def test_a_crash_between_data_and_entry_leaves_garbage_and_nothing_else(faulty: Any, memory: Place) -> None:
-    ns, store = faulty
-    store.script.append(lambda: (_ for _ in ()).throw(SystemExit))
-    with pytest.raises(SystemExit):
-        ns.produce("orders", rows(1))
-    other = memory.open()
-    assert read(other) == [0]
-    assert other.produce("orders", rows(2)).offsets == {("orders", 0): range(1, 2)}
-    assert ids(other.snapshot().read("orders", isolation_level="read_uncommitted")) == [0, 2]
 
 
 def test_who_waits_behind_an_unknown_outcome_hears_what_delays_it(faulty: Any) -> None:
@@ -441,18 +401,6 @@ def test_what_may_not_survive_a_power_cut_is_not_reported(faulty: Any) -> None:
         txn.commit()
     store.forever = None
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
-
-
-@pytest.mark.clause("P-62")
-def test_a_plain_produce_of_unknown_outcome_can_be_asked_for(faulty: Any) -> None:
-    ns, store = faulty
-    store.forever = "dropped"
-    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
-        ns.produce("orders", rows(1))
-    (txn_id,) = caught.value.txn_ids
-    store.forever = None
-    assert ns.abort(txn_id).state == "COMMITTED", "the entry in doubt goes first"
-    assert read(ns) == [0, 1]
 
 
 @pytest.mark.clause("P-80")

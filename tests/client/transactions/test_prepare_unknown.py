@@ -46,20 +46,6 @@ def in_doubt(ns: Any, store: FaultyStore, fate: str) -> Any:
     return txn
 
 
-@pytest.mark.clause("P-118", "P-24")
-@pytest.mark.parametrize("fate", ["lost", "dropped", "late", "broken", "broken-after"])
-def test_a_prepare_of_unknown_outcome_can_be_repeated(faulty: Any, memory: Place, fate: str) -> None:
-    ns, store = faulty
-    txn = in_doubt(ns, store, fate)
-    assert txn.state == "OPEN"
-    token = txn.prepare()
-    store.land()
-    assert (token, txn.state) == (str(txn.id), "PREPARED")
-    assert len(ns.transactions(state="PREPARED")) == 1
-    memory.open().complete(token, commit=True)
-    assert read(ns) == [1]
-
-
 @pytest.mark.parametrize("call", ["commit", "commit_async", "flush"])
 def test_while_prepare_is_unknown_only_prepare_and_abort_are_allowed(faulty: Any, call: str) -> None:
     ns, store = faulty
@@ -68,20 +54,6 @@ def test_while_prepare_is_unknown_only_prepare_and_abort_are_allowed(faulty: Any
     with raises(InvalidTransactionState, match=r"outcome of prepare\(\) of .* is unknown", durable=durable):
         getattr(txn, call)() if call != "commit_async" else txn.commit_async().result(20)
     assert txn.prepare() == str(txn.id)
-
-
-@pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
-def test_an_abort_makes_a_prepare_of_unknown_outcome_definite(faulty: Any, memory: Place, fate: str) -> None:
-    """Nobody was told that it is prepared, so no outside system relies on it."""
-    ns, store = faulty
-    txn = in_doubt(ns, store, fate)
-    txn.abort()
-    store.land()
-    other = memory.open()
-    assert other.transaction(txn.id).state == "ABORTED"
-    with raises(InvalidTransactionState, match="ABORTED"):
-        other.complete(str(txn.id), commit=True)
-    assert read(ns) == []
 
 
 def test_a_block_that_ends_with_prepare_of_unknown_outcome_leaves_it_to_be_asked_for(

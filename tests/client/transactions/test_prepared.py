@@ -31,7 +31,6 @@ from txnlog.errors import (
     SubscriptionNotFound,
     TopicNotFound,
     TransactionAborted,
-    TransactionConflict,
     TransactionHasFailedOperation,
     TransactionNotFound,
 )
@@ -312,19 +311,6 @@ def test_after_the_abort_its_messages_are_delivered_again(
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
 
 
-@pytest.mark.parametrize("cumulative", [True, False])
-def test_what_it_took_cannot_be_taken_by_others(received: tuple[Any, Any, Any], cumulative: bool) -> None:
-    ns, _, messages = received
-    with ns.begin() as txn:
-        txn.acknowledge(messages)
-        txn.prepare()
-    rival = ns.begin()
-    with raises(TransactionConflict):
-        rival.acknowledge(messages, cumulative=cumulative)
-    with raises(TransactionHasFailedOperation):
-        rival.prepare()
-
-
 @pytest.mark.clause("P-53")
 def test_its_sequences_are_held(ns: Any) -> None:
     producer = ns.producer("loader")
@@ -336,16 +322,6 @@ def test_its_sequences_are_held(ns: Any) -> None:
     ns.complete(token, commit=True)
     committed(producer, 3, partition=0, sequence=2)
     assert read(ns) == [1, 2, 3]
-
-
-@pytest.mark.clause("P-68")
-def test_its_application_version_is_held(ns: Any) -> None:
-    token = prepared(ns, 1, txn_app_id="nightly", txn_version=1)
-    rival = begun(ns, 2, txn_app_id="nightly", txn_version=2)
-    with raises(TransactionConflict, match="PREPARED"):
-        rival.prepare()
-    ns.complete(token, commit=True)
-    assert ns.last_txn_version("nightly") == 1
 
 
 def test_a_batch_that_was_done_before_is_not_prepared(ns: Any, place: Place) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tests.client.support import (
@@ -32,7 +31,6 @@ from txnlog.errors import (
     OffsetOutOfRange,
     SchemaMismatch,
     SubscriptionNotFound,
-    TopicExists,
     TopicNotFound,
     TransactionConflict,
     TransactionHasFailedOperation,
@@ -102,7 +100,7 @@ def test_a_conflict_is_answered_as_soon_as_the_client_can_know(memory: Place, wa
     assert (read(ns), _cursor(ns)) == ([0, 1], 1)
 
 
-@pytest.mark.clause("P-209")
+@pytest.mark.clause("P-85", "P-98", "P-209")
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 @pytest.mark.parametrize("end", ["abort", "admin", "fence"])
 def test_messages_of_a_transaction_without_effect_come_again_by_themselves(
@@ -268,24 +266,6 @@ def test_a_call_that_would_have_written_says_that_nothing_was(ns: Any, call: str
     kind, wrong = REFUSED_WRITES[call]
     with raises(kind, match=r"\(.+; nothing was written\)$"):
         wrong(ns, consumer)
-
-
-@pytest.mark.parametrize("if_not_exists", [False, True])
-@pytest.mark.parametrize(
-    ("wanted", "problem"),
-    [
-        ({"schema": pa.schema([("no", pa.int64())])}, r"with other columns: .* instead of no: int64"),
-        ({"schema": SCHEMA, "partitions": 7}, r"with other partitions: \d instead of 7"),
-        ({"schema": SCHEMA, "partitions": 2, "key": "id"}, r"with other key: "),
-    ],
-)
-def test_a_topic_that_exists_with_other_settings_is_reported_at_once(
-    ns: Any, wanted: dict[str, Any], problem: str, *, if_not_exists: bool
-) -> None:
-    with raises(TopicExists, match=problem) as caught:
-        ns.create_topic("orders", **wanted, if_not_exists=if_not_exists)
-    assert "if_not_exists" not in str(caught.value), "that would not help"
-    assert "ns.topic('orders')" in caught.value.advice
 
 
 WRONG_READS: dict[str, Callable[[Any], object]] = {

@@ -168,16 +168,6 @@ def test_sequences_begin_anywhere_and_belong_to_a_partition(ns: Any) -> None:
     ns.producer("other").produce("orders", rows(3), partition=0, sequence=0)
 
 
-def test_sequences_are_assigned_where_they_are_left_out(ns: Any, place: Place) -> None:
-    producer = ns.producer("loader")
-    producer.produce("orders", rows(1, 2), partition=0)
-    producer.produce("orders", rows(3), partition=0)
-    assert producer.last_sequence("orders", 0) == 2
-    with Unchanged(place):
-        assert producer.produce("orders", rows(3), partition=0, sequence=2).duplicate
-    assert ns.producer("loader").last_sequence("orders", 0) == 2, "of any epoch"
-
-
 @pytest.mark.clause("P-51")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_an_aborted_transaction_does_not_advance_sequences(ns: Any, flushed: bool) -> None:

@@ -306,15 +306,6 @@ def test_a_transaction_that_transact_made_definite_gives_its_messages_back(memor
     assert consumer.receive(timeout_ms=0).positions == []
 
 
-def test_a_function_that_commits_by_itself_is_fine(sales: Any) -> None:
-    def work(txn: Any) -> Any:
-        txn.produce("orders", rows(1))
-        return txn.commit()
-
-    assert sales.transact(work).version == sales.snapshot().version
-    assert read(sales) == [1]
-
-
 @pytest.mark.parametrize("end", ["commit", "commit_async"])
 def test_a_function_that_ends_its_transaction_and_fails_behind_it_is_not_run_again(sales: Any, end: str) -> None:
     """Its rows would be there twice."""

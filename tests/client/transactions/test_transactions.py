@@ -248,26 +248,6 @@ def test_a_fenced_acknowledgement_at_commit_ends_the_transaction_in_the_log(memo
 # --- several at once -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.clause("P-36")
-def test_too_many_open_transactions_are_refused(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from txnlog.fold import transactions
-
-    monkeypatch.setattr("txnlog.api.producer.MAX_OPEN_TRANSACTIONS", 2)
-    monkeypatch.setattr(transactions, "MAX_OPEN_TRANSACTIONS", 2)
-    late = begun(ns, 9)
-    opened = [ns.begin() for _ in range(2)]
-    for txn in opened:
-        txn.produce("orders", rows(1))
-        txn.flush()
-    with raises(LimitExceeded, match="2 open transactions"):
-        ns.begin()
-    with raises(LimitExceeded, match="2 open transactions"):
-        late.flush()
-    opened[0].abort()
-    late.commit()
-    assert read(ns) == [9]
-
-
 @pytest.mark.clause("P-36", "P-205")
 def test_transactions_that_are_overdue_keep_nobody_from_beginning_one(
     memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch

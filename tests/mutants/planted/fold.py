@@ -23,6 +23,7 @@ from tests.mutants.names import (
     TWO_PHASES,
     VACUUM,
     VACUUM_CALL,
+    VACUUM_GRACE,
     VACUUM_WRITERS,
     VISIBILITY,
 )
@@ -245,7 +246,7 @@ MUTANTS: Final = (
         "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
         "if now_ms < block.touched_ms:",
         "a writer is refused that was silent for a moment",
-        (VACUUM_WRITERS + "a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace",),
+        (VACUUM_GRACE + "files_of_a_writer_that_died_wait_for_the_grace_and_can_go_at_the_time_that_is_named",),
     ),
     Mutant(
         "what ended deleted at once",
