@@ -213,6 +213,22 @@ def test_a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_name
     assert ids(rival.snapshot(version=result.version).read("audit")) == [0, 2]
 
 
+@pytest.mark.clause("P-69")
+@pytest.mark.parametrize("app", ["nightly", None])
+def test_a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken(pair: Any, app: str | None) -> None:
+    """A later version of its application would have it skipped, and its rows lost; later rows stand behind its own."""
+    ns, store, rival = pair
+    first, second = (ns.begin(txn_app_id=app, txn_version=version if app else None) for version in (1, 2))
+    first.produce("orders", rows(1))
+    first.produce("audit", rows(2))
+    second.produce("audit", rows(3))
+    drop = Simple(lambda _draft, _at: [DropTopic(ns.topic("orders").id)], lambda _draft, _at: None)
+    dropping = lambda: submitted(ns, drop)  # noqa: E731
+    futures = together(ns, store, dropping, first.commit_async, second.commit_async)
+    assert [future.result(30).skipped for future in futures[1:]] == [False, False]
+    assert read(rival, "audit") == [0, 2, 3]
+
+
 # --- size of entries ------------------------------------------------------------------------------------------------
 
 

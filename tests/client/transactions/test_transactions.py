@@ -22,6 +22,7 @@ from txnlog.client import transaction_buffer
 from txnlog.errors import (
     ConsumerFenced,
     LimitExceeded,
+    OutOfOrderSequence,
     ProducerFenced,
     StoreError,
     TransactionAborted,
@@ -231,6 +232,19 @@ def test_a_block_with_a_failed_operation_raises_at_its_end(ns: Any) -> None:
         with raises(TransactionConflict):
             txn.acknowledge(messages)
     assert read(ns) == [0]
+
+
+@pytest.mark.clause("P-98")
+def test_a_refused_commit_of_a_flushed_transaction_is_aborted_in_the_log(sales: Any) -> None:
+    with sales.producer("loader") as loader:
+        loader.produce("orders", rows(0), partition=0, sequence=0)
+        txn = begun(loader, 1, partition=0, sequence=1, flush=True)
+        loader.produce("orders", rows(2), partition=0, sequence=1)
+        with raises(OutOfOrderSequence):
+            txn.commit()
+    assert (sales.transaction(txn.id).state, sales.transaction(txn.id).reason) == ("ABORTED", "failed")
+    with raises(OutOfOrderSequence):
+        txn.commit()
 
 
 def test_a_fenced_acknowledgement_at_commit_ends_the_transaction_in_the_log(memory: Place, sales: Any) -> None:

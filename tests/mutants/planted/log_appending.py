@@ -90,7 +90,7 @@ MUTANTS: Final = (
         "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
         (
             ENTRY_BUILDER + "whatever_a_group_is_answered_is_in_the_log",
-            ENTRY_BUILDER + "whatever_a_group_is_answered_is_in_the_log",
+            GROUP_COMMIT + "a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken",
         ),
     ),
     Mutant(
