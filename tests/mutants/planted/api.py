@@ -20,9 +20,11 @@ from tests.mutants.names import (
     LATE_ANSWERS,
     LATE_ROWS,
     LIFECYCLE,
+    LIMITS,
     LOST_ANSWERS,
     OPTIMIZE_MEANWHILE,
     PREPARE_UNKNOWN,
+    REFUSALS,
     REPLIES,
     SHARED,
     SUBSCRIPTIONS_MADE_AGAIN,
@@ -108,7 +110,7 @@ MUTANTS: Final = (
         "        await self._check_takes(Request.ABORT)\n",
         "        if stage is Stage.COMMITTED:\n            return\n",
         "abort() says fine of what was committed",
-        (CLIENT_TRANSACTIONS + "an_abort_after_the_commit_is_refused",),
+        (REFUSALS + "every_call_that_would_add_to_a_committed_one_says_so",),
     ),
     Mutant(
         "a second abort is an error",
@@ -140,7 +142,7 @@ MUTANTS: Final = (
         'duration_ms("timeout_ms", timeout_ms, 1, cap)',
         'duration_ms("timeout_ms", timeout_ms, 1, 10 * cap)',
         "a transaction is refused at its first flush instead of its beginning",
-        (TRANSACTION_ENDS + "a_timeout_that_makes_no_sense_is_refused_at_begin",),
+        (LIMITS + "a_timeout_that_makes_no_sense_is_refused_before_anything_runs",),
     ),
     Mutant(
         "whoever waits only waits",
@@ -164,7 +166,7 @@ MUTANTS: Final = (
         "    if surplus < 0:\n",
         "    if surplus <= 0:\n",
         "what begin() could have said comes after the work",
-        (CLIENT_TRANSACTIONS + "too_many_open_transactions_are_refused",),
+        (LIMITS + "open_and_prepared_transactions_are_counted_together",),
     ),
     # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
     Mutant(
@@ -253,7 +255,7 @@ MUTANTS: Final = (
         "                    connection.runtime.engine.step(received.fail)\n",
         "",
         "after Ctrl-C a cumulative acknowledgement takes messages that nobody worked on",
-        ("tests/client/transactions/test_interrupted_attempts.py",),
+        ("tests/client/transactions/test_interrupted_ends.py",),
     ),
     Mutant(
         "a lost attempt keeps what it received",
