@@ -98,7 +98,9 @@ def fail(*, hides: bool) -> None:
 def test_what_an_error_came_of_is_the_cause_of_what_is_raised_in_its_place(hides: bool) -> None:
     with pytest.raises(StoreError) as caught, refused_write():
         fail(hides=hides)
-    assert isinstance(caught.value.__cause__, OSError) != hides
+    assert caught.value.__cause__ is None
+    assert isinstance(caught.value.__context__, OSError)
+    assert caught.value.__suppress_context__ == hides
 
 
 def test_attributes_of_a_class_are_kept() -> None:
