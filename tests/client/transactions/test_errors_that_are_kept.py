@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, is_entry, rows, run_threads, unique_name
+from tests.client.support import SCHEMA, FaultyStore, Place, is_entry, rows, run_threads, unique_name, wait_for
 from txnlog.errors import (
     Durable,
     InvalidTransactionState,
@@ -70,10 +70,17 @@ def test_an_error_that_a_transaction_raised_does_not_change_at_its_next_call(lat
     """Else what its owner logs has another call in its traceback, and the notes of another caller."""
     first = raises_of(late, rows(3))
     before = traceback.format_exception(first)
-    with pytest.raises(TransactionTimedOut) as caught:
+    with pytest.raises(TransactionTimedOut) as of_a_call:
         late.commit()
-    caught.value.add_note("batch 7 of the nightly job")
+    with pytest.raises(TransactionTimedOut) as of_a_block, late:
+        pass
+    for caught in (of_a_call, of_a_block):
+        caught.value.add_note("batch 7 of the nightly job")
     assert traceback.format_exception(first) == before
+    assert of_a_block.value is not of_a_call.value
+    with pytest.raises(TransactionTimedOut) as again, late:
+        pass
+    assert not hasattr(again.value, "__notes__")
 
 
 class _Chained(FaultyStore):
@@ -93,23 +100,24 @@ class _Chained(FaultyStore):
 
 
 def _refused_together(place: Place, count: int) -> list[BaseException]:
-    """The errors of so many commits that share an entry."""
+    """The errors of so many commits that share an entry, as the engine gives them to the calls."""
     place.open().create_topic("orders", SCHEMA, if_not_exists=True)
     ns, store = place.wrapped(_Chained)
     transactions = [ns.begin() for _ in range(count)]
     for txn in transactions:
         txn.produce("orders", rows(1))
-    futures: list[Any] = []
+    results: list[Any] = []
 
     def submit() -> None:
-        futures.extend(txn.commit_async() for txn in transactions)
+        for txn in transactions:
+            ns._connection.appender.submit(txn._machine.commit, results.append)
         store.full = True
 
     store.script.append(submit)
     ns.create_topic(unique_name())
-    found = [future.exception(20) for future in futures]
+    wait_for(lambda: len(results) == count)
     store.full = False
-    return found
+    return [result.error for result in results]
 
 
 def test_commits_that_share_an_entry_hear_of_the_cause_as_one_alone_does(memory: Place) -> None:
@@ -187,10 +195,33 @@ def test_each_call_of_a_future_raises_and_gives_an_error_of_its_own(late: Any) -
     assert not any(hasattr(error, "__notes__") for error in found[1:])
 
 
+def test_a_future_does_not_keep_what_was_local_where_its_commit_failed(memory: Place) -> None:
+    given: list[weakref.ref[_Rows]] = []
+
+    class Failing(FaultyStore):
+        def create(self, key: str, data: bytes) -> Created:
+            if self.forever and is_entry(key):
+                local = _Rows()
+                given.append(weakref.ref(local))
+                raise StoreError("no space left", durable=Durable.NOTHING)
+            return super().create(key, data)
+
+    memory.orders().close()
+    ns, store = memory.wrapped(Failing)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    store.forever = "refused"
+    future = txn.commit_async()
+    assert isinstance(future.exception(20), StoreError)
+    gc.collect()
+    assert [ref() for ref in given] == [None]
+
+
 def test_each_commit_that_a_closed_handle_refuses_gets_an_error_of_its_own(memory: Place) -> None:
     ns = memory.orders()
     appender = ns._connection.appender
-    appender.close(InvalidTransactionState("closed meanwhile"))
+    kept = InvalidTransactionState("closed meanwhile")
+    appender.close(kept)
     transactions = [ns.begin() for _ in range(2)]
     found: list[Any] = []
     for txn in transactions:
@@ -201,6 +232,7 @@ def test_each_commit_that_a_closed_handle_refuses_gets_an_error_of_its_own(memor
     lengths = [len(traceback.extract_tb(error.__traceback__)) for error in found]
     assert lengths[:3] == lengths[3:]
     assert lengths[1] == lengths[2]
+    assert kept.__traceback__ is None
 
 
 def raised_by(call: Any) -> TxnLogError:
@@ -215,6 +247,13 @@ def test_a_group_of_errors_out_of_a_block_advises_to_begin_it_again(memory: Plac
     ns, store = memory.faulty()
     begun: list[Any] = []
 
+    def failing(message: str, *found: Exception) -> ExceptionGroup:
+        try:
+            raise ExceptionGroup(message, found) from OSError("disk")
+        except ExceptionGroup as group:
+            group.add_note("nightly")
+            return group
+
     def work() -> None:
         with ns.begin() as txn:
             begun.append(txn)
@@ -224,18 +263,17 @@ def test_a_group_of_errors_out_of_a_block_advises_to_begin_it_again(memory: Plac
                 txn.flush()
             except RetriableError as error:
                 store.heal()
-                group = ExceptionGroup("of two tasks", [ExceptionGroup("of one", [error]), ValueError("of the other")])
-                group.add_note("nightly")
-                raise group from OSError("disk")
+                raise failing("of all", failing("of one", error), ValueError("of the other")) from OSError("disk")
 
     with pytest.raises(ExceptionGroup) as caught:
         work()
-    assert (caught.value.message, caught.value.__notes__) == ("of two tasks", ["nightly"])
-    assert isinstance(caught.value.__cause__, OSError)
-    assert "in work\n" in "".join(traceback.format_tb(caught.value.__traceback__))
     inner, other = caught.value.exceptions
     assert isinstance(other, ValueError)
     assert isinstance(inner, ExceptionGroup)
+    for group, message in ((caught.value, "of all"), (inner, "of one")):
+        assert (group.message, group.__notes__) == (message, ["nightly"])
+        assert isinstance(group.__cause__, OSError)
+        assert "in failing\n" in "".join(traceback.format_tb(group.__traceback__))
     (error,) = inner.exceptions
     assert isinstance(error, OutcomeUnknown)
     assert begun[0].state == "ABORTED"
