@@ -3,6 +3,10 @@
 An error that was raised is a value: several callers may have it, and nobody changes it. Whoever knows more about the
 call than the place that raised (that it would have written, that an earlier part of it is in the log, what to do where
 its outcome is unknown) raises another error of the same class, with the same text and cause, which says so.
+
+Python itself changes an error that is raised: its traceback grows, and has the frames of the call, with all that is
+local there. Whoever keeps an error to raise it later, or has one for several callers, keeps a copy, and each of them
+gets another one (``copy_of``).
 """
 
 from __future__ import annotations
@@ -11,12 +15,13 @@ import contextlib
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from txnlog.errors import OR_ABORT, Durable, InvalidInputError, OutcomeUnknown, RetriableError, StoreError, TxnLogError
 from txnlog.wording import Call, Words
 
 E = TypeVar("E", bound=TxnLogError)
+X = TypeVar("X", bound=BaseException | None)
 
 _THEN: Final = "; then "
 """Behind it stands which call to make when that is done which stands before it."""
@@ -41,12 +46,7 @@ def reworded(
         durable: whether effects of the call may be on the store.
         says_nothing_written: whether the text says so where that is the case.
     """
-    message = error.message if message is None else message
-    other = type(error).__new__(type(error), message)
-    other.__dict__.update(error.__dict__)
-    if hasattr(error, "__notes__"):
-        other.__notes__ = [*error.__notes__]
-    other._message = message
+    other = _alike(error, error.message if message is None else message)
     if advice is not None:
         other._advice = advice
     if durable is not None:
@@ -57,10 +57,40 @@ def reworded(
     return other.with_traceback(error.__traceback__)
 
 
-def _take_origin(other: TxnLogError, error: TxnLogError) -> None:
+def _alike(error: E, message: str) -> E:
+    other = type(error).__new__(type(error), message)
+    other.__dict__.update(error.__dict__)
+    if hasattr(error, "__notes__"):
+        other.__notes__ = [*error.__notes__]
+    other._message = message
+    return other
+
+
+def _take_origin(other: BaseException, error: BaseException) -> None:
     """What the one came of is what the other one came of."""
     other.__cause__, other.__context__ = error.__cause__, error.__context__
     other.__suppress_context__ = error.__suppress_context__
+
+
+def copy_of(error: X) -> X:
+    """The same error to keep, or to raise in place of a kept one: with its notes and cause, but without its traceback.
+
+    Errors of others are not copied: nobody knows how.
+    """
+    return _copied(error, {}).with_traceback(None) if isinstance(error, TxnLogError) else error
+
+
+def _copied(error: X, known: dict[int, Any]) -> X:
+    """A copy also of what it came of: a caller may raise that, or add a note to it."""
+    if not isinstance(error, TxnLogError):
+        return error
+    copy = known.get(id(error))
+    if copy is None:
+        copy = known[id(error)] = _alike(error, error.message)
+        copy.__cause__, copy.__context__ = _copied(error.__cause__, known), _copied(error.__context__, known)
+        copy.__suppress_context__ = error.__suppress_context__
+        copy.__traceback__ = error.__traceback__
+    return copy
 
 
 class Replying(contextlib.ContextDecorator):
@@ -73,14 +103,30 @@ class Replying(contextlib.ContextDecorator):
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, TxnLogError):
-            other = self._reply(error)
+        if isinstance(error, TxnLogError | BaseExceptionGroup):
+            other = _reply_to(error, self._reply)
             if other is not error:
                 try:
                     raise other
                 finally:
                     _take_origin(other, error)  # what it is raised in place of is not shown besides
                     del other  # its traceback refers to this frame
+
+
+def _reply_to(error: BaseException, reply: Callable[[TxnLogError], TxnLogError]) -> BaseException:
+    """The reply to an error; for a group, one with the replies to its errors."""
+    if isinstance(error, TxnLogError):
+        return reply(error)
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    replies = [_reply_to(item, reply) for item in error.exceptions]
+    if all(new is old for new, old in zip(replies, error.exceptions, strict=True)):
+        return error
+    other = error.derive(replies)
+    if hasattr(error, "__notes__"):
+        other.__notes__ = [*error.__notes__]
+    _take_origin(other, error)
+    return other.with_traceback(error.__traceback__)
 
 
 # --- durability -------------------------------------------------------------------------------------------------------
@@ -247,6 +293,7 @@ __all__ = [
     "advising",
     "after_part",
     "after_writing",
+    "copy_of",
     "finishing",
     "in_parts",
     "not_sent",

@@ -30,7 +30,7 @@ from txnlog.common.validation import shown, type_of
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
 from txnlog.format.actions import Segment
 from txnlog.log.transaction_commands import Skipped
-from txnlog.replies import in_parts, note_written
+from txnlog.replies import copy_of, in_parts, note_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -162,7 +162,7 @@ class DataFrameTransaction:
         """Note that rows are missing, so that it cannot commit without them. Has no effect once it has ended."""
         with self._lock, contextlib.suppress(TxnLogError):
             check_open(self._txn)
-            self._failed = self._failed or error
+            self._failed = self._failed or copy_of(error)
 
     def _run(self, job: Callable[[], list[Row]], spec: WriteSpec, mark: str) -> list[Segment]:
         """The files that a job wrote."""
@@ -307,7 +307,7 @@ class DataFrameTransaction:
         if self._failed is not None:
             raise TransactionHasFailedOperation(
                 f"a write of the transaction {self.id} failed: {spark_errors.in_a_line(self._failed)[:300]}"
-            ) from self._failed
+            ) from copy_of(self._failed)
 
     def __enter__(self) -> DataFrameTransaction:
         if self._entered:

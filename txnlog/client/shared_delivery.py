@@ -24,6 +24,7 @@ from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionReco
 from txnlog.format.actions import AnyAction, Header
 from txnlog.log.append_queue import Ride
 from txnlog.log.commands import Answer, Simple, effect
+from txnlog.replies import copy_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,7 +164,7 @@ class SharedTopicDelivery(TopicDelivery):
         error = stops.get(own, next(iter(stops.values()))).error if stops else self._unreadable
         if error is None:
             return None
-        raise error
+        raise copy_of(error)
 
     def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
         before = {partition: stop.offset for partition, stop in stops.items()}

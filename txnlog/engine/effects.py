@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from txnlog.replies import copy_of
+
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -164,16 +166,21 @@ class Reply(Effect[R]):
     def give(self, value: Any, error: BaseException | None = None) -> None:
         """Give it to whoever waits, and to whoever asks later. A second one changes nothing."""
         if self.result is None:
-            self.result = Result(value, error)
+            self.result = Result(value, copy_of(error))
             for waiting in self._waiting:
-                waiting.resume(self, self.result)
+                waiting.resume(self, self._own(self.result))
             self._waiting = []
 
     def begin(self, waiting: Waiting) -> Result[R] | None:
         """See Effect."""
         if self.result is None:
             self._waiting.append(waiting)
-        return self.result
+            return None
+        return self._own(self.result)
+
+    def _own(self, result: Result[R]) -> Result[R]:
+        """What one of them gets."""
+        return result if result.error is None else Result(None, copy_of(result.error))
 
     def cancel(self, waiting: Waiting) -> bool:
         """See Effect."""

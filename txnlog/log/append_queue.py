@@ -14,6 +14,7 @@ from txnlog.engine.effects import Effect, Result, Waiting
 from txnlog.errors import TxnLogError
 from txnlog.log.commands import Command
 from txnlog.log.group_commit import Attempt, Member
+from txnlog.replies import copy_of
 
 R = TypeVar("R")
 
@@ -115,7 +116,7 @@ class AppendQueue:
     def add(self, asked: Asked) -> None:
         """Have a command carried out. Raises the refusal."""
         if self.refusal is not None:
-            raise self.refusal
+            raise copy_of(self.refusal)
         self._asked.append(asked)
         self._begin()
 
@@ -170,7 +171,7 @@ class AppendQueue:
     def fail(self, error: TxnLogError) -> None:
         """Answer all that wait with an error."""
         while self._asked:
-            self._asked.popleft().answer(None, error)
+            self._asked.popleft().answer(None, copy_of(error))
 
 
 __all__ = ["Append", "AppendQueue", "Asked", "Ride"]

@@ -9,7 +9,6 @@ A command whose caller was interrupted (Ctrl-C) is withdrawn, unless it is on it
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Riders, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool
 from txnlog.log.slots import CREATE_ATTEMPTS, occupy
-from txnlog.replies import Replying, not_sent
+from txnlog.replies import Replying, copy_of, not_sent
 from txnlog.store.base import Store
 
 R = TypeVar("R")
@@ -190,7 +189,7 @@ class Appender:
         Raises what refuses new commands.
         """
         if self._closed is not None:
-            raise self._closed
+            raise copy_of(self._closed)
         self._runtime.engine.post(partial(self._run_submitted, command), done, through=self._admission.add)
 
     async def _run_submitted(self, command: EngineCommand[R]) -> R:
@@ -341,8 +340,7 @@ class Appender:
             elif isinstance(error, OutcomeUnknown):
                 answer = blocked(error.__cause__)
             elif isinstance(error, TxnLogError) and len(members) > 1:
-                answer = copy.copy(error)
-                answer.__cause__ = error.__cause__
+                answer = copy_of(error)
             member.answer(None, answer)
 
     def _answer_settled(self, attempt: Attempt[Asked]) -> None:

@@ -17,6 +17,7 @@ from tests.mutants.names import (
     INTERRUPTED_CLOSES,
     INTERRUPTED_WAITS,
     INTERRUPTS,
+    KEPT_ERRORS,
     LATE_ANSWERS,
     LATE_ROWS,
     LIFECYCLE,
@@ -204,7 +205,7 @@ MUTANTS: Final = (
     Mutant(
         "what fails lets go at once",
         "txnlog/client/owned_transaction.py",
-        "        self.life, self.cause = self.life.after(request, Fate.REFUSED), error\n",
+        "        self.life, self.cause = self.life.after(request, Fate.REFUSED), copy_of(error)\n",
         "        self.life, self.cause = self.life.after(request, Fate.REFUSED), error\n        self.claims.abort()\n",
         "a cumulative acknowledgement takes what the abort is to give back",
         (CUMULATIVE + "it_does_not_take_what_a_failed_transaction_will_release",),
@@ -304,6 +305,14 @@ MUTANTS: Final = (
         "    other = error\n",
         "another caller, of whose call nothing was written, hears that data may be durable",
         (REPLIES + "several_callers_that_get_one_error_each_hear_of_their_own_call",),
+    ),
+    Mutant(
+        "an error that is kept is raised itself",
+        "txnlog/replies.py",
+        "    return _copied(error, {}).with_traceback(None) if isinstance(error, TxnLogError) else error\n",
+        "    return error\n",
+        "each call of a transaction that ended adds its rows, and its frames, to an error that others have",
+        (KEPT_ERRORS + "a_transaction_that_ended_does_not_keep_what_each_refused_call_was_given",),
     ),
     Mutant(
         "an end drops its claims before it aborts them",
