@@ -197,8 +197,14 @@ def _graced(
 
 
 def _foreseen(connection: Connection, target: int, now_ms: int, grace_ms: int, horizon: int) -> _Plan:
+    own = connection.appender.writer if connection.mode == "rw" else None
+
     def plan(state: State) -> _Plan:
-        closing = garbage.silent_blocks(state.draft(), now_ms, grace_ms)[:_MOST_CLOSED]
+        draft = state.draft()
+        # The entry of a vacuum would show that its own writer is alive.
+        mine = {first for first in draft.head.open_blocks if (block := draft.blocks.get(first)) and block.writer == own}
+        closing = [first for first in garbage.silent_blocks(draft, now_ms, grace_ms) if first not in mine]
+        closing = closing[:_MOST_CLOSED]
         oldest = max(target, state.head.oldest_readable)
         return _Plan(ClosedNumbers.of(state, closing), min(horizon, oldest), oldest, len(closing), state.head.version)
 
