@@ -148,7 +148,7 @@ def unknown_outcome(what: str) -> Replying:
 
 
 def as_part_of(whole: str) -> Replying:
-    """Around a call that is a part of another: who called that is told to make it again, and not the part of it."""
+    """Around a call that is a part of another: the advice is to make that one again, and not the part of it."""
 
     def reply(error: TxnLogError) -> TxnLogError:
         is_of_part = isinstance(error, OutcomeUnknown) or _THEN in error.advice
@@ -218,12 +218,12 @@ class Rest:
 
 
 class IfClosed:
-    """What to do about a transaction whose handle was closed, by what the log may have of it."""
+    """What to do about a transaction whose handle was closed, by what of it the log may have."""
 
     NOTHING: Final = "open it again and begin a new one: nothing of this becomes visible"
     PENDING: Final = Words(
         NOTHING,
-        "; what the log has of it stays pending until its deadline, unless ",
+        "; what the log shows stays pending until its deadline, unless ",
         Call("abort", "txn_id"),
         " ends it",
     )

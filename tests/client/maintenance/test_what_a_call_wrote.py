@@ -10,7 +10,7 @@ from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
 from txnlog.store import Created, ForwardingStore, StoreCall
 
 
-def test_who_called_maintain_is_told_to_call_maintain_again(memory: Place) -> None:
+def test_who_called_maintain_is_advised_to_call_maintain_again(memory: Place) -> None:
     """LOSE: ``maintain(retain_ms="30d")`` advises ``ns.vacuum()``, whose own week deletes versions of three more."""
     no_list = failing(lambda: StoreError("no answer"), StoreCall.LIST, where=lambda key: "orders" in key)
     ns = memory.orders(1, wrap=no_list)
@@ -21,7 +21,7 @@ def test_who_called_maintain_is_told_to_call_maintain_again(memory: Place) -> No
     assert "call ns.maintain(...) again, with the same arguments" in caught.value.advice
 
 
-def test_who_called_vacuum_is_told_to_call_it_with_the_same_arguments(memory: Place) -> None:
+def test_who_called_vacuum_is_advised_to_call_it_with_the_same_arguments(memory: Place) -> None:
     no_list = failing(lambda: StoreError("no answer"), StoreCall.LIST, where=lambda key: "orders" in key)
     ns = memory.orders(1, wrap=no_list)
     with pytest.raises(StoreError) as caught:

@@ -23,7 +23,7 @@ def _adopt(place: Place, store: Store) -> Any:
     return catalog.open(place.root, store=store).adopt_namespace("sales")
 
 
-def test_who_adopts_is_not_told_to_open(memory: Place) -> None:
+def test_who_adopts_is_not_advised_to_open(memory: Place) -> None:
     """The advice is wrong: where the root log's creation has no answer, ``adopt_namespace`` says "open it again"."""
 
     class Silent(ForwardingStore):
@@ -36,7 +36,7 @@ def test_who_adopts_is_not_told_to_open(memory: Place) -> None:
     assert "open it" not in caught.value.advice, caught.value
 
 
-def test_who_lost_a_race_of_adoptions_is_not_told_to_adopt_what_is_adopted(memory: Place) -> None:
+def test_who_lost_a_race_of_adoptions_is_not_advised_to_adopt_what_is_adopted(memory: Place) -> None:
     """The advice contradicts itself: "open it, which says whether it must be adopted again; then adopt it again".
 
     It can be opened, and the second adoption is refused.

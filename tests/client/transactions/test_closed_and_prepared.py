@@ -75,7 +75,7 @@ def _commit_unanswered(txn: Any, store: FaultyStore) -> None:
     [
         (lambda _txn, _store: None, "begin a new one: nothing of this becomes visible"),
         (_aborted, "begin a new one: nothing of this becomes visible"),
-        (_flushed, "nothing of this becomes visible; what the log has of it stays pending until its deadline, unless"),
+        (_flushed, "nothing of this becomes visible; what the log shows stays pending until its deadline, unless"),
         (_committed, "begin a new one: this one was committed"),
         (_commit_unanswered, "the outcome of its commit is unknown; ns.abort(txn_id) makes it definite"),
     ],
@@ -101,7 +101,7 @@ def test_a_commit_under_way_gives_its_result_after_the_handle_was_closed(memory:
     txn = ns.begin()
     txn.produce("orders", rows(1))
     sent, closed = threading.Event(), threading.Event()
-    store.script.extend([lambda: (sent.set(), closed.wait(20)), "ok"])
+    store.script.extend([sent.set, lambda: closed.wait(20), "ok"])
     with ThreadPoolExecutor() as pool:
         commit = pool.submit(txn.commit)
         assert sent.wait(20)

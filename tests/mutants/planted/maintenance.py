@@ -42,12 +42,12 @@ MUTANTS: Final = (
         (VACUUM + "hints_that_are_over_go_and_those_of_consumers_stay",),
     ),
     Mutant(
-        "who called maintain is told to call vacuum",
+        "who called maintain is advised to call vacuum",
         "txnlog/maintenance/upkeep.py",
         "@as_part_of(Rest.MAINTAIN)\n",
         "",
         "a vacuum with its own times deletes what the call was to keep",
-        (WHAT_A_CALL_WROTE + "who_called_maintain_is_told_to_call_maintain_again",),
+        (WHAT_A_CALL_WROTE + "who_called_maintain_is_advised_to_call_maintain_again",),
     ),
     # --- optimize -----------------------------------------------------------------------------------------------------
     Mutant(
