@@ -33,7 +33,7 @@ from txnlog.fold.state import NamespaceRecord
 from txnlog.log.log_identity import LogIdentity, other_listed
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, remains
-from txnlog.replies import refused_write
+from txnlog.replies import in_parts, refused_write
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.store.wrappers import PrefixStore
@@ -158,6 +158,7 @@ class Catalog:
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
+    @in_parts()
     def create_namespace(self, name: str, *, if_not_exists: bool = False) -> NamespaceInfo:
         """Create a namespace, and the root if it is the first one.
 
@@ -419,6 +420,7 @@ class Catalog:
             number = None if topic is None else connection_of(ns).topic_record(topic).id
         return publications.repair_all() if number is None else publications.repair(number)
 
+    @in_parts()
     def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:
         """Which version of the namespace each version of a topic's Delta table shows, newest first.
 
@@ -438,6 +440,7 @@ class Catalog:
         ns, publications = self._publications(namespace)
         return publications.versions(connection_of(ns).topic_record(topic).id, most)
 
+    @in_parts()
     def delta_version(self, namespace: str, topic: str, version: int) -> int:
         """The version of a topic's Delta table that shows what the topic was at a version of the namespace.
 

@@ -3,14 +3,19 @@
 An error that was raised is a value: several callers may have it, and nobody changes it. Whoever knows more about the
 call than the place that raised (that it would have written, that an earlier part of it is in the log, what to do where
 its outcome is unknown) raises another error of the same class, with the same text and cause, which says so.
+
+Python itself changes an error that is raised: its traceback grows, and has the frames of the call, with all that is
+local there. Whoever keeps an error to raise it later, or has one for several callers, keeps a copy, and each of them
+gets another one (``copy_of``).
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from txnlog.errors import (
     OR_ABORT,
@@ -25,6 +30,7 @@ from txnlog.errors import (
 from txnlog.wording import Argument, Call, Words, up_to_last
 
 E = TypeVar("E", bound=TxnLogError)
+X = TypeVar("X", bound=BaseException | None)
 
 _THEN: Final = "; then "
 """Behind it stands which call to make when that is done which stands before it."""
@@ -49,20 +55,51 @@ def reworded(
         durable: whether effects of the call may be on the store.
         says_nothing_written: whether the text says so where that is the case.
     """
-    message = error.message if message is None else message
-    other = type(error).__new__(type(error), message)
-    other.__dict__.update(error.__dict__)
-    if hasattr(error, "__notes__"):
-        other.__notes__ = [*error.__notes__]
-    other._message = message
+    other = _alike(error, error.message if message is None else message)
     if advice is not None:
         other._advice = advice
     if durable is not None:
         other._durable = durable
     if says_nothing_written is not None:
         other._unsaid = not says_nothing_written
-    other.__cause__ = error.__cause__ if error.__suppress_context__ else error.__context__
+    _take_origin(other, error)
     return other.with_traceback(error.__traceback__)
+
+
+def _alike(error: E, message: str) -> E:
+    other = type(error).__new__(type(error), message)
+    other.__dict__.update(error.__dict__)
+    if hasattr(error, "__notes__"):
+        other.__notes__ = [*error.__notes__]
+    other._message = message
+    return other
+
+
+def _take_origin(other: BaseException, error: BaseException) -> None:
+    """What the one came of is what the other one came of."""
+    other.__cause__, other.__context__ = error.__cause__, error.__context__
+    other.__suppress_context__ = error.__suppress_context__
+
+
+def copy_of(error: X) -> X:
+    """The same error to keep, or to raise in place of a kept one: with its notes and cause, but without its traceback.
+
+    Errors of others are not copied: nobody knows how.
+    """
+    return _copied(error, {}).with_traceback(None) if isinstance(error, TxnLogError) else error
+
+
+def _copied(error: X, known: dict[int, Any]) -> X:
+    """A copy also of what it came of: a caller may raise that, or add a note to it."""
+    if not isinstance(error, TxnLogError):
+        return error
+    copy = known.get(id(error))
+    if copy is None:
+        copy = known[id(error)] = _alike(error, error.message)
+        copy.__cause__, copy.__context__ = _copied(error.__cause__, known), _copied(error.__context__, known)
+        copy.__suppress_context__ = error.__suppress_context__
+        copy.__traceback__ = error.__traceback__
+    return copy
 
 
 class Replying(contextlib.ContextDecorator):
@@ -75,14 +112,30 @@ class Replying(contextlib.ContextDecorator):
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, TxnLogError):
-            other = self._reply(error)
+        if isinstance(error, TxnLogError | BaseExceptionGroup):
+            other = _reply_to(error, self._reply)
             if other is not error:
                 try:
                     raise other
                 finally:
-                    other.__context__ = None  # what it is raised in place of is not shown besides
+                    _take_origin(other, error)  # what it is raised in place of is not shown besides
                     del other  # its traceback refers to this frame
+
+
+def _reply_to(error: BaseException, reply: Callable[[TxnLogError], TxnLogError]) -> BaseException:
+    """The reply to an error; for a group, one with the replies to its errors."""
+    if isinstance(error, TxnLogError):
+        return reply(error)
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    replies = [_reply_to(item, reply) for item in error.exceptions]
+    if all(new is old for new, old in zip(replies, error.exceptions, strict=True)):
+        return error
+    other = error.derive(replies)
+    if hasattr(error, "__notes__"):
+        other.__notes__ = [*error.__notes__]
+    _take_origin(other, error)
+    return other.with_traceback(error.__traceback__)
 
 
 # --- durability -------------------------------------------------------------------------------------------------------
@@ -111,9 +164,56 @@ def _of_unsent(error: TxnLogError) -> TxnLogError:
     return reworded(error, durable=Durable.NOTHING) if isinstance(error, StoreError) else error
 
 
-def in_parts(has_written: Callable[[], bool]) -> Replying:
-    """Around a call that writes in several parts: an error says whether an earlier one is on the store."""
-    return Replying(lambda error: after_part(error) if has_written() else error)
+class in_parts(Replying):  # noqa: N801 - a context like the others
+    """Around a call that writes in several parts: an error says whether an earlier one is on the store.
+
+    What this thread has written meanwhile was noted by ``note_written``: by the engine for each command that is in the
+    log, by whoever writes objects that are found without one.
+
+    Args:
+        also: whether another part is, of which nobody notes that.
+    """
+
+    def __init__(self, also: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(after_part)
+        self._also = also
+
+    def __enter__(self) -> None:
+        _PARTS.set(_Parts(_PARTS.get()))
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        parts = _PARTS.get()
+        assert parts is not None, "it was entered"
+        _PARTS.set(parts.outer)
+        if parts.any:
+            note_written()  # it may be a part of another call
+        if parts.any or self._also():
+            super().__exit__(kind, error, trace)
+
+
+class _Parts:
+    """Of one call.
+
+    Attributes:
+        any: whether one of its parts is on the store.
+        outer: of the call that it is a part of.
+    """
+
+    __slots__ = ("any", "outer")
+
+    def __init__(self, outer: _Parts | None) -> None:
+        self.any = False
+        self.outer = outer
+
+
+_PARTS: Final[ContextVar[_Parts | None]] = ContextVar("txnlog_parts", default=None)
+
+
+def note_written() -> None:
+    """A part of the call that this thread makes is on the store, or may be: something that readers find."""
+    parts = _PARTS.get()
+    if parts is not None:
+        parts.any = True
 
 
 def after_part(error: E) -> E:
@@ -123,15 +223,18 @@ def after_part(error: E) -> E:
 
 def after_writing(again: str) -> Replying:
     """Around the rest of a call whose first part is in a log by now: an error says so, and how the call is finished."""
+    return Replying(lambda error: after_part(_finishing(error, again)))
 
-    def reply(error: TxnLogError) -> TxnLogError:
-        if isinstance(
-            error, RetriableError | InvalidTransactionState
-        ):  # they say it, or why the call is not made again
-            return after_part(error)
-        return reworded(error, durable=Durable.MAYBE, advice=Words(error.advice, _THEN, again))
 
-    return Replying(reply)
+def finishing(again: str) -> Replying:
+    """Around the rest of a call that is not simply made again: how it is finished."""
+    return Replying(lambda error: _finishing(error, again))
+
+
+def _finishing(error: TxnLogError, again: str) -> TxnLogError:
+    if isinstance(error, RetriableError | InvalidTransactionState):  # they say it, or why the call is not made again
+        return error
+    return reworded(error, advice=Words(error.advice, _THEN, again))
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------
@@ -260,8 +363,11 @@ __all__ = [
     "after_part",
     "after_writing",
     "as_part_of",
+    "copy_of",
+    "finishing",
     "in_parts",
     "not_sent",
+    "note_written",
     "only_looking",
     "refused_write",
     "reworded",

@@ -28,7 +28,7 @@ from catalog.delta_log.objects import COMMITS_AT_ONCE, DeltaLog
 from catalog.errors import ForeignDeltaLog
 from catalog.publication.table import Table, View
 from txnlog.errors import CorruptionError, Durable, TxnLogError
-from txnlog.replies import in_parts
+from txnlog.replies import in_parts, note_written
 
 _logger = logging.getLogger("txnlog.publisher")
 
@@ -138,6 +138,8 @@ class TablePublisher:
                     yield
             finally:
                 changes.wrote = self.log.writes > before
+                if changes.wrote:
+                    note_written()
                 self._seen = None
 
     def _note(self, shown: Shown) -> Shown:

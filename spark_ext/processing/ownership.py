@@ -15,7 +15,7 @@ from txnlog.client.positions import check_position
 from txnlog.client.subscription_ownership import check_all_free, check_streamable, release_epochs, try_to_take
 from txnlog.common.names import nearest
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
-from txnlog.replies import in_parts, reworded
+from txnlog.replies import in_parts, note_written, reworded
 
 if TYPE_CHECKING:
     from spark_ext.read.scan import Scan
@@ -42,6 +42,7 @@ class Ownership:
     epoch: int
 
 
+@in_parts()
 def take_over(
     connection: Connection,
     topics: Sequence[str],
@@ -86,14 +87,13 @@ def take_over(
         check_position(connection.topic_record(topic), position, connection.log_now_ms())
     check_all_free(connection, known, name, may_end_query=True)
     made: list[SubscriptionRecord] = []
-    with in_parts(lambda: bool(made)):
-        for topic in missing:
-            # Another first run may create it at the same time: then its subscription is used.
-            found = subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
-            made.append(found.record)
-        by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
-        with connection.naming_dropped():
-            epochs = _take(connection, [record.id for record in by_topic.values()], name)
+    for topic in missing:
+        # Another first run may create it at the same time: then its subscription is used.
+        found = subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
+        made.append(found.record)
+    by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
+    with connection.naming_dropped():
+        epochs = _take(connection, [record.id for record in by_topic.values()], name)
     return tuple(Ownership(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
 
 
@@ -151,6 +151,7 @@ def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int,
         try:
             return try_to_take(connection, wanted, name, name)
         except OutcomeUnknown:  # an epoch that this call may have created belongs to nobody
+            note_written()
             connection.runtime.sleep_ms(_TAKE_PAUSE_MS)
     return try_to_take(connection, wanted, name, name)
 

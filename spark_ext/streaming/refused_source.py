@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from spark_ext.support.short_errors import short_errors
 from txnlog.errors import TxnLogError
+from txnlog.replies import copy_of
 
 
 @short_errors
@@ -19,26 +20,26 @@ class RefusedStreamReader(DataSourceStreamReader):
     """A reader all of whose methods raise the same error."""
 
     def __init__(self, error: TxnLogError) -> None:
-        self._error = error
+        self._error = copy_of(error)
 
     def __repr__(self) -> str:
         return f"RefusedStreamReader({self._error!r})"
 
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's names, from here on
         """Where a query without a checkpoint would begin."""
-        raise self._error
+        raise copy_of(self._error)
 
     def latestOffset(self, *_: Any) -> NoReturn:  # noqa: N802
         """Where a batch would end, in each form in which versions of Spark ask for it."""
-        raise self._error
+        raise copy_of(self._error)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:  # noqa: ARG002
         """A batch that would be replayed."""
-        raise self._error
+        raise copy_of(self._error)
 
     def read(self, partition: Any) -> NoReturn:  # noqa: ARG002
         """Never reached: no partition was planned."""
-        raise self._error
+        raise copy_of(self._error)
 
 
 __all__ = ["RefusedStreamReader"]

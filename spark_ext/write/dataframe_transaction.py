@@ -30,6 +30,7 @@ from txnlog.common.validation import shown, type_of
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
 from txnlog.format.actions import Segment
 from txnlog.log.transaction_commands import Skipped
+from txnlog.replies import copy_of, in_parts, note_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -161,7 +162,7 @@ class DataFrameTransaction:
         """Note that rows are missing, so that it cannot commit without them. Has no effect once it has ended."""
         with self._lock, contextlib.suppress(TxnLogError):
             check_open(self._txn)
-            self._failed = self._failed or error
+            self._failed = self._failed or copy_of(error)
 
     def _run(self, job: Callable[[], list[Row]], spec: WriteSpec, mark: str) -> list[Segment]:
         """The files that a job wrote."""
@@ -188,6 +189,7 @@ class DataFrameTransaction:
         if self._skipped is None:
             self._txn.acknowledge(messages, cumulative=cumulative)
 
+    @in_parts()
     def flush(self) -> None:
         """Make the work so far durable and pending: from now on the log has the transaction, with its deadline.
 
@@ -205,6 +207,7 @@ class DataFrameTransaction:
                 write_jobs.add_segments(self._txn, self._segments)
                 self._txn.flush()
 
+    @in_parts()
     def commit(self) -> Committed:
         """Commit; returns once everything is visible. Called at the end of the block.
 
@@ -279,6 +282,7 @@ class DataFrameTransaction:
             try:
                 check_open(self._txn)
                 work()
+                note_written()
             except BaseException as error:
                 self._note_elsewhere(error)
                 self._note_failed(error)
@@ -303,7 +307,7 @@ class DataFrameTransaction:
         if self._failed is not None:
             raise TransactionHasFailedOperation(
                 f"a write of the transaction {self.id} failed: {spark_errors.in_a_line(self._failed)[:300]}"
-            ) from self._failed
+            ) from copy_of(self._failed)
 
     def __enter__(self) -> DataFrameTransaction:
         if self._entered:

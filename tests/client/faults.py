@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tests.client.support import SCHEMA, FaultyStore, Place, rows
+from tests.client.support import FaultyStore, Place
 from txnlog.testing import ManualClock
 
 LEASE_MS = 10_000
@@ -18,8 +18,6 @@ def begin(call: Any) -> threading.Thread:
 
 
 def shared(memory: Place, clock: ManualClock, count: int = 10, **options: Any) -> tuple[Any, FaultyStore]:
-    ns, store = memory.faulty(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(count)))
+    ns, store = memory.faulty_orders(*range(count), clock=clock)
     ns.create_subscription("orders", "billing", type="shared", lease_ms=LEASE_MS, **options)
     return ns, store

@@ -118,6 +118,18 @@ class Place:
         """A handle on a store that misbehaves when told."""
         return self.wrapped(FaultyStore, **options)
 
+    def faulty_orders(
+        self, *numbers: int, audit: bool = False, partitions: int = 1, **options: Any
+    ) -> tuple[Any, FaultyStore]:
+        """The same with the topic ``orders``, perhaps ``audit``, and these rows."""
+        ns, store = self.faulty(**options)
+        ns.create_topic("orders", SCHEMA, partitions=partitions)
+        if audit:
+            ns.create_topic("audit", SCHEMA)
+        if numbers:
+            ns.produce("orders", rows(*numbers))
+        return ns, store
+
     def close(self) -> None:
         """Close what was opened."""
         for handle in self.opened:
@@ -255,6 +267,39 @@ def rows(*numbers: int) -> list[dict[str, Any]]:
     return [{"id": number, "name": f"n{number}"} for number in numbers]
 
 
+def begun(
+    owner: Any,
+    *numbers: int,
+    topic: str = "orders",
+    partition: int | None = None,
+    sequence: int | None = None,
+    flush: bool = False,
+    **options: Any,
+) -> Any:
+    """A transaction of a handle or a producer that has produced rows, and flushed them where that is said."""
+    txn = owner.begin(**options)
+    txn.produce(topic, rows(*numbers), partition=partition, sequence=sequence)
+    if flush:
+        txn.flush()
+    return txn
+
+
+def committed(owner: Any, *numbers: int, **options: Any) -> Any:
+    """The same in a block, which commits."""
+    with begun(owner, *numbers, **options) as txn:
+        pass
+    return txn
+
+
+def holding(owner: Any, messages: Any, *, cumulative: bool = False, flush: bool = False, **options: Any) -> Any:
+    """A transaction that has acknowledged messages, and flushed that where it is said."""
+    txn = owner.begin(**options)
+    txn.acknowledge(messages, cumulative=cumulative)
+    if flush:
+        txn.flush()
+    return txn
+
+
 def ids(table: pa.Table) -> list[int]:
     """The ids of rows, in order."""
     return table.column("id").to_pylist()
@@ -289,6 +334,7 @@ TXN_CALLS: dict[str, Callable[[Any, Any], object]] = {
     "produce": lambda txn, _: txn.produce("orders", rows(9)),
     "acknowledge": lambda txn, messages: txn.acknowledge(messages),
     "flush": lambda txn, _: txn.flush(),
+    "_check_open_now": lambda txn, _: txn._check_open_now(),
     "prepare": lambda txn, _: txn.prepare(),
     "commit": lambda txn, _: txn.commit(),
     "commit_async": lambda txn, _: txn.commit_async().result(30),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import Place, ids, is_entry, raises, rows
+from tests.client.support import Place, begun, ids, is_entry, raises, rows
 from txnlog.errors import StoreError
 from txnlog.format import keys
 from txnlog.results import Vacuumed
@@ -106,13 +106,10 @@ def littered(place: Place, clock: ManualClock) -> list[int]:
     lake.produce("orders", rows(2))
     compact(lake, "orders", [item.number for item in lake.snapshot().plan("orders").segments], 0)
     for number in (3, 4):
-        txn = lake.begin()
-        txn.produce("orders", rows(number))
-        txn.flush()
+        txn = begun(lake, number, flush=True)
         txn.abort()
     left_behind(place, clock, 5).close()
-    txn = lake.begin()
-    txn.produce("orders", rows(6))
+    txn = begun(lake, 6)
     txn.prepare()
     lake.produce("orders", rows(7))
     lake.close()

@@ -10,6 +10,7 @@ from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_B
 from txnlog.common.validation import Duration, truth
 from txnlog.maintenance import optimizer, upkeep, vacuum
 from txnlog.maintenance.vacuum import Before
+from txnlog.replies import in_parts
 from txnlog.results import Committed, Listing, Maintained, Optimized, TransactionInfo, Vacuumed
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Administration:
         """
         transaction_admin.enable(self._connection, feature)
 
+    @in_parts()
     def checkpoint(self) -> int:
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due.
 
@@ -113,6 +115,7 @@ class Administration:
         """
         return self._connection.session.checkpoint()
 
+    @in_parts()
     def vacuum(
         self,
         *,
@@ -157,6 +160,7 @@ class Administration:
             progress=progress,
         )
 
+    @in_parts()
     def optimize(
         self,
         topic: str,
@@ -197,6 +201,7 @@ class Administration:
             progress=progress,
         )
 
+    @in_parts()
     def maintain(
         self,
         *,

@@ -10,10 +10,11 @@ from txnlog.api.opening import root_and_name
 from txnlog.client.connection import Connection
 from txnlog.common.validation import mapping, truth
 from txnlog.engine.runtime import Clock
-from txnlog.replies import refused_write
+from txnlog.replies import in_parts, refused_write
 from txnlog.store.base import Store
 
 
+@in_parts()
 def adopt_namespace(
     root: str | os.PathLike[str],
     namespace: str | None = None,

@@ -22,7 +22,7 @@ from txnlog.common.validation import Duration, duration_ms, shown, whole_number
 from txnlog.data.segment_rows import METADATA_FIELDS
 from txnlog.errors import Durable, InvalidInputError, TopicNotFound
 from txnlog.format import schema as schemas
-from txnlog.replies import IfUnknown, unknown_outcome
+from txnlog.replies import IfUnknown, in_parts, unknown_outcome
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -57,6 +57,7 @@ class Consumer(ProcessBound):
 
     # --- receiving --------------------------------------------------------------------------------------------------
 
+    @in_parts()
     def receive(self, max_messages: int = 1000, timeout_ms: Duration = 1000) -> Messages:
         """The next messages, of one topic at a time; none after the timeout. Threads may share a consumer.
 
@@ -119,6 +120,7 @@ class Consumer(ProcessBound):
         if wanted:
             acknowledge_plain(self._connection, wanted, messages._receipt(cumulative=cumulative))
 
+    @in_parts()
     def negative_acknowledge(self, messages: Messages) -> None:
         """Release messages: they are delivered again. One that is pending in a transaction is not affected.
 
@@ -133,6 +135,7 @@ class Consumer(ProcessBound):
         self._check_own(found)
         found._release()
 
+    @in_parts()
     def redeliver_unacknowledged(self) -> None:
         """Release everything that was received and not acknowledged: it is delivered again. Raises ConsumerFenced."""
         self._machine.check_usable()

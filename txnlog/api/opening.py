@@ -14,9 +14,11 @@ from txnlog.common.names import parse_namespace_name
 from txnlog.common.validation import Duration, duration_ms, mapping, shown, truth
 from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import InvalidInputError
+from txnlog.replies import in_parts
 from txnlog.store.base import Store
 
 
+@in_parts()
 def open_namespace(
     root: str | os.PathLike[str],
     namespace: str | None = None,

@@ -30,7 +30,6 @@ from txnlog.common.validation import Duration, long_enough_ms, shown, truth, who
 from txnlog.data.arrow_start import start_arrow
 from txnlog.engine.effects import STILL_WANTED, Cancelled
 from txnlog.errors import (
-    Durable,
     InvalidInputError,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -98,15 +97,14 @@ def _by_name(connection: Connection, call: Callable[[], T]) -> T:
     Where one of them is gone by then, another one may have its name: the call is made once more, and looks again.
     """
     known = connection.follower.refresh()
-    try:
-        with refused_write():
+    with in_parts(), refused_write():
+        try:
             return call()
-    except (TopicNotFound, SubscriptionNotFound) as error:
-        if connection.follower.version == known:
-            raise
-        written = error.durable
-    with in_parts(lambda: written is Durable.MAYBE), refused_write(), connection.naming_dropped():
-        return call()
+        except (TopicNotFound, SubscriptionNotFound):
+            if connection.follower.version == known:
+                raise
+        with connection.naming_dropped():
+            return call()
 
 
 def create(
@@ -389,28 +387,21 @@ def _open(
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[TopicDelivery] = []
     epochs: dict[int, int] = {}
-
-    def has_written() -> bool:
-        return places != found[: len(places)] or any(item.epoch != WAITING for item in opened)
-
-    with in_parts(has_written):
-        try:
-            for topic, there in found:
-                made = (topic, there) if there is not None else _made(connection, topic.name, subscription, wanted)
-                places.append(made)
-            wanted_places = [record.id for _, record in places if not _waits(record)]
-            epochs = try_to_take(connection, wanted_places, label, takeover=takeover)
-            for topic, record in places:
-                opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
-            for item in opened:
-                if item.epoch == WAITING:
-                    _look_first(connection, item)
-        except BaseException:
-            left = epochs.keys() - {item.subscription for item in opened}
-            abandon(connection, {key: epochs[key] for key in left}, label)
-            for item in opened:
-                connection.appender.run(item.close)
-            raise
+    try:
+        for topic, there in found:
+            places.append((topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))
+        wanted_places = [record.id for _, record in places if not _waits(record)]
+        epochs = try_to_take(connection, wanted_places, label, takeover=takeover)
+        for topic, record in places:
+            opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
+        for item in opened:
+            if item.epoch == WAITING:
+                _look_first(connection, item)
+    except BaseException:
+        abandon(connection, {key: epochs[key] for key in epochs.keys() - {item.subscription for item in opened}}, label)
+        for item in opened:
+            connection.appender.run(item.close)
+        raise
     return Consumer(connection, label, opened)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.client import delivery
@@ -19,7 +20,7 @@ from txnlog.errors import (
     TransactionAborted,
     TxnLogError,
 )
-from txnlog.replies import IfUnknown, advising
+from txnlog.replies import IfUnknown, Replying, advising, after_part
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def transact(
             continue
         txn._refuse_prepare()
         error: TxnLogError
-        with delivery.attempt() as received:
+        with Replying(partial(_of_pending, txn)), delivery.attempt() as received:
             try:
                 return _run(txn, work)
             except BaseException as failure:
@@ -70,6 +71,11 @@ def transact(
         if last:
             raise error
     raise AssertionError("the last attempt returns or raises")
+
+
+def _of_pending(txn: Transaction, error: TxnLogError) -> TxnLogError:
+    """The reply where the log may show what the function flushed."""
+    return after_part(error) if txn._is_pending else error
 
 
 class _Lost(Exception):

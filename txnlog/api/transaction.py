@@ -23,7 +23,7 @@ from txnlog.fold.sequences import check_end
 from txnlog.fold.state import TransactionState
 from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 from txnlog.log.transaction_commands import Opening
-from txnlog.replies import advising
+from txnlog.replies import Replying, advising, copy_of
 from txnlog.results import Committed
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Transaction(ProcessBound):
                 self._leave(refusal)  # nobody calls commit() again: what it acknowledged would stay claimed for nothing
                 raise
         elif life.stage is Stage.ABORTED and cause is not None:
-            raise cause  # somebody else ended it, and the block went on: its end is no commit
+            raise copy_of(cause)  # somebody else ended it, and the block went on: its end is no commit
 
     # --- the way into the engine ------------------------------------------------------------------------------------
 
@@ -374,14 +374,21 @@ class Transaction(ProcessBound):
 
         Unless that is about something else: a call with an unknown outcome that is not of this transaction.
         """
-        if not self._discard() or not isinstance(error, RetriableError):
-            return
+        if self._discard():
+            Replying(self._advising_to_begin).__exit__(type(error), error, None)
+
+    def _advising_to_begin(self, error: TxnLogError) -> TxnLogError:
         if isinstance(error, OutcomeUnknown):
             own = error.txn_ids == (str(self._id),)
         else:
             own = type(error) is RetriableError  # others know better what to wait for
-        if own:
-            raise advising(error, "begin the block again: its transaction was aborted")
+        return advising(error, "begin the block again: its transaction was aborted") if own else error
+
+    @property
+    def _is_pending(self) -> bool:
+        """Whether the log may show it, and not as ended."""
+        ended = self.state == "ABORTED" and not self._connection.has_unlogged_abort(self._id.number)
+        return self._machine.life.logged and not ended
 
     def _leave_outcome_open(self) -> None:
         """Go on without asking for the unknown outcome of a commit: its claims end here, and the log decides."""

@@ -149,6 +149,7 @@ async def ending_overdue(connection: SessionOwner, subscriptions: Sequence[int])
     ending = Simple(
         lambda draft, at: overdue(draft, at.timestamp_ms, unlogged_aborts) or Answer(False),
         lambda _draft, _at: True,
+        is_upkeep=True,
     )
     # An entry ends a part of them, and who holds these messages may come last. Where it ends none, the clock was
     # ahead a moment ago: by the time of the log none is overdue.

@@ -60,7 +60,7 @@ class BlockKeeper:
             return [Renew(block.first)]
 
         try:
-            self._call(effect(decide))
+            self._call(effect(decide, is_upkeep=True))
         except TxnLogError as error:
             _logger.warning("the block of number %d was not renewed: %s", self._number, error.message)
 

@@ -14,8 +14,8 @@ from txnlog.format import keys
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest, Part
 from txnlog.log.follower import Follower
-from txnlog.log.slots import occupy
-from txnlog.replies import IfUnknown, unknown_outcome
+from txnlog.log.slots import occupy, put_unnamed
+from txnlog.replies import IfUnknown, note_written, unknown_outcome
 from txnlog.store.base import Store
 from txnlog.wording import Call, Words
 
@@ -111,7 +111,7 @@ class Checkpointer:
             return base
         objects: list[tuple[str, bytes]] = []
         parts = self._hot(state, objects) + self._cold(state, base, objects)
-        self._runtime.run_all([partial(self._store.put, key, data) for key, data in objects])
+        put_unnamed(self._store, self._runtime, objects)
         head = state.head
         manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
         manifest = self._create(manifest)
@@ -162,6 +162,7 @@ class Checkpointer:
                 self._store, self._runtime, keys.manifest_key(manifest.version), data, attempts=_MANIFEST_ATTEMPTS
             )
         if found == data:
+            note_written()
             return manifest
         try:
             other = checkpoint_codec.decode_manifest(found, manifest.version)

@@ -113,7 +113,7 @@ class Connection(SessionOwner):
             end = draft.head.next_number
             return range(end - wanted, end)
 
-        return appender.call(Simple(decide, result, ONE_RESERVATION))
+        return appender.call(Simple(decide, result, ONE_RESERVATION, is_upkeep=True))
 
     def keep_alive(self, number: int) -> BlockKeeper:
         """A context manager for long jobs under numbers that the log does not show yet: their block stays open.

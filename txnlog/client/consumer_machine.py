@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.client.acknowledgement_conflicts import ending_overdue
-from txnlog.client.delivery import Received, Receiving, ReleasingCall, TopicDelivery
+from txnlog.client.delivery import Received, Receiving, TopicDelivery
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.client.subscription_ownership import raising_epochs
 from txnlog.common.backoff import Backoff
@@ -20,7 +20,6 @@ from txnlog.engine.engine import Command
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold.state import Draft
 from txnlog.format.actions import AnyAction, Header
-from txnlog.replies import Replying, in_parts
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
@@ -100,8 +99,7 @@ class ConsumerMachine:
         while True:
             async with self._turn:
                 self.check_usable()  # it may have been closed during the wait
-                with self._making(call):
-                    found = await self._look_for(call)
+                found = await self._look_for(call)
                 if found is not None:
                     await STILL_WANTED  # from here on nothing comes between the messages and the reply
                     by, received = found
@@ -140,15 +138,8 @@ class ConsumerMachine:
         """Release everything that was received and not acknowledged."""
         async with self._turn:
             await self._look()
-            with self._making(ReleasingCall()):
-                for item in self._deliveries:
-                    await item.redeliver()
-
-    def _making(self, call: ReleasingCall) -> Replying:
-        """Around what a call does in its turn: where an earlier part of it is in the log, its error says so."""
-        for item in self._deliveries:
-            item.call = call
-        return in_parts(lambda: call.has_released)
+            for item in self._deliveries:
+                await item.redeliver()
 
     async def _look(self, *, is_new: bool = False) -> None:
         await self._connection.follower.refreshing_if_new()

@@ -65,20 +65,7 @@ class Attempt:
             await by.release_redelivered()
 
 
-class ReleasingCall:
-    """A call that may release messages in the log, or move them to the dead-letter topic.
-
-    Attributes:
-        has_released: whether it did: something of it is durable.
-    """
-
-    __slots__ = ("has_released",)
-
-    def __init__(self) -> None:
-        self.has_released = False
-
-
-class Receiving(ReleasingCall):
+class Receiving:
     """One call of ``receive()``.
 
     Attributes:
@@ -91,7 +78,6 @@ class Receiving(ReleasingCall):
     __slots__ = ("attempt", "delivered", "is_new", "most")
 
     def __init__(self, most: int, attempt: Attempt | None) -> None:
-        super().__init__()
         self.most = most
         self.attempt = attempt
         self.is_new = True
@@ -169,11 +155,7 @@ class Stop(NamedTuple):
 
 
 class TopicDelivery:
-    """One topic of an Exclusive consumer. One call at a time receives.
-
-    Attributes:
-        call: the call that has the turn.
-    """
+    """One topic of an Exclusive consumer. One call at a time receives."""
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
@@ -184,7 +166,6 @@ class TopicDelivery:
         self.subscription = subscription
         self._ledger = connection.ledger(subscription, epoch)
         self._turn = 0
-        self.call = ReleasingCall()
 
     @property
     def connection(self) -> Connection:

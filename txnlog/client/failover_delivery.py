@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.client import subscription_ownership
 from txnlog.client.delivery import Received, Receiving, TopicDelivery
+from txnlog.engine.effects import WRITTEN
 from txnlog.errors import ConsumerBusy, InvalidTransactionState
 from txnlog.fold.state import Draft, SubscriptionRecord, TopicRecord
 from txnlog.format.actions import AnyAction
@@ -86,6 +87,7 @@ class FailoverTopicDelivery(LeasedTopicDelivery):
                     subscription_ownership.try_to_take, self._connection, [self.subscription], self._consumer
                 )
                 taken = await self._connection.runtime.job(take)
+                await WRITTEN
                 self._ledger = self._connection.ledger(self.subscription, taken[self.subscription])
 
     async def receive(self, call: Receiving) -> Received | None:

@@ -29,7 +29,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.log.transaction_commands import AbortCommand, CommitResult, Skipped, ended_error, forgotten
-from txnlog.replies import IfClosed, after_part
+from txnlog.replies import IfClosed, after_part, copy_of
 from txnlog.results import Committed
 from txnlog.wording import Argument, Call, Words
 
@@ -55,7 +55,7 @@ class OwnedTransaction:
         life: the moment in its life.
         work: what it did.
         result: what its commit returned.
-        cause: why it is FAILED or ABORTED, where that was no call of abort().
+        cause: why it is FAILED or ABORTED, where that was no call of abort(); to raise, a copy.
         may_prepare: whether ``prepare()`` is allowed: not where somebody else commits it.
         submitted: the Future of a commit in the background, until that has come to its end.
     """
@@ -178,7 +178,7 @@ class OwnedTransaction:
                 advice = "it stays committed: nothing is left to do" if final else "begin a new transaction"
                 return InvalidTransactionState(f"the transaction {txn} was committed", advice=advice)
             case Stage.ABORTED if self.cause is not None:
-                return self.cause
+                return copy_of(self.cause)
             case Stage.ABORTED:
                 return InvalidTransactionState(f"the transaction {txn} was aborted", advice="begin a new transaction")
             case Stage.FAILED:
@@ -191,8 +191,7 @@ class OwnedTransaction:
 
     def check_owner(self) -> None:
         """Raise InvalidTransactionState unless it is of this process and its handle is open. From any thread."""
-        if_closed = self._if_closed() if self._connection.is_closed else ""
-        self._connection.check_owner(self._owner, "transaction", if_closed=if_closed)
+        self._connection.check_owner(self._owner, "transaction", self._if_closed)
 
     def _if_closed(self) -> str:
         """What to do about it where its handle was closed."""
@@ -238,7 +237,7 @@ class OwnedTransaction:
         error = TransactionHasFailedOperation(
             f"an operation of the transaction {self._opening.id} failed: {cause.message}", advice=advice
         )
-        error.__cause__ = cause
+        error.__cause__ = copy_of(cause)
         return error
 
     # --- what is sent, and what becomes of it -------------------------------------------------------------------------
@@ -302,7 +301,7 @@ class OwnedTransaction:
 
     def _note_failed(self, request: Request, error: TxnLogError) -> None:
         """Note that it can only be aborted; it keeps what it claimed until then."""
-        self.life, self.cause = self.life.after(request, Fate.REFUSED), error
+        self.life, self.cause = self.life.after(request, Fate.REFUSED), copy_of(error)
 
     # --- how it ends --------------------------------------------------------------------------------------------------
 
@@ -388,7 +387,7 @@ class OwnedTransaction:
         self.claims.note_unlogged_abort(reason)
 
     def _release(self, error: TxnLogError | None) -> None:
-        self.cause, self.life = error, self.life.ended(Stage.ABORTED)
+        self.cause, self.life = copy_of(error), self.life.ended(Stage.ABORTED)
         self.work.clear()
         if self._claims is not None:
             self._claims.abort()

@@ -38,7 +38,7 @@ from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
-from txnlog.replies import Rest, after_writing
+from txnlog.replies import Rest, finishing, not_sent
 from txnlog.store.base import Store
 from txnlog.store.folders import may_make, never_make
 from txnlog.store.identity import identity_of
@@ -148,7 +148,7 @@ class Session:
                 return  # it was created, or its folder brought back, since this one looked
             raise
         may_make(self.requests, self.name)
-        with after_writing(Rest.OPEN):
+        with finishing(Rest.OPEN):
             self._root.create_log_of(record, self.store)
 
     @property
@@ -197,7 +197,7 @@ class Session:
                 )
             return [Adopt(self.name, record.coordinator)]
 
-        with after_writing(Rest.ADOPT):
+        with finishing(Rest.ADOPT):
             self._may_write = True  # nobody else opens it to write before this is in its log
             appender.call(effect(decide, ONE_PROTOCOL))
         return record.coordinator
@@ -319,7 +319,8 @@ class Session:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""
         key = f"{keys.PROBE_FOLDER}clock-{self.runtime.unique()}"
         before_ms = self.runtime.now_ms()
-        self.store.put(key, b"")
+        with not_sent():
+            self.store.put(key, b"")
         try:
             ahead = before_ms - self.store.info(key).modified_ms - _CUT_MS
         finally:

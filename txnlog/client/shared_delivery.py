@@ -16,6 +16,7 @@ from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, off
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
+from txnlog.engine.effects import WRITTEN
 from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.fold import leases
 from txnlog.fold.leases import Wanted, in_turn
@@ -23,6 +24,7 @@ from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionReco
 from txnlog.format.actions import AnyAction, Header
 from txnlog.log.append_queue import Ride
 from txnlog.log.commands import Answer, Simple, effect
+from txnlog.replies import copy_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +73,8 @@ class _Asked:
     def __init__(self, wanted: Callable[[], Wanted | None]) -> None:
         self._wanted = wanted
         self.decided: deque[_Decided] = deque(maxlen=_MOST_DECISIONS)
-        self.command: Simple[_Decided] = Simple(self._decide, lambda _draft, _at: self.decided[-1])
+        # Upkeep: what a call that fails had leased it releases, or says so.
+        self.command: Simple[_Decided] = Simple(self._decide, lambda _draft, _at: self.decided[-1], is_upkeep=True)
 
     def _decide(self, draft: Draft, at: Header) -> list[AnyAction] | Answer[_Decided]:
         wanted = self._wanted()
@@ -152,7 +155,7 @@ class SharedTopicDelivery(TopicDelivery):
                         self._ask_ahead(len(received.table), call.most)
                     return received
             elif grant.dead and await self._move_to_dead_letters(record, wanted, grant.dead):
-                call.has_released = True
+                await WRITTEN
             elif own in grant.granted if stopped else grant.granted:
                 await self._take(wanted)
                 fresh = True
@@ -161,7 +164,7 @@ class SharedTopicDelivery(TopicDelivery):
         error = stops.get(own, next(iter(stops.values()))).error if stops else self._unreadable
         if error is None:
             return None
-        raise error
+        raise copy_of(error)
 
     def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
         before = {partition: stop.offset for partition, stop in stops.items()}
@@ -217,6 +220,7 @@ class SharedTopicDelivery(TopicDelivery):
             await self._release({}, found)
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
+            await WRITTEN  # nobody else receives these messages until then
         else:
             self._ledger.release(self._consumer, found)
 
@@ -399,13 +403,17 @@ class SharedTopicDelivery(TopicDelivery):
         await super().redeliver()
 
     async def _release(self, delivered: Offsets, prefetched: Offsets) -> None:
-        await self._release_by(lambda _draft: (delivered, prefetched))
-        self.call.has_released |= bool(delivered)
+        await self._release_by(lambda _draft: (delivered, prefetched), is_upkeep=not any(delivered.values()))
 
-    async def _release_by(self, chosen: Callable[[Draft], tuple[Offsets, Offsets]], *, look: bool = True) -> None:
+    async def _release_by(
+        self, chosen: Callable[[Draft], tuple[Offsets, Offsets]], *, look: bool = True, is_upkeep: bool = False
+    ) -> None:
         """Release what was delivered, which counts, and what was not.
 
-        ``look``: no entry where the log, as far as it is known, shows none of it.
+        Args:
+            chosen: both, by a draft of the state.
+            look: no entry where the log, as far as it is known, shows none of it.
+            is_upkeep: nothing of it was delivered.
         """
 
         def released(draft: Draft) -> list[AnyAction]:
@@ -418,7 +426,7 @@ class SharedTopicDelivery(TopicDelivery):
             return released(draft) or Answer(None, settled=True)
 
         if not look or released(self._connection.follower.state.draft()):
-            await self._connection.appender.carry_out(effect(decide))
+            await self._connection.appender.carry_out(effect(decide, is_upkeep=is_upkeep))
 
     def _releases(self, draft: Draft, delivered: Offsets, prefetched: Offsets) -> list[AnyAction]:
         return [

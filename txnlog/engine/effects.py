@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from txnlog.replies import copy_of
+
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -54,6 +56,9 @@ class Waiting(Protocol):
 
     def resume_after(self, effect: Effect[Any], milliseconds: float) -> Callable[[], None]:
         """Let it go on when so much time has passed, unless what is returned is called."""
+
+    def note_written(self) -> None:
+        """Something of it is in the log, that readers find."""
 
 
 class Effect(Generic[R_co]):
@@ -161,16 +166,21 @@ class Reply(Effect[R]):
     def give(self, value: Any, error: BaseException | None = None) -> None:
         """Give it to whoever waits, and to whoever asks later. A second one changes nothing."""
         if self.result is None:
-            self.result = Result(value, error)
+            self.result = Result(value, copy_of(error))
             for waiting in self._waiting:
-                waiting.resume(self, self.result)
+                waiting.resume(self, self._own(self.result))
             self._waiting = []
 
     def begin(self, waiting: Waiting) -> Result[R] | None:
         """See Effect."""
         if self.result is None:
             self._waiting.append(waiting)
-        return self.result
+            return None
+        return self._own(self.result)
+
+    def _own(self, result: Result[R]) -> Result[R]:
+        """What one of them gets."""
+        return result if result.error is None else Result(None, copy_of(result.error))
 
     def cancel(self, waiting: Waiting) -> bool:
         """See Effect."""
@@ -199,6 +209,17 @@ class _GoOn(Effect[None]):
 
 GO_ON: Final = _GoOn()
 """Awaits nothing. From here on the command runs to its end, whoever waits for it: something is to be settled."""
+
+
+class _Written(Effect[None]):
+    def begin(self, waiting: Waiting) -> Result[None]:
+        """See Effect."""
+        waiting.note_written()
+        return Result(None)
+
+
+WRITTEN: Final = _Written()
+"""Awaits nothing. Something of the command is on the store by now that other commands have put there."""
 
 
 class _Done:
@@ -254,6 +275,7 @@ class Turn:
 __all__ = [
     "GO_ON",
     "STILL_WANTED",
+    "WRITTEN",
     "Cancelled",
     "Effect",
     "Pause",

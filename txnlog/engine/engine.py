@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 from txnlog.engine.effects import Cancelled, Effect, Result
 from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker
 from txnlog.errors import RetriableError, TxnLogError
+from txnlog.replies import note_written
 
 R = TypeVar("R")
 
@@ -59,6 +60,7 @@ class Task(Generic[R]):
         "_is_shielded",
         "_undo",
         "ended",
+        "has_written",
         "keeps_process",
     )
 
@@ -80,6 +82,7 @@ class Task(Generic[R]):
         self._is_shielded = False
         self._undo = undo
         self.keeps_process = keeps_process
+        self.has_written = False
         self.ended = False
 
     def go_on(self) -> None:
@@ -95,6 +98,10 @@ class Task(Generic[R]):
     def resume_after(self, effect: Effect[Any], milliseconds: float) -> Step:
         """See Waiting."""
         return self._engine._put_after(milliseconds, partial(self._resume, effect, Result(None)))
+
+    def note_written(self) -> None:
+        """See Waiting."""
+        self.has_written = True
 
     def _resume(self, effect: Effect[Any], result: Result[Any]) -> None:
         if self._effect is effect:
@@ -196,7 +203,11 @@ class Engine:
         replies = self._host.inbox()
         task = Task(self, command, replies.put, undo=undo, keeps_process=goes_on)
         begin = partial(self._begin, task, through or self._put)
-        return self.exchange(replies, begin, task.cancel, interrupted, go_on=task.begin if goes_on else None)
+        try:
+            return self.exchange(replies, begin, task.cancel, interrupted, go_on=task.begin if goes_on else None)
+        finally:
+            if task.has_written:
+                note_written()
 
     def exchange(
         self,

@@ -19,6 +19,7 @@ from txnlog.engine.engine import engine_of_process
 from txnlog.engine.runtime import is_at_work
 from txnlog.engine.worker import Step
 from txnlog.errors import InvalidTransactionState
+from txnlog.replies import copy_of
 
 T = TypeVar("T")
 _logger = logging.getLogger("txnlog.runtime")
@@ -46,14 +47,19 @@ class Promise(Future[T]):
         _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
 
     def result(self, timeout: float | None = None) -> T:
-        """See Future."""
-        self._ask()
-        return super().result(timeout)
+        """See Future. Each call raises an error of its own."""
+        error = self.exception(timeout)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
+        return super().result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """See Future."""
+        """See Future. Each call gives an error of its own."""
         self._ask()
-        return super().exception(timeout)
+        return copy_of(super().exception(timeout))
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """See Future."""
@@ -75,7 +81,7 @@ class Promise(Future[T]):
             _failures[self._number] = str(exception)
         if self._asked:  # by another thread just now, which found nothing to take out
             _failures.pop(self._number, None)
-        super().set_exception(exception)
+        super().set_exception(copy_of(exception))
         self._keep()
 
     def _keep(self) -> None:

@@ -225,6 +225,7 @@ class Worker:
                     return True
                 continue
             self._call(step)
+            del step  # it may have an error, and by the traceback of that what a call was given
             if self._blocking:
                 self._block()
         return False
@@ -348,6 +349,7 @@ class Crew:
                     self._begin()
             if call is not None:
                 call()
+            del call  # as a step of a worker
             if self._is_over and self._inbox.is_empty():
                 break
         self._free.append(None)

@@ -14,6 +14,7 @@ from txnlog.engine.effects import Effect, Result, Waiting
 from txnlog.errors import TxnLogError
 from txnlog.log.commands import Command
 from txnlog.log.group_commit import Attempt, Member
+from txnlog.replies import copy_of
 
 R = TypeVar("R")
 
@@ -78,8 +79,14 @@ class Append(Effect[R], Generic[R]):
 
     def begin(self, waiting: Waiting) -> None:
         """See Effect. Raises what refuses new commands."""
-        self._asked = Asked(self._command, lambda reply: waiting.resume(self, reply), in_background=self._in_background)
-        self._queue.add(self._asked)
+
+        def heard(reply: Result[Any]) -> None:
+            if asked.has_written:
+                waiting.note_written()
+            waiting.resume(self, reply)
+
+        self._asked = asked = Asked(self._command, heard, in_background=self._in_background)
+        self._queue.add(asked)
 
     def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see Effect
         """See Effect."""
@@ -109,7 +116,7 @@ class AppendQueue:
     def add(self, asked: Asked) -> None:
         """Have a command carried out. Raises the refusal."""
         if self.refusal is not None:
-            raise self.refusal
+            raise copy_of(self.refusal)
         self._asked.append(asked)
         self._begin()
 
@@ -164,7 +171,7 @@ class AppendQueue:
     def fail(self, error: TxnLogError) -> None:
         """Answer all that wait with an error."""
         while self._asked:
-            self._asked.popleft().answer(None, error)
+            self._asked.popleft().answer(None, copy_of(error))
 
 
 __all__ = ["Append", "AppendQueue", "Asked", "Ride"]

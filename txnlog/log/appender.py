@@ -9,7 +9,6 @@ A command whose caller was interrupted (Ctrl-C) is withdrawn, unless it is on it
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,12 +38,12 @@ from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
 from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
-from txnlog.log.failed_append import blocked, note_interrupted, outcome_unknown
+from txnlog.log.failed_append import blocked, no_numbers, note_interrupted, outcome_unknown
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Riders, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool
 from txnlog.log.slots import CREATE_ATTEMPTS, occupy
-from txnlog.replies import not_sent
+from txnlog.replies import Replying, copy_of, not_sent
 from txnlog.store.base import Store
 
 R = TypeVar("R")
@@ -190,7 +189,7 @@ class Appender:
         Raises what refuses new commands.
         """
         if self._closed is not None:
-            raise self._closed
+            raise copy_of(self._closed)
         self._runtime.engine.post(partial(self._run_submitted, command), done, through=self._admission.add)
 
     async def _run_submitted(self, command: EngineCommand[R]) -> R:
@@ -211,14 +210,15 @@ class Appender:
 
         After a long silence the block is renewed first: a number that is given out may be used for a while yet.
         """
-        if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
-            self.call(_life_wanted())
-        while True:
-            taken = self.numbers.take(count)
-            if taken is not None:
-                return taken
-            self.numbers.demand(count)
-            self.call(_numbers_wanted(self.numbers))
+        with Replying(_of_numbers):
+            if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
+                self.call(_life_wanted())
+            while True:
+                taken = self.numbers.take(count)
+                if taken is not None:
+                    return taken
+                self.numbers.demand(count)
+                self.call(_numbers_wanted(self.numbers))
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
@@ -340,8 +340,7 @@ class Appender:
             elif isinstance(error, OutcomeUnknown):
                 answer = blocked(error.__cause__)
             elif isinstance(error, TxnLogError) and len(members) > 1:
-                answer = copy.copy(error)
-                answer.__cause__ = error.__cause__
+                answer = copy_of(error)
             member.answer(None, answer)
 
     def _answer_settled(self, attempt: Attempt[Asked]) -> None:
@@ -535,12 +534,17 @@ def _numbers_wanted(pool: NumberPool) -> Command[None]:
     def decide(_draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
         return [] if pool.wants() else Answer(None, settled=True)
 
-    return effect(decide)
+    return effect(decide, is_upkeep=True)
+
+
+def _of_numbers(error: TxnLogError) -> TxnLogError:
+    """The reply where numbers are missing: whatever became of their entry, nothing of the call was done."""
+    return no_numbers(error) if isinstance(error, OutcomeUnknown) else error
 
 
 def _life_wanted() -> Command[None]:
     """Makes an entry, with which the renewal of blocks rides."""
-    return effect(lambda _draft, _at: [], ONE_RENEWAL)
+    return effect(lambda _draft, _at: [], ONE_RENEWAL, is_upkeep=True)
 
 
 __all__ = ["Appender", "SharedSegments"]

@@ -92,6 +92,10 @@ class Command(Protocol[R_co]):
     def alone(self) -> Hashable:
         """Commands of one entry must differ in this, unless it is None (ids and epochs are the entry's version)."""
 
+    @property
+    def is_upkeep(self) -> bool:
+        """Whether what it writes is no effect of the call that asks for it: numbers, or what is overdue anyway."""
+
     def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Any]:
         """The actions, or an answer. Raises the typed refusal; must not change the draft."""
 
@@ -108,6 +112,7 @@ class Simple(Generic[T]):
     alone: Hashable = None
     txn_ids: tuple[int, ...] = ()
     pieces: Sequence[Piece] = ()
+    is_upkeep: bool = False
 
     def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[T]:
         """See Command."""
@@ -122,9 +127,11 @@ def effect(
     decider: Callable[[Draft, Header], Sequence[AnyAction] | Answer[None]],
     alone: Hashable = None,
     txn_ids: tuple[int, ...] = (),
+    *,
+    is_upkeep: bool = False,
 ) -> Simple[None]:
     """A command without rows that answers nothing but that it is done."""
-    return Simple(decider, _nothing, alone, txn_ids)
+    return Simple(decider, _nothing, alone, txn_ids, is_upkeep=is_upkeep)
 
 
 def _nothing(_draft: Draft, _at: Header) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
-from txnlog.replies import reworded
+from txnlog.replies import advising, copy_of, reworded
 from txnlog.wording import Call, Words
 
 _ALL_THE_SAME: Final = "and may take effect all the same"
@@ -23,7 +23,8 @@ def outcome_unknown(txn_ids: Iterable[TxnId], error: BaseException) -> OutcomeUn
         first = Words(error.advice, "; then ")
     unknown = OutcomeUnknown(message, txn_ids=tuple(map(str, txn_ids)))
     unknown = reworded(unknown, advice=Words(first, unknown.advice))
-    unknown.__cause__ = error.__cause__ if isinstance(error, OutcomeUnknown) else error
+    # A copy: there may be several calls, and the traceback has the rows of all that wait for the entry.
+    unknown.__cause__ = copy_of(error).__cause__ if isinstance(error, OutcomeUnknown) else copy_of(error)
     return unknown
 
 
@@ -62,4 +63,14 @@ def blocked(cause: BaseException | None) -> RetriableError:
     )
 
 
-__all__ = ["blocked", "note_interrupted", "note_repeatable", "outcome_unknown"]
+def no_numbers(unknown: OutcomeUnknown) -> RetriableError:
+    """For a call whose TxnID is still to be reserved, where the outcome of that is unknown."""
+    error = RetriableError(
+        f"no TxnID could be reserved: {unknown.message}; of this call nothing was sent",
+        advice=advising(unknown, RetriableError._default_advice).advice,
+    )
+    error.__cause__ = unknown.__cause__
+    return error
+
+
+__all__ = ["blocked", "no_numbers", "note_interrupted", "note_repeatable", "outcome_unknown"]

@@ -38,12 +38,18 @@ class SharedWave:
 
 
 class Member:
-    """Who takes part in an entry: a command, and whatever its owner adds."""
+    """Who takes part in an entry: a command, and whatever its owner adds.
 
-    __slots__ = ("command",)
+    Attributes:
+        command: what it asks of the log.
+        has_written: whether an entry in the log has actions of it that readers find.
+    """
+
+    __slots__ = ("command", "has_written")
 
     def __init__(self, command: Command[Any]) -> None:
         self.command = command
+        self.has_written = False
 
 
 M = TypeVar("M", bound=Member)
@@ -79,6 +85,7 @@ class MadeEntry(Generic[M]):
     Attributes:
         sent: whose lines it holds.
         replies: the answers once it is in the log, for them and for those who depend on them.
+        writing: of ``sent`` those for whom it has what readers find.
     """
 
     draft: Draft
@@ -87,6 +94,7 @@ class MadeEntry(Generic[M]):
     riders: Riders
     sent: tuple[M, ...]
     replies: tuple[MemberReply[M], ...]
+    writing: tuple[M, ...] = ()
 
 
 class _Look(Generic[M]):
@@ -94,6 +102,7 @@ class _Look(Generic[M]):
 
     Attributes:
         sent: whose lines it would hold.
+        writing: of these those who would have written something that readers find.
         lines: these.
         replies: what holds once it exists: for ``sent``, and for those who depend on them.
         dependent: the latter.
@@ -102,10 +111,11 @@ class _Look(Generic[M]):
             for what is overdue: an entry need not end all of that.
     """
 
-    __slots__ = ("answers", "dependent", "lines", "put_off", "replies", "sent")
+    __slots__ = ("answers", "dependent", "lines", "put_off", "replies", "sent", "writing")
 
     def __init__(self) -> None:
         self.sent: list[M] = []
+        self.writing: list[M] = []
         self.lines: list[bytes] = []
         self.replies: list[MemberReply[M]] = []
         self.dependent: list[M] = []
@@ -205,6 +215,8 @@ class Attempt(Generic[M]):
     def won(self, made: MadeEntry[M]) -> None:
         """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
         self.answers.extend(made.replies)
+        for member in made.writing:
+            member.has_written = True
         self._next_turn()
         self.sent = ()
 
@@ -284,6 +296,8 @@ class Attempt(Generic[M]):
             else:
                 look.sent.append(member)
                 look.lines.extend(encoded)
+                if encoded and not member.command.is_upkeep:
+                    look.writing.append(member)
                 clean = clean and not encoded
             look.replies.append(reply)
         return look
@@ -312,7 +326,7 @@ class Attempt(Generic[M]):
             self._split(look.sent, error)
             return Step.AGAIN
         draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
-        return MadeEntry(draft, header, data, riders, tuple(look.sent), tuple(look.replies))
+        return MadeEntry(draft, header, data, riders, tuple(look.sent), tuple(look.replies), tuple(look.writing))
 
     def _split(self, sent: Sequence[M], error: LimitExceeded) -> None:
         """Too much for one entry: half of it stays; what is too much by itself is refused."""

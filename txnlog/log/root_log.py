@@ -38,7 +38,7 @@ from txnlog.log.id_allocator import NumberPool
 from txnlog.log.log_identity import CATALOG, LogIdentity, Standing, listed, refusal, renamed, rootless, standing
 from txnlog.log.log_reader import Log
 from txnlog.log.slots import occupy
-from txnlog.replies import IfUnknown, reworded, unknown_outcome
+from txnlog.replies import IfUnknown, note_written, reworded, unknown_outcome
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import needed_bytes, probe
@@ -110,6 +110,8 @@ def put_first(store: Store, runtime: Runtime, data: bytes) -> None:
     """Put entry 0 of a log, unless somebody else did. Raises what ``create_log`` raises."""
     with unknown_outcome(IfUnknown.CREATE_LOG):
         found = occupy(store, runtime, keys.entry_key(0), data)
+    if found == data:
+        note_written()
     decode_entry(found, 0)
 
 
@@ -208,7 +210,7 @@ class Root:
             ]
             create_log(self._store, self._runtime, start, self._runtime.unique())
         if not self.has_verdict():
-            self.appender.call(effect(lambda _draft, _at: [verdict]))
+            self.appender.call(effect(lambda _draft, _at: [verdict], is_upkeep=True))
 
     def refuse_remains(self) -> None:
         """Raise CorruptionError where the root log has entries and no first one: a new one would take its place.

@@ -146,6 +146,7 @@ class _Single:
 
     __slots__ = ()
     alone: Hashable = None
+    is_upkeep: bool = False
     pieces: Sequence[Piece] = ()
 
 
@@ -404,6 +405,7 @@ def forgotten(txn: TxnId, durable: Durable | None = None) -> TransactionNotFound
 class AbortCommand(_Anybodys):
     """End a transaction without effect; for an id that the log does not show, make that definite."""
 
+    is_upkeep = True  # readers find nothing of what it writes
     reason: AbortReason = "user"
     by: str | None = None
     why: str | None = None

@@ -265,6 +265,7 @@ class ReplaceCommand:
     known: int
     forgotten: Callable[[], int]
     alone: None = None
+    is_upkeep: bool = False
     pieces: Sequence[Piece] = ()
 
     @property

@@ -29,6 +29,7 @@ from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.keys import segment_key
+from txnlog.log.slots import put_unnamed
 from txnlog.maintenance import compaction
 from txnlog.maintenance.compaction import Merge, Output, Part, ReplaceCommand
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
@@ -356,8 +357,7 @@ class _Optimize:
                     _fitting(encoded.statistics, most_bytes),
                 )
             )
-        store = self._connection.store
-        self._connection.runtime.run_all([partial(store.put, key, encoded.data) for key, encoded in objects])
+        put_unnamed(self._connection.store, self._connection.runtime, [(key, item.data) for key, item in objects])
         return segments
 
 

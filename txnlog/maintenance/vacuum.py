@@ -26,7 +26,7 @@ from txnlog.format.actions import Close, Header
 from txnlog.format.actions import Vacuum as VacuumAction
 from txnlog.format.delta_mode import delta_mode
 from txnlog.log.commands import Answer, effect
-from txnlog.replies import IfUnknown, Rest, after_writing, unknown_outcome
+from txnlog.replies import IfUnknown, Rest, finishing, note_written, unknown_outcome
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
 from txnlog.store.base import ObjectInfo
 
@@ -105,7 +105,7 @@ def vacuum(
             before(unreadable)
     plan = _announced(connection, target, silent_ms, horizon)
     graced = _graced(connection, plan, silent_ms, delay_ms, without_grace)
-    with after_writing(Rest.VACUUM):
+    with finishing(Rest.VACUUM):
         _forget_hints(connection)
         return _Sweep(connection, plan, graced, unreadable, dry_run=False, progress=progress).run()
 
@@ -312,6 +312,7 @@ class _Sweep:
         while wave := list(islice(files, _WAVE_FILES)):
             if not self._dry_run:
                 store = self._connection.store
+                note_written()  # what is deleted was found
                 self._connection.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
             for info, reason in wave:
                 self._found[reason] += 1

@@ -13,7 +13,7 @@ import pytest
 
 import catalog
 import txnlog
-from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, read, received, rows
+from tests.client.support import SCHEMA, Place, Unchanged, cursor, holding, ids, raises, read, received, rows
 from txnlog.common.ids import TxnId
 from txnlog.errors import (
     InvalidInputError,
@@ -63,10 +63,7 @@ def test_a_plain_acknowledgement_of_what_a_transaction_holds_is_a_conflict(
     """Of the same client at once, logged or not: the first wins."""
     consumer = ten.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages[3])
-    if flushed:
-        txn.flush()
+    txn = holding(ten, messages[3], flush=flushed)
     with Unchanged(place), raises(TransactionConflict, match="pending") as caught:
         consumer.acknowledge(messages[:5], cumulative=cumulative)
     assert caught.value.advice.startswith("try again when that transaction has ended"), "the caller has none to abort"
@@ -76,9 +73,7 @@ def test_a_plain_acknowledgement_of_what_a_transaction_holds_is_a_conflict(
 
 
 def test_a_plain_acknowledge_whose_number_was_ended_is_not_said_to_be_done(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
+    ns, store = memory.faulty_orders(1, 2)
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
     admin = memory.open()
@@ -111,8 +106,7 @@ def test_a_list_of_messages_is_refused_with_the_call_that_takes_any_part(ten: An
 
 
 def test_messages_chosen_in_any_order_and_twice_are_each_acknowledged_once(place: Place) -> None:
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA, partitions=3)
+    ns = place.orders(partitions=3)
     for partition in range(3):
         ns.produce("orders", rows(*range(8)), partition=partition)
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
@@ -132,9 +126,7 @@ def test_messages_chosen_in_any_order_and_twice_are_each_acknowledged_once(place
 
 
 def test_messages_of_another_namespace_are_refused(ten: Any, place: Place) -> None:
-    other = place.open("shipping")
-    other.create_topic("orders", SCHEMA)
-    other.produce("orders", rows(1))
+    other = place.orders(1, namespace="shipping")
     messages = other.consumer("orders", "billing").receive(timeout_ms=0)
     mine = ten.consumer("orders", "billing")
     txn = ten.begin()
@@ -178,14 +170,6 @@ def test_messages_of_a_namespace_that_was_dropped_are_refused_by_the_next_of_its
     assert cursor(ns).cursor == 0
 
 
-def test_messages_of_another_handle_of_the_namespace_are_fine(ten: Any, place: Place) -> None:
-    other = place.open()
-    messages = other.consumer("orders", "billing").receive(timeout_ms=0)
-    with ten.begin() as txn:
-        txn.acknowledge(messages, cumulative=True)
-    assert cursor(ten).cursor == 10
-
-
 @pytest.fixture
 def stale(place: Place, clock: ManualClock) -> Any:
     """A handle that has seen the topic and nothing of what came later."""
@@ -204,8 +188,7 @@ def messages(stale: Any, place: Place, clock: ManualClock) -> Any:
 def test_a_shared_acknowledgement_is_pending_whatever_the_handle_knew_of_the_subscription(
     stale: Any, messages: Any, place: Place
 ) -> None:
-    txn = stale.begin()
-    txn.acknowledge(messages)
+    _txn = holding(stale, messages)
     assert cursor(place.open()).pending == 2
 
 
@@ -220,13 +203,14 @@ def test_a_cumulative_acknowledgement_of_shared_messages_is_refused_whatever_the
 
 @pytest.mark.clause("P-209")
 @pytest.mark.parametrize("how", ["admin", "timeout", "abandoned", "own"])
+@pytest.mark.parametrize("of_another", [True, False])
 def test_what_came_to_nothing_is_delivered_again_by_a_consumer_of_another_handle(
-    stale: Any, place: Place, clock: ManualClock, how: str
+    stale: Any, place: Place, clock: ManualClock, how: str, of_another: bool
 ) -> None:
     ns = place.open(clock=clock)
     ns.produce("orders", rows(0, 1))
     consumer = ns.consumer("orders", "billing")
-    txn = stale.begin(timeout_ms=10_000)
+    txn = (stale if of_another else ns).begin(timeout_ms=10_000)
     txn.acknowledge(consumer.receive(timeout_ms=0))
     if how != "abandoned":
         txn.flush()
@@ -312,38 +296,25 @@ def test_two_open_transactions_of_one_client_conflict_at_once(
     assert (cursor(ten).cursor, cursor(ten).acknowledged) == ((6, ()) if first == "up to" else (0, ((5, 6),)))
 
 
-@pytest.mark.clause("P-80")
-@pytest.mark.parametrize("flushed", [False, True])
-def test_a_message_twice_in_one_transaction_is_a_conflict(ten: Any, flushed: bool) -> None:
-    messages = ten.consumer("orders", "billing").receive(timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages[3:6])
-    if flushed:
-        txn.flush()
-    with raises(TransactionConflict, match="pending"):
-        txn.acknowledge(messages[5])
-
-
 @pytest.mark.clause("P-81")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_cumulative_one_further_on_replaces_the_first(ten: Any, flushed: bool) -> None:
     messages = ten.consumer("orders", "billing").receive(timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages[1])
+    txn = holding(ten, messages[1])
     txn.acknowledge(messages[3], cumulative=True)
     if flushed:
         txn.flush()
     txn.acknowledge(messages[6], cumulative=True)
     txn.commit()
     assert cursor(ten).cursor == 7
-    txn = ten.begin()
-    txn.acknowledge(messages[8], cumulative=True)
+    txn = holding(ten, messages[8], cumulative=True)
     with raises(TransactionConflict, match="already"):
         txn.acknowledge(messages[7], cumulative=True)
 
 
 @pytest.mark.clause("P-79", "P-80")
-def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: Place) -> None:
+@pytest.mark.parametrize("call", ["commit", "flush"])
+def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: Place, call: str) -> None:
     other = place.open()
     consumer = other.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
@@ -353,28 +324,10 @@ def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: 
     txn.produce("audit", rows(1))
     consumer.acknowledge(messages[2])
     with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):
+        getattr(txn, call)()
+    with raises(TransactionConflict if call == "commit" else TransactionHasFailedOperation):
         txn.commit()
-    assert txn.state == "ABORTED"
-    assert read(ten, "audit") == []
-    with raises(TransactionConflict):
-        txn.commit()
-
-
-@pytest.mark.clause("P-80")
-def test_a_conflict_with_another_client_is_found_at_the_flush(ten: Any, place: Place) -> None:
-    other = place.open()
-    consumer = other.consumer("orders", "billing")
-    messages = consumer.receive(timeout_ms=0)
-    ten.snapshot()
-    txn = ten.begin()
-    txn._acknowledge_ranges(messages[:3]._acknowledgements(other._connection, cumulative=False))  # unknown to it
-    txn.produce("audit", rows(1))
-    consumer.acknowledge(messages[2])
-    with Unchanged(place), raises(TransactionConflict):
-        txn.flush()
-    with raises(TransactionHasFailedOperation):
-        txn.commit()
-    assert txn.state == "ABORTED"
+    assert (txn.state, read(ten, "audit")) == ("ABORTED", [])
 
 
 @pytest.mark.clause("P-119")
@@ -383,9 +336,7 @@ def test_a_conflict_that_is_over_is_none(ten: Any, place: Place) -> None:
     other = place.open()
     consumer = other.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
-    held = other.begin()
-    held.acknowledge(messages[2])
-    held.flush()
+    held = holding(other, messages[2], flush=True)
     ten.snapshot()
     held.abort()
     with ten.begin() as txn:
@@ -393,30 +344,12 @@ def test_a_conflict_that_is_over_is_none(ten: Any, place: Place) -> None:
     assert cursor(ten).acknowledged == ((2, 3),)
 
 
-@pytest.mark.clause("P-85", "P-98")
-@pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("cumulative", [False, True])
-def test_after_an_abort_the_messages_are_delivered_again_at_once(ten: Any, flushed: bool, cumulative: bool) -> None:
-    consumer = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(consumer.receive(4, timeout_ms=0), cumulative=cumulative)
-    if flushed:
-        txn.flush()
-    assert received(consumer) == [4, 5, 6, 7, 8, 9]
-    txn.abort()
-    assert received(consumer) == [0, 1, 2, 3]
-    assert cursor(ten).cursor == 0
-
-
 @pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "unlogged"])
 def test_an_aborted_cumulative_acknowledgement_releases_all_that_it_took(ten: Any, flushed: bool) -> None:
     consumer = ten.consumer("orders", "billing")
     consumer.receive(3, timeout_ms=0)
     second = consumer.receive(3, timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(second, cumulative=True)
-    if flushed:
-        txn.flush()
+    txn = holding(ten, second, cumulative=True, flush=flushed)
     txn.abort()
     assert received(consumer) == list(range(10)), "the first three as well: nobody acknowledged them"
 
@@ -498,8 +431,7 @@ def test_a_mask_and_an_empty_batch_are_distinguished_from_wrong_positions(ns: An
 def test_who_acknowledges_twice_in_a_transaction_hears_that_it_is_over(ns: Any) -> None:
     ns.produce("orders", rows(1))
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
-    txn = ns.begin()
-    txn.acknowledge(messages)
+    txn = holding(ns, messages)
     for call, kind in (
         (lambda: txn.acknowledge(messages), TransactionConflict),
         (lambda: txn.produce("orders", rows(2)), TransactionHasFailedOperation),

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 
 from tests.client.faults import LEASE_MS, begin, shared
-from tests.client.support import SCHEMA, FaultyStore, Place, cursor, ids, received, rows, run_threads, take
+from tests.client.support import SCHEMA, FaultyStore, Place, cursor, holding, ids, received, rows, run_threads, take
 from tests.interrupts import hearing_signal
 from txnlog.errors import OutcomeUnknown, RetriableError, StoreError, TransactionConflict, TxnLogError
 from txnlog.testing import ManualClock
 
 
 def faulty_ten(memory: Place, **options: Any) -> tuple[Any, Any, FaultyStore]:
-    ns, store = memory.faulty(**options)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
+    ns, store = memory.faulty_orders(*range(10), **options)
     return ns, ns.consumer("orders", "billing"), store
 
 
@@ -110,9 +108,7 @@ def test_what_was_delivered_again_is_not_claimed_anew_by_a_transaction_that_othe
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     other.snapshot()
-    txn = other.begin()
-    txn.acknowledge(messages[:2])
-    txn.flush()
+    txn = holding(other, messages[:2], flush=True)
     admin.abort(txn.id, by="ada", why="hanging")
     assert received(consumer) == [0, 1]
     with contextlib.suppress(TxnLogError):
@@ -132,8 +128,7 @@ def test_what_was_delivered_again_can_be_released_after_a_transaction_that_other
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     other.snapshot()
-    txn = other.begin()
-    txn.acknowledge(messages[:2])
+    txn = holding(other, messages[:2])
     admin.abort(txn.id, by="ada", why="hanging")
     again = take(consumer)
     assert ids(again.table) == [0, 1]
@@ -152,9 +147,7 @@ def test_transact_loses_no_message_where_an_acknowledgement_could_not_be_made(
     """A thread's transaction hangs; the store is away for a moment; transact runs its function again."""
     ns, consumer, store = faulty_ten(memory, clock=clock)
     ns.create_topic("audit", SCHEMA)
-    hanging = ns.begin(timeout_ms=1_000)
-    hanging.acknowledge(take(consumer, 2))
-    hanging.flush()
+    _hanging = holding(ns, take(consumer, 2), flush=True, timeout_ms=1_000)
     attempts: list[list[int]] = []
 
     def away() -> None:
@@ -235,8 +228,7 @@ def test_a_handler_of_a_signal_that_aborts_does_not_wait_for_the_call_that_it_in
     """SIGTERM comes while the main thread receives; its handler ends the transaction, and the call goes on."""
     ns = memory.orders(*range(4))
     consumer = ns.consumer("orders", "billing")
-    txn = ns.begin()
-    txn.acknowledge(take(consumer, 2))
+    txn = holding(ns, take(consumer, 2))
     item = consumer._subscribed[0]
     read, aborted = item._read, threading.Event()
 

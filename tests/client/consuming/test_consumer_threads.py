@@ -112,9 +112,7 @@ def test_no_cumulative_one_takes_what_an_abort_releases(sales: Any, monkeypatch:
 
 
 def ten_behind_faults(memory: Place) -> tuple[Any, Any, FaultyStore]:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
+    ns, store = memory.faulty_orders(*range(10))
     return ns, ns.consumer("orders", "billing"), store
 
 

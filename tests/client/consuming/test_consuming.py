@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, received, rows
+from tests.client.support import SCHEMA, Place, Unchanged, begun, cursor, holding, ids, raises, received, rows
 from txnlog.data import segment_reader
 from txnlog.errors import (
     InvalidInputError,
-    OutcomeUnknown,
     TransactionAborted,
     TransactionConflict,
 )
@@ -105,14 +104,10 @@ def test_a_receive_does_not_look_through_all_segments(place: Place, monkeypatch:
     monkeypatch.delattr(type(ns._connection.follower), "segments")
     ns.produce("orders", rows(6, 7), partition=1)
     other.produce("orders", rows(8, 9), partition=0)
-    txn = other.begin()
-    txn.produce("orders", rows(10), partition=0)
-    txn.flush()
+    txn = begun(other, 10, partition=0, flush=True)
     assert sorted(received(consumer)) == [1, 3, 5, 6, 7, 8, 9]
     txn.commit()
-    aborted = ns.begin()
-    aborted.produce("orders", rows(11), partition=0)
-    aborted.flush()
+    aborted = begun(ns, 11, partition=0, flush=True)
     aborted.abort()
     ns.checkpoint()
     assert received(consumer) == [10]
@@ -212,10 +207,7 @@ def test_a_negative_acknowledgement_of_a_pending_message_has_no_effect(
 ) -> None:
     consumer = ten.consumer("orders", "billing")
     messages = consumer.receive(4, timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages, cumulative=cumulative)
-    if flushed:
-        txn.flush()
+    txn = holding(ten, messages, cumulative=cumulative, flush=flushed)
     consumer.negative_acknowledge(messages)
     consumer.redeliver_unacknowledged()
     assert received(consumer) == [4, 5, 6, 7, 8, 9]
@@ -254,8 +246,7 @@ def test_what_comes_back_while_messages_are_delivered_is_not_forgotten(
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(0, 1, 2, 3))
     consumer = ns.consumer("orders", "billing")
-    txn = ns.begin()
-    txn.acknowledge(consumer.receive(2, timeout_ms=0))
+    txn = holding(ns, consumer.receive(2, timeout_ms=0))
     item: Any = consumer._subscribed[0]
     honest, ended = item._read, []
 
@@ -281,8 +272,7 @@ def test_what_comes_back_while_messages_are_delivered_is_not_forgotten(
 def test_what_a_fenced_transaction_took_is_delivered_at_once(sales: Any, sought: bool) -> None:
     sales.produce("orders", rows(1, 2))
     consumer = sales.consumer("orders", "billing")
-    txn = sales.begin()
-    txn.acknowledge(consumer.receive(timeout_ms=0))
+    _txn = holding(sales, consumer.receive(timeout_ms=0))
     if sought:
         consumer.seek("earliest")
     else:
@@ -294,8 +284,7 @@ def test_an_abort_does_not_release_what_was_received_after_a_seek(sales: Any) ->
     sales.produce("orders", rows(1, 2))
     consumer = sales.consumer("orders", "billing")
     before = consumer.receive(timeout_ms=0)
-    txn = sales.begin()
-    txn.acknowledge(before)
+    txn = holding(sales, before)
     consumer.seek("earliest")
     txn.abort()
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
@@ -303,84 +292,14 @@ def test_an_abort_does_not_release_what_was_received_after_a_seek(sales: Any) ->
     assert len(consumer.receive(timeout_ms=0)) == 0, "handed out twice"
 
 
-def _two_taken(place: Place, **options: Any) -> tuple[Any, Any, Any]:
-    """A namespace, its consumer, and a flushed transaction that took both messages."""
-    ns = place.open(**options)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
-    consumer = ns.consumer("orders", "billing")
-    txn = ns.begin(timeout_ms=10_000)
-    txn.acknowledge(consumer.receive(timeout_ms=0))
-    return ns, consumer, txn
-
-
-def test_what_an_administrator_released_is_delivered_again_without_a_call_by_the_owner(memory: Place) -> None:
-    _, consumer, txn = _two_taken(memory)
-    txn.flush()
-    memory.open().abort(txn.id)
-    assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
-    txn.abort()
-    assert len(consumer.receive(timeout_ms=0)) == 0, "handed out twice"
-
-
-@pytest.mark.parametrize("flushed", [False, True])
-def test_what_an_abandoned_transaction_took_is_delivered_again_after_its_timeout(
-    memory: Place, clock: ManualClock, flushed: bool
-) -> None:
-    _, consumer, txn = _two_taken(memory, clock=clock)
-    if flushed:
-        txn.flush()
-    del txn
-    clock.advance(10_001)
-    if flushed:
-        assert len(consumer.receive(timeout_ms=0)) == 0, "others wait 5 s more"
-        clock.advance(5_000)
-    assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
-
-
-def test_an_unknown_outcome_that_an_abort_made_definite_gives_the_messages_back(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
-    consumer = ns.consumer("orders", "billing")
-    ns._connection.appender.create_attempts = 1
-    txn = ns.begin()
-    txn.acknowledge(consumer.receive(timeout_ms=0))
-    store.script.append("dropped")
-    store.reads.append("absent")
-    with pytest.raises(OutcomeUnknown):
-        txn.commit()
-    memory.open().produce("orders", rows(3))
-    assert ns.abort(txn.id).state == "ABORTED"
-    assert ids(consumer.receive(timeout_ms=0).table) == [1, 2, 3]
-
-
 # --- deadlines -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.clause("P-64")
-def test_who_waits_for_what_an_overdue_transaction_holds_ends_it(place: Place, clock: ManualClock) -> None:
-    ns = place.orders(0, 1, clock=clock)
-    owner = place.open(clock=clock)
-    consumer = ns.consumer("orders", "billing")
-    txn = owner.begin(timeout_ms=1_000)
-    txn.acknowledge(consumer.receive(timeout_ms=0))
-    txn.flush()
-    consumer.redeliver_unacknowledged()
-    assert received(consumer) == []
-    clock.advance(5_999)
-    assert received(consumer) == []
-    clock.advance(1)
-    assert received(consumer) == [0, 1]
-    assert ns.transaction(txn.id).reason == "timeout"
 
 
 def test_a_transaction_that_was_forgotten_holds_nothing_after_its_deadline(place: Place, clock: ManualClock) -> None:
     ns = place.orders(0, 1, clock=clock)
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
-    forgotten = ns.begin(timeout_ms=1_000)
-    forgotten.acknowledge(messages)
+    _forgotten = holding(ns, messages, timeout_ms=1_000)
     with raises(TransactionConflict):
         ns.begin().acknowledge(messages)
     clock.advance(1_000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, received, rows
+from tests.client.support import SCHEMA, Place, Unchanged, holding, ids, raises, received, rows
 from txnlog.errors import OutOfOrderSequence, TransactionConflict, TransactionHasFailedOperation
 
 Acknowledge = Callable[..., None]
@@ -35,34 +35,22 @@ def position(ns: Any) -> int:
 @pytest.mark.clause("P-215")
 @pytest.mark.parametrize("cumulative", [False, True])
 @pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("by_others", [False, True])
 def test_it_does_not_take_what_an_aborted_transaction_released(
-    ten: Any, place: Place, acknowledge: Acknowledge, cumulative: bool, flushed: bool
+    ten: Any, place: Place, acknowledge: Acknowledge, cumulative: bool, flushed: bool, by_others: bool
 ) -> None:
     consumer = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(consumer.receive(4, timeout_ms=0), cumulative=cumulative)
-    if flushed:
-        txn.flush()
+    txn = holding(ten, consumer.receive(4, timeout_ms=0), cumulative=cumulative, flush=flushed)
     later = consumer.receive(3, timeout_ms=0)
-    txn.abort()
+    if by_others and flushed:
+        place.open().abort(txn.id, by="test", why="hanging")
+    else:
+        txn.abort()
     with Unchanged(place), raises(TransactionConflict, match="offset 0 .* still to be delivered"):
         acknowledge(consumer, later)
     assert received(consumer, 4) == [0, 1, 2, 3]
     acknowledge(consumer, later)
     assert position(ten) == 7
-
-
-@pytest.mark.clause("P-215")
-def test_it_does_not_take_what_others_aborted(ten: Any, place: Place) -> None:
-    consumer = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(consumer.receive(4, timeout_ms=0))
-    txn.flush()
-    later = consumer.receive(3, timeout_ms=0)
-    place.open().abort(txn.id, by="test", why="hanging")
-    with raises(TransactionConflict, match="offset 0 .* still to be delivered"):
-        consumer.acknowledge(later, cumulative=True)
-    assert received(consumer) == [0, 1, 2, 3, 7, 8, 9]
 
 
 @pytest.mark.clause("P-215")
@@ -76,25 +64,6 @@ def test_it_does_not_take_what_its_user_released(ten: Any) -> None:
     assert position(ten) == 5
     consumer.acknowledge(messages[7], cumulative=True)
     assert (position(ten), received(consumer)) == (8, [])
-
-
-@pytest.mark.clause("P-215")
-def test_the_same_messages_can_be_acknowledged_again_after_an_abort(ten: Any, acknowledge: Acknowledge) -> None:
-    consumer = ten.consumer("orders", "billing")
-    messages = consumer.receive(6, timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages, cumulative=True)
-    txn.abort()
-    acknowledge(consumer, messages)
-    assert (position(ten), received(consumer)) == (6, [6, 7, 8, 9])
-
-
-@pytest.mark.clause("P-215")
-def test_what_was_received_and_never_released_is_what_it_is_for(ten: Any, acknowledge: Acknowledge) -> None:
-    consumer = ten.consumer("orders", "billing")
-    consumer.receive(4, timeout_ms=0)
-    acknowledge(consumer, consumer.receive(3, timeout_ms=0)[-1])
-    assert (position(ten), received(consumer)) == (7, [7, 8, 9])
 
 
 @pytest.mark.clause("P-215")
@@ -160,8 +129,7 @@ def test_it_does_not_take_what_was_passed_over_because_an_older_consumers_transa
 def test_it_does_not_take_what_a_failed_transaction_will_release(ten: Any, acknowledge: Acknowledge) -> None:
     consumer, producer = ten.consumer("orders", "billing"), ten.producer("loader")
     producer.produce("audit", rows(1), partition=0, sequence=0)
-    first = producer.begin()
-    first.acknowledge(consumer.receive(4, timeout_ms=0))
+    first = holding(producer, consumer.receive(4, timeout_ms=0))
     first.produce("audit", rows(2), partition=0, sequence=7)
     with raises(OutOfOrderSequence):
         first.prepare()
@@ -175,8 +143,7 @@ def test_it_does_not_take_what_a_failed_transaction_will_release(ten: Any, ackno
 @pytest.mark.clause("P-208", "P-215")
 def test_it_does_not_take_what_a_transaction_of_another_handle_has_in_hand(ten: Any, place: Place) -> None:
     consumer = ten.consumer("orders", "billing")
-    first = place.open().begin()
-    first.acknowledge(consumer.receive(4, timeout_ms=0))
+    first = holding(place.open(), consumer.receive(4, timeout_ms=0))
     later = consumer.receive(3, timeout_ms=0)
     with raises(TransactionConflict, match="pending"):
         consumer.acknowledge(later, cumulative=True)
@@ -205,9 +172,7 @@ def test_it_does_not_take_what_the_consumers_handle_holds(ten: Any, place: Place
 def test_it_does_not_take_what_its_consumer_still_thinks_held(ten: Any, place: Place, of_the_consumer: bool) -> None:
     """Only the handle that acknowledges has seen that the transaction which had them was aborted."""
     consumer, other, third = ten.consumer("orders", "billing"), place.open(), place.open()
-    first = (ten if of_the_consumer else other).begin()
-    first.acknowledge(consumer.receive(4, timeout_ms=0))
-    first.flush()
+    first = holding((ten if of_the_consumer else other), consumer.receive(4, timeout_ms=0), flush=True)
     later = consumer.receive(3, timeout_ms=0)
     third.abort(first.id, by="ada", why="hanging")
     other._connection.follower.refresh()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.lost_segments import consumer_of, damaged, every_kind
-from tests.client.support import SCHEMA, Place, ids, raises, rows
+from tests.client.support import SCHEMA, Place, begun, holding, ids, raises, rows
 from tests.faults import failing
 from tests.pages import blocks, page
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, StoreError
@@ -78,8 +78,7 @@ def test_what_is_redelivered_comes_before_the_error_that_says_where_to_seek(
             consumer.receive(most, timeout_ms=0)
     consumer.acknowledge(second)
     if how == "abort":
-        txn = ns.begin()
-        txn.acknowledge(first)
+        txn = holding(ns, first)
         txn.abort()
     else:
         consumer.negative_acknowledge(first)
@@ -171,8 +170,7 @@ def test_of_several_topics_the_others_go_on(memory: Place) -> None:
 def test_a_segment_of_several_partitions_is_passed_in_each_of_them(memory: Place) -> None:
     ns = memory.orders(partitions=2)
     for number in range(3):
-        txn = ns.begin()
-        txn.produce("orders", rows(number), partition=0)
+        txn = begun(ns, number, partition=0)
         txn.produce("orders", rows(number), partition=1)
         txn.commit()
     memory.store().delete(f"sales/{ns.snapshot().plan('orders').segments[1].key}")
@@ -509,9 +507,7 @@ def test_an_unknown_segment_is_refused(memory: Place) -> None:
 
 def test_of_rows_that_are_not_visible_the_error_says_so(memory: Place) -> None:
     ns = memory.orders()
-    txn = ns.begin()
-    txn.produce("orders", rows(1, 2))
-    txn.flush()
+    _txn = begun(ns, 1, 2, flush=True)
     (planned,) = ns.snapshot().plan("orders", isolation_level="read_uncommitted").segments
     memory.store().delete(f"sales/{planned.key}")
     fresh = memory.open().snapshot()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.lost_segments import consumer_of, every_kind
-from tests.client.support import Place, ids, rows
+from tests.client.support import Place, holding, ids, rows
 from tests.effort import tries
 from txnlog.errors import CorruptionError
 
@@ -46,8 +46,7 @@ def work_on(ns: Any, consumer: Any, messages: Any, how: str) -> bool:
     if how == "negative":
         consumer.negative_acknowledge(messages)
         return False
-    txn = ns.begin()
-    txn.acknowledge(messages)
+    txn = holding(ns, messages)
     getattr(txn, how)()
     return how == "commit"
 

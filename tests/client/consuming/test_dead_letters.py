@@ -14,6 +14,7 @@ from tests.client.support import (
     Place,
     Unchanged,
     counts,
+    holding,
     ids,
     kind_of,
     raises,
@@ -119,16 +120,6 @@ def test_a_lease_that_ends_counts_too(ns: Any, clock: ManualClock) -> None:
     assert [row["_redeliveries"] for row in letters(ns)] == [3] * 6
 
 
-def test_an_aborted_transaction_counts_too(ns: Any) -> None:
-    consumer = ns.consumer("orders", "billing")
-    for _ in range(3):
-        txn = ns.begin()
-        txn.acknowledge(take(consumer))
-        txn.abort()
-    assert len(take(consumer)) == 0
-    assert len(letters(ns)) == 6
-
-
 @pytest.mark.clause("P-86", "P-173")
 def test_one_failed_delivery_is_no_dead_letter_where_one_redelivery_is_allowed(
     ns: Any, memory: Place, clock: ManualClock
@@ -136,8 +127,7 @@ def test_one_failed_delivery_is_no_dead_letter_where_one_redelivery_is_allowed(
     ns.create_subscription("orders", "strict", type="shared", max_redeliveries=1, dead_letter_topic="orders-dead")
     other = memory.open(clock=clock)
     consumer = ns.consumer("orders", "strict", name="one")
-    txn = ns.begin()
-    txn.acknowledge(take(consumer))
+    txn = holding(ns, take(consumer))
     other.abort(txn.id)
     again = take(consumer)
     assert set(again.redelivery_counts) == {1}
@@ -151,8 +141,7 @@ def test_what_is_acknowledged_first_is_no_dead_letter(ns: Any, memory: Place, cl
     consumer = ns.consumer("orders", "billing")
     return_all(consumer, 2)
     messages = take(consumer)
-    txn = ns.begin(timeout_ms=10 * LEASE_MS)
-    txn.acknowledge(messages[:2])
+    txn = holding(ns, messages[:2], timeout_ms=10 * LEASE_MS)
     consumer.redeliver_unacknowledged()
     other = memory.open(clock=clock)
     assert len(take(other.consumer("orders", "billing"))) == 0
@@ -255,17 +244,6 @@ def test_many_letters_go_in_several_entries(ns: Any, monkeypatch: pytest.MonkeyP
     ns.produce("orders", rows(7), partition=0)
     assert ids(take(consumer).table) == [7]
     assert sorted(read(ns, "orders-dead")) == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("most", [0, 1])
-def test_no_redelivery_at_all_can_be_asked_for(memory: Place, most: int) -> None:
-    ns = memory.orders(1)
-    ns.create_subscription("orders", "billing", type="shared", max_redeliveries=most, dead_letter_topic="dead")
-    consumer = ns.consumer("orders", "billing")
-    return_all(consumer, most)
-    consumer.negative_acknowledge(take(consumer))
-    assert len(take(consumer)) == 0
-    assert read(ns, "dead") == [1]
 
 
 def test_without_a_maximum_messages_come_for_ever(memory: Place) -> None:
@@ -418,8 +396,7 @@ def test_the_topic_and_the_subscription_are_one_entry(ns: Any) -> None:
 
 
 def test_topics_and_subscriptions_that_one_client_creates_at_once_have_entries_of_their_own(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     with ThreadPoolExecutor() as pool:
         made: list[Future[Any]] = []
 

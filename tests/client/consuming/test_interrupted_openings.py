@@ -20,9 +20,7 @@ def test_nobody_waits_for_the_lease_of_a_consumer_whose_opening_was_interrupted(
     memory: Place, kind: str, takeover: str
 ) -> None:
     """LEAK: Ctrl-C in ``ns.consumer()``: its entry goes on, nobody has the consumer, and the next one waits."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(4)))
+    ns, store = memory.faulty_orders(*range(4))
     ns.create_subscription("orders", "billing", type=kind, takeover=takeover, lease_ms=3_600_000)
     begun: list[float] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import Place, Unchanged, cursor, raises, received, rows
+from tests.client.support import Place, Unchanged, cursor, holding, raises, received, rows
 from txnlog.errors import ConsumerFenced, InvalidInputError, InvalidTransactionState, OffsetOutOfRange, TopicNotFound
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -95,11 +95,11 @@ def test_the_future_begins_a_minute_ahead_of_the_log_and_of_the_clock(place: Pla
 
 
 @pytest.mark.clause("P-75")
-def test_a_seek_is_refused_while_the_log_shows_pending_acknowledgements(ten: Any, place: Place) -> None:
-    consumer = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(consumer.receive(4, timeout_ms=0))
-    txn.flush()
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_a_seek_is_refused_while_the_log_shows_pending_acknowledgements(ten: Any, place: Place, kind: str) -> None:
+    consumer = ten.consumer("orders", "billing", type=kind)
+    txn = holding(ten, consumer.receive(4, timeout_ms=0))
+    txn.flush()  # one of a Shared subscription is logged at once
     with Unchanged(place), raises(InvalidTransactionState, match="of 'orders' has pending"):
         consumer.seek("earliest")
     assert received(consumer, 1) == [4], "the consumer goes on"

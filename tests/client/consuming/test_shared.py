@@ -8,12 +8,25 @@ from typing import Any
 import pytest
 
 from tests.client.shared import LEASE_MS, actions, ns, other
-from tests.client.support import SCHEMA, Place, Unchanged, counts, cursor, ids, raises, read, received, rows, take
+from tests.client.support import (
+    SCHEMA,
+    Place,
+    Unchanged,
+    begun,
+    counts,
+    cursor,
+    holding,
+    ids,
+    raises,
+    read,
+    received,
+    rows,
+    take,
+)
 from txnlog.client import delivery
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
-    InvalidTransactionState,
     StoreError,
     SubscriptionExists,
     SubscriptionNotFound,
@@ -36,15 +49,6 @@ def test_what_one_consumer_has_the_other_does_not_get(ns: Any, other: Any) -> No
     assert received(two, 4) == [4, 5, 6, 7]
     assert received(one) == [8, 9]
     assert (received(one), received(two)) == ([], [])
-
-
-def test_a_shared_consumer_does_not_fence_another(ns: Any, other: Any) -> None:
-    one = ns.consumer("orders", "billing", type="shared")
-    first = take(one, 4)
-    two = other.consumer("orders", "billing", type="shared")
-    two.acknowledge(take(two))
-    one.acknowledge(first)
-    assert cursor(ns).cursor == 10
 
 
 def test_a_receive_that_gives_nothing_writes_nothing(ns: Any, other: Any, memory: Place) -> None:
@@ -86,22 +90,13 @@ def test_partitions_have_their_turn_and_topics_too(ns: Any) -> None:
 
 
 @pytest.mark.clause("P-80", "P-88")
-def test_an_individual_acknowledgement_of_what_was_taken_has_no_effect_outside_of_a_transaction(
-    ns: Any, memory: Place
-) -> None:
+def test_an_individual_acknowledgement_of_what_was_taken_is_a_conflict_in_a_transaction(ns: Any, memory: Place) -> None:
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     consumer.acknowledge(messages[[2, 5]])
     with Unchanged(memory):
         consumer.acknowledge(messages[2])
     assert cursor(ns).acknowledged == ((2, 3), (5, 6))
-
-
-@pytest.mark.clause("P-80")
-def test_an_individual_acknowledgement_of_what_was_taken_is_a_conflict_in_a_transaction(ns: Any, memory: Place) -> None:
-    consumer = ns.consumer("orders", "billing")
-    messages = take(consumer)
-    consumer.acknowledge(messages[[2, 5]])
     txn = ns.begin()
     with Unchanged(memory), raises(TransactionConflict, match="acknowledged before"):
         txn.acknowledge(messages[4:6])
@@ -136,8 +131,7 @@ def test_what_is_pending_in_another_transaction_is_a_conflict(
     first = take(one)
     clock.advance(LEASE_MS)
     second = take(two)
-    txn = ns.begin()
-    txn.acknowledge(first[3])
+    txn = holding(ns, first[3])
     assert cursor(other).pending == 1
     with raises(TransactionConflict, match="pending"):
         if plain:
@@ -154,8 +148,7 @@ def test_what_was_pending_here_and_is_taken_by_now_is_no_conflict_outside_of_a_t
 ) -> None:
     one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
     messages = take(one)
-    txn = ns.begin(timeout_ms=1_000)
-    txn.acknowledge(messages[0])
+    _txn = holding(ns, messages[0], timeout_ms=1_000)
     clock.advance(6_000)
     two.acknowledge(take(two, 1))
     one.acknowledge(messages[0])
@@ -166,8 +159,7 @@ def test_what_was_pending_here_and_is_taken_by_now_is_no_conflict_outside_of_a_t
 @pytest.mark.parametrize("again", [slice(5, 6), slice(3, 6)], ids=["one of them", "the same call"])
 def test_a_message_twice_in_one_transaction_is_a_conflict(ns: Any, again: slice) -> None:
     messages = take(ns.consumer("orders", "billing"))
-    txn = ns.begin()
-    txn.acknowledge(messages[3:6])
+    txn = holding(ns, messages[3:6])
     with raises(TransactionConflict, match="pending"):
         txn.acknowledge(messages[again])
 
@@ -181,8 +173,7 @@ def test_an_acknowledgement_that_the_store_refused_is_committed_only_where_it_wa
     handle, store = memory.faulty(clock=clock)
     consumer = handle.consumer("orders", "billing")
     messages = take(consumer, 2)
-    txn = handle.begin()
-    txn.produce("audit", rows(1))
+    txn = begun(handle, 1, topic="audit")
     if not first:
         txn.acknowledge(messages[0])
     store.script.append("refused")
@@ -250,8 +241,7 @@ def test_a_description_shows_what_is_leased_pending_and_redelivered(ns: Any, oth
     take(two, 1)
     one.negative_acknowledge(messages[4:6])
     one.acknowledge(messages[0])
-    txn = ns.begin()
-    txn.acknowledge(messages[1:3])
+    _txn = holding(ns, messages[1:3])
     info = other.subscription("orders", "billing")
     assert (info.type, info.consumer, info.consumers) == ("shared", "two", {"one": 3, "two": 1})
     assert (info.leased, info.pending, info.redelivered) == (4, 2, 2)
@@ -298,29 +288,6 @@ def test_a_seek_of_one_partition_releases_what_was_leased_in_the_others(memory: 
     take(consumer)
     consumer.seek({0: 0})
     assert counts(take(consumer)) == {0: 0, 1: 1}
-
-
-@pytest.mark.clause("P-75")
-def test_a_seek_is_refused_while_acknowledgements_are_pending(ns: Any, memory: Place) -> None:
-    consumer = ns.consumer("orders", "billing")
-    txn = ns.begin()
-    txn.acknowledge(take(consumer, 1))
-    with Unchanged(memory), raises(InvalidTransactionState, match="pending"):
-        consumer.seek("earliest")
-
-
-def test_a_consumer_of_a_dropped_subscription_is_notified(ns: Any, other: Any) -> None:
-    consumer = ns.consumer("orders", "billing")
-    messages = take(consumer)
-    other.drop_subscription("orders", "billing")
-    for call in (
-        lambda: consumer.receive(timeout_ms=0),
-        lambda: consumer.acknowledge(messages),
-        lambda: consumer.negative_acknowledge(messages),
-        consumer.redeliver_unacknowledged,
-    ):
-        with raises(SubscriptionNotFound):
-            call()
 
 
 def test_a_drop_that_another_thread_sees_while_messages_are_delivered_comes_before_or_after(

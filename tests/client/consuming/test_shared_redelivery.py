@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.shared import LEASE_MS, actions, ns, other
-from tests.client.support import Place, Unchanged, counts, cursor, raises, received, rows, take
+from tests.client.support import Place, Unchanged, counts, holding, raises, received, rows, take
 from txnlog.errors import (
     InvalidTransactionState,
     OutcomeUnknown,
@@ -30,8 +30,7 @@ def test_after_an_abort_the_messages_come_again_and_were_counted_once(ns: Any, o
     one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
     messages = take(one)
     one.acknowledge(messages[0])
-    txn = ns.begin()
-    txn.acknowledge(messages[1:4])
+    txn = holding(ns, messages[1:4])
     assert received(two) == []
     txn.abort()
     again = take(two)
@@ -48,8 +47,7 @@ def test_an_abort_that_the_owner_hears_of_late_is_counted_once(
     ns: Any, other: Any, clock: ManualClock, how: str, call: str
 ) -> None:
     consumer = ns.consumer("orders", "billing", name="one")
-    txn = ns.begin(timeout_ms=1_000)
-    txn.acknowledge(take(consumer, 3))
+    txn = holding(ns, take(consumer, 3), timeout_ms=1_000)
     if how == "admin":
         other.abort(txn.id)
     else:
@@ -64,18 +62,6 @@ def test_an_abort_that_the_owner_hears_of_late_is_counted_once(
     assert other.subscription("orders", "billing").consumers == {"one": 3}, "it works on them"
     consumer.negative_acknowledge(again)
     assert counts(take(other.consumer("orders", "billing"), 3)) == {0: 2, 1: 2, 2: 2}
-
-
-@pytest.mark.clause("P-86")
-def test_who_waits_for_what_an_overdue_transaction_holds_ends_it(ns: Any, other: Any, clock: ManualClock) -> None:
-    one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
-    txn = ns.begin(timeout_ms=1_000)
-    txn.acknowledge(take(one, 3))
-    clock.advance(5_999)
-    assert received(two, 1) == [3]
-    clock.advance(1)
-    assert counts(take(two, 3)) == {0: 1, 1: 1, 2: 1}
-    assert ns.transaction(txn.id).reason == "timeout"
 
 
 @pytest.mark.clause("P-86")
@@ -108,49 +94,18 @@ def test_messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_
     assert counts(take(two)) == {2: 1, 3: 1, 4: 1, 5: 1}, "those that were not granted at once were counted too, once"
 
 
-@pytest.mark.clause("P-78")
-def test_a_consumer_that_lets_its_own_lease_end_receives_its_messages_again(ns: Any, clock: ManualClock) -> None:
-    consumer = ns.consumer("orders", "billing")
-    messages = take(consumer, 3)
-    clock.advance(LEASE_MS)
-    assert counts(take(consumer, 3)) == {0: 1, 1: 1, 2: 1}
-    consumer.acknowledge(messages)
-    assert cursor(ns).cursor == 3
-
-
-@pytest.mark.clause("P-78")
-def test_what_is_pending_when_its_lease_ends_is_not_counted(ns: Any, other: Any, clock: ManualClock) -> None:
-    one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
-    messages = take(one)
-    txn = ns.begin(timeout_ms=10 * LEASE_MS)
-    txn.acknowledge(messages[:2])
-    clock.advance(LEASE_MS)
-    assert counts(take(two)) == dict.fromkeys(range(2, 10), 1)
-    txn.abort()
-    assert counts(take(two)) == {0: 1, 1: 1}
-
-
-def test_a_negative_acknowledgement_gives_messages_to_anybody_and_is_counted(ns: Any, other: Any) -> None:
+def test_a_negative_acknowledgement_gives_messages_to_anybody_and_is_counted_once(
+    ns: Any, other: Any, memory: Place
+) -> None:
     one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
     messages = take(one)
     one.negative_acknowledge(messages[[2, 5]])
+    with Unchanged(memory):
+        one.negative_acknowledge(messages[[2, 5]])
     again = take(two)
     assert counts(again) == {2: 1, 5: 1}
     two.negative_acknowledge(again[1])
     assert counts(take(one)) == {5: 2}
-
-
-def test_a_negative_acknowledgement_of_a_pending_message_has_no_effect(ns: Any, memory: Place) -> None:
-    consumer = ns.consumer("orders", "billing")
-    messages = take(consumer)
-    txn = ns.begin()
-    txn.acknowledge(messages[:4])
-    with Unchanged(memory):
-        consumer.negative_acknowledge(messages[:4])
-    consumer.redeliver_unacknowledged()
-    assert received(consumer) == [4, 5, 6, 7, 8, 9]
-    txn.commit()
-    assert cursor(ns).cursor == 4
 
 
 def test_a_negative_acknowledgement_of_what_another_has_by_now_has_no_effect(
@@ -185,29 +140,11 @@ def test_who_has_the_name_of_another_has_leases_of_its_own(
     assert other.subscription("orders", "billing").consumers == {name[:247]: 3}, "those of the newer one"
 
 
-def test_messages_are_released_once(ns: Any, memory: Place) -> None:
-    consumer = ns.consumer("orders", "billing")
-    messages = take(consumer)
-    consumer.negative_acknowledge(messages[:2])
-    with Unchanged(memory):
-        consumer.negative_acknowledge(messages[:2])
-    assert counts(take(consumer)) == {0: 1, 1: 1}
-
-
-def test_redeliver_unacknowledged_gives_all_back(ns: Any, other: Any) -> None:
-    one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
-    messages = take(one, 5)
-    one.acknowledge(messages[[1, 2]])
-    one.redeliver_unacknowledged()
-    assert counts(take(two)) == {0: 1, 3: 1, 4: 1} | dict.fromkeys(range(5, 10), 0)
-
-
 @pytest.mark.clause("P-85")
 def test_a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending(ns: Any, other: Any) -> None:
     one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
     messages = take(one, 6)
-    txn = ns.begin()
-    txn.acknowledge(messages[:2])
+    txn = holding(ns, messages[:2])
     one.close()
     one.close()
     assert counts(take(two)) == {2: 1, 3: 1, 4: 1, 5: 1} | dict.fromkeys(range(6, 10), 0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises, received, rows, take
+from tests.client.support import SCHEMA, Place, Unchanged, holding, raises, received, rows, take
 from txnlog.client.subscription_ownership import release_epochs, take_epoch, take_epochs
 from txnlog.errors import (
     ConsumerBusy,
@@ -42,16 +42,6 @@ def kept(ns: Any) -> Any:
     """A subscription whose consumer keeps its place for a lease."""
     ns.create_subscription("orders", "billing", takeover="after_lease", lease_ms=LEASE_MS)
     return ns
-
-
-@pytest.mark.clause("P-77")
-def test_any_takes_over_at_once(ns: Any, memory: Place) -> None:
-    old = ns.consumer("orders", "billing", name="one")
-    new = memory.open().consumer("orders", "billing", name="two")
-    with raises(ConsumerFenced):
-        old.receive(timeout_ms=0)
-    assert received(new) == list(range(10))
-    assert ("put", "hint") not in ns.store_requests, "no lease, no sign of life"
 
 
 @pytest.mark.clause("P-77")
@@ -176,9 +166,7 @@ def test_a_consumer_of_several_topics_that_is_refused_fences_nobody_and_creates_
     both.create_topic("new", SCHEMA)
     alive = both.consumer("orders", "billing", name="alive")
     keeper = both.consumer("audit", "billing", name="keeper")
-    txn = both.begin()
-    txn.acknowledge(take(alive))
-    txn.flush()
+    txn = holding(both, take(alive), flush=True)
     topics = ["orders", *(["new"] if fresh else []), "nothing" if why == "missing" else "audit"]
     kinds: dict[str, type[TxnLogError]] = {"missing": TopicNotFound, "type": SubscriptionExists}
     with Unchanged(memory), raises(kinds.get(why, ConsumerBusy)):
@@ -235,7 +223,7 @@ def test_a_subscription_that_somebody_else_creates_meanwhile_is_taken_as_it_is(b
 # --- what a takeover does to the older consumer -----------------------------------------------------------------------
 
 
-@pytest.mark.clause("P-72", "P-79")
+@pytest.mark.clause("P-72", "P-77", "P-79")
 def test_a_second_consumer_fences_the_first_at_its_next_operation(ten: Any, place: Place) -> None:
     old = ten.consumer("orders", "billing", name="one")
     messages = old.receive(4, timeout_ms=0)
@@ -255,6 +243,7 @@ def test_a_second_consumer_fences_the_first_at_its_next_operation(ten: Any, plac
             call()
     assert other.snapshot().version == version
     assert received(new) == list(range(10))
+    assert ("put", "hint") not in ten.store_requests, "no lease, no sign of life"
 
 
 @pytest.mark.clause("P-79")
@@ -262,8 +251,7 @@ def test_a_second_consumer_fences_the_first_at_its_next_operation(ten: Any, plac
 def test_a_fenced_consumer_hears_of_it_from_the_log(ten: Any, place: Place, call: str) -> None:
     old = ten.consumer("orders", "billing")
     messages = old.receive(4, timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages[:2])
+    txn = holding(ten, messages[:2])
     place.open().consumer("orders", "billing")
     calls = {
         "receive": lambda: old.receive(timeout_ms=0),
@@ -279,9 +267,7 @@ def test_a_fenced_consumer_hears_of_it_from_the_log(ten: Any, place: Place, call
 @pytest.mark.clause("P-73")
 def test_a_takeover_aborts_the_open_transactions_of_the_older_consumer(ten: Any, place: Place) -> None:
     old = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(old.receive(4, timeout_ms=0))
-    txn.flush()
+    txn = holding(ten, old.receive(4, timeout_ms=0), flush=True)
     other = place.open()
     new = other.consumer("orders", "billing")
     assert (other.transaction(txn.id).state, other.transaction(txn.id).reason) == ("ABORTED", "fenced")

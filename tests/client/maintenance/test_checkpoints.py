@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import SCHEMA, FaultyStore, Place, busy, from_zero, ids, raises, read, rows, run_threads
+from tests.client.support import (
+    SCHEMA,
+    FaultyStore,
+    Place,
+    begun,
+    busy,
+    from_zero,
+    ids,
+    raises,
+    read,
+    rows,
+    run_threads,
+)
 from tests.faults import failing
 from txnlog.client import checkpointer
 from txnlog.common.limits import MAX_CHECKPOINT_RUNS
@@ -129,14 +141,10 @@ def test_ends_and_offsets_are_found_again_after_a_checkpoint(ns: Any, place: Pla
     with ns.begin() as shared:
         shared.produce("orders", rows(1, 2), partition=1)
         shared.produce("audit", rows(1))
-    owned = ns.begin()
-    owned.produce("orders", rows(3), partition=1)
-    owned.flush()
+    owned = begun(ns, 3, partition=1, flush=True)
     owned.produce("orders", rows(4), partition=0)
     owned.commit()
-    aborted = ns.begin()
-    aborted.produce("orders", rows(5))
-    aborted.flush()
+    aborted = begun(ns, 5, flush=True)
     aborted.abort()
     ns.checkpoint()
     ns.produce("orders", rows(6))
@@ -281,8 +289,7 @@ def test_a_checkpoint_that_fails_fails_no_caller(
 ) -> None:
     monkeypatch.setattr(checkpointer, "CHECKPOINT_ENTRIES", 3)
     monkeypatch.setattr(checkpointer, "_SPREAD_ENTRIES", 0)
-    ns = memory.open(wrap=failing(lambda: error, StoreCall.PUT, where=lambda key: "checkpoints" in key))
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(wrap=failing(lambda: error, StoreCall.PUT, where=lambda key: "checkpoints" in key))
     for number in range(12):
         ns.produce("orders", rows(number))
     ns.close()
@@ -374,10 +381,7 @@ def test_commits_and_checkpoints_at_once(memory: Place, monkeypatch: pytest.Monk
     def commit() -> None:
         try:
             for number in range(60):
-                txn = ns.begin()
-                txn.produce("orders", rows(number))
-                if number % 2:
-                    txn.flush()
+                txn = begun(ns, number, flush=number % 2 == 1)
                 txn.commit()
                 assert txn.commit().txn_id == txn.id
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, read, rows, run_threads
+from tests.client.support import SCHEMA, FaultyStore, Place, begun, read, rows, run_threads
 from txnlog.client import transaction_buffer
 from txnlog.errors import StoreError, TxnLogError
 from txnlog.format import keys
@@ -73,8 +73,7 @@ def test_segments_are_on_the_store_before_the_entry_that_names_them(
     if call == "produce":
         ns.produce("orders", rows(1))
     else:
-        txn = ns.begin()
-        txn.produce("orders", rows(1))
+        txn = begun(ns, 1)
         getattr(txn, call)()
     assert store.named
 
@@ -92,8 +91,7 @@ def test_no_name_of_a_file_is_used_twice_whatever_fails(
     committed: list[int] = []
     for number in range(60):
         kind = chance.choice(["fine", "put", "entry", "race", "flush", "drop"])
-        txn = ns.begin()
-        txn.produce("orders", rows(number))
+        txn = begun(ns, number)
         txn.produce("audit", rows(number))
         if kind == "put":
             faults.puts.extend(chance.choice([["broken"], ["ok", "refused"], ["refused"]]))
@@ -130,8 +128,7 @@ def test_no_name_of_a_file_is_used_twice_whatever_fails(
 def test_a_number_whose_file_failed_is_not_used_for_another_file(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ns, faults, written = watched
     monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 1)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     faults.puts.append("broken")
     with pytest.raises(StoreError):
         txn.commit()

@@ -47,16 +47,8 @@ def test_a_manifest_that_says_something_else_is_not_used(
     fresh = memory.open()
     assert fresh._connection.follower.base is None
     agrees(fresh)
-    assert len(warnings.take()) == 1
-
-
-def test_a_manifest_of_a_later_format_is_said_to_be(checkpointed: Any, memory: Place, warnings: Warnings) -> None:
-    """The entries say whether this version may read the log: they do not need it."""
-    ns, store = checkpointed
-    key = objects_of(ns, "manifest")[0]
-    store.put(key, store.get(key).replace(b'"format": 1', b'"format": 2'))
-    assert sorted(read(memory.open())) == sorted(read(ns))
-    assert "format 2" in warnings.take()[0]
+    (warning,) = warnings.take()
+    assert "format 2" in warning or change[1] != b'"format": 2', "a later format is said to be one"
 
 
 @pytest.mark.clause("P-127")

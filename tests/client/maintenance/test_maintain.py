@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows, run_threads, staged
+from tests.client.support import SCHEMA, Place, Unchanged, begun, raises, read, rows, run_threads, staged
 from txnlog.errors import InvalidInputError, OutcomeUnknown, ReadOnly, TxnLogError
 from txnlog.maintenance import optimizer, upkeep, vacuum
 from txnlog.testing import ManualClock
@@ -24,8 +24,7 @@ def ns(place: Place, clock: ManualClock) -> Any:
         for number in range(6):
             handle.produce(topic, rows(number))
     with place.open(clock=clock) as dying:
-        txn = dying.begin()
-        txn.produce("orders", rows(99))
+        txn = begun(dying, 99)
         staged(txn)
     return handle
 

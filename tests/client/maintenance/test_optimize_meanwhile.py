@@ -13,7 +13,19 @@ import pytest
 from tests.by_hand import append
 from tests.by_hand import compact as merge_by_hand
 from tests.client.merging import actions, everything, filled, ns, segments, sizes, whole
-from tests.client.support import Place, Unchanged, ids, is_entry, kind_of, raises, received, rows, run_threads, take
+from tests.client.support import (
+    Place,
+    Unchanged,
+    holding,
+    ids,
+    is_entry,
+    kind_of,
+    raises,
+    received,
+    rows,
+    run_threads,
+    take,
+)
 from tests.faults import Once
 from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, OutcomeUnknown, StoreError, TopicNotFound
 from txnlog.format import keys
@@ -140,8 +152,7 @@ def test_a_consumer_in_the_midst_of_receiving_and_its_transaction_go_on(ns: Any,
     other = place.open()
     consumer = other.consumer("orders", "billing")
     first = take(consumer, 4)
-    txn = other.begin()
-    txn.acknowledge(first)
+    txn = holding(other, first)
     ns.optimize("orders")
     found = [*ids(first.table), *received(consumer, 5)]
     txn.commit()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import Place, Unchanged, raises, rows
+from tests.client.support import Place, Unchanged, raises, read, rows
 from tests.client.vacuums import DAY_MS, HOUR_MS, WEEK_MS, compacted, counts, files, left_behind
 from txnlog.errors import StoreError
 from txnlog.fold.id_blocks import TOUCH_MS
@@ -26,6 +26,7 @@ def sizes(ns: Any, numbers: set[int]) -> int:
     return sum(info.size_bytes for info in found if any(f"_txnlog_segment={number}/" in info.key for number in numbers))
 
 
+@pytest.mark.clause("P-130", "P-131", "P-147")
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_files_of_a_writer_that_died_wait_for_the_grace_and_can_go_at_the_time_that_is_named(
     lake: Any, memory: Place, clock: ManualClock, dry_run: bool
@@ -44,8 +45,11 @@ def test_files_of_a_writer_that_died_wait_for_the_grace_and_can_go_at_the_time_t
     clock.advance(1)
     assert clock.now_ms() == until_ms
     found = lake.vacuum(grace_ms=HOUR_MS, dry_run=dry_run)
-    assert counts(found) == (1, 0, 0)
+    assert (counts(found), found.kept_files) == ((1, 0, 0), 1)
+    assert dry_run or found.closed_blocks == 1
     assert waiting(found) == (0, 0, None)
+    assert read(lake) == [1]
+    assert (files(lake) == named) is not dry_run
 
 
 def test_the_last_of_several_writers_decides_when_all_of_it_can_go(

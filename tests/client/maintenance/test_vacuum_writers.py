@@ -7,32 +7,13 @@ from typing import Any
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import Place, Unchanged, is_entry, raises, read, rows, staged
+from tests.client.support import Place, begun, is_entry, raises, read, rows, staged
 from tests.client.vacuums import HOUR_MS, WEEK_MS, check_every_version, concerns, counts, files, hooked, left_behind
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.id_blocks import TOUCH_MS
 from txnlog.format.actions import Close, Vacuum
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
-
-
-@pytest.mark.clause("P-130", "P-131", "P-147")
-def test_a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace(
-    lake: Any, memory: Place, clock: ManualClock
-) -> None:
-    lake.produce("orders", rows(1))
-    named = files(lake)
-    left_behind(memory, clock, 2).close()
-    (orphan,) = files(lake) - named
-    clock.advance(HOUR_MS + TOUCH_MS - 1)
-    with Unchanged(memory):
-        assert counts(lake.vacuum(grace_ms=HOUR_MS)) == (0, 0, 0)
-    assert orphan in files(lake)
-    clock.advance(1)
-    found = lake.vacuum(grace_ms=HOUR_MS)
-    assert (counts(found), found.kept_files, found.closed_blocks) == ((1, 0, 0), 1, 1)
-    assert files(lake) == named
-    assert read(lake) == [1]
 
 
 @pytest.mark.clause("P-131")
@@ -53,9 +34,7 @@ def test_blocks_are_closed_then_folders_listed_then_files_deleted(lake: Any, mem
     first = lake.produce("orders", rows(2)).version
     lake.produce("orders", rows(3))
     compact(lake, "orders", [item.number for item in lake.snapshot().plan("orders").segments], 0)
-    txn = lake.begin()
-    txn.produce("orders", rows(4))
-    txn.flush()
+    txn = begun(lake, 4, flush=True)
     txn.abort()
     clock.advance(WEEK_MS + HOUR_MS)
     ns, store = hooked(memory, clock)
@@ -83,8 +62,7 @@ def test_a_paused_writer_is_refused_and_loses_nothing_that_was_committed(
     """Between its data and its entry: the file is gone when it wakes up, and so is its right to name it."""
     lake.produce("orders", rows(1))
     paused, store = memory.faulty(clock=ManualClock(START_MS))  # frozen, and its clock with it
-    txn = paused.begin()
-    txn.produce("orders", rows(2))
+    txn = begun(paused, 2)
 
     def meanwhile() -> None:
         clock.advance(2 * HOUR_MS)
@@ -110,8 +88,7 @@ def test_a_writer_that_is_faster_than_the_close_keeps_its_file(
     left_behind(memory, clock, 2).close()
     clock.advance(2 * HOUR_MS)
     ns, store = hooked(memory, clock)
-    txn = writer.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(writer, 1)
     done: list[str] = []
 
     def wake(call: str, key: str) -> None:
@@ -138,8 +115,7 @@ def test_a_writer_that_wakes_up_while_files_are_deleted_is_refused(
     lake: Any, memory: Place, clock: ManualClock, point: str, side: str
 ) -> None:
     writer = memory.open(clock=ManualClock(START_MS))
-    txn = writer.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(writer, 1)
     staged(txn)  # its file is there; frozen before its entry
     clock.advance(2 * HOUR_MS)
     ns, store = hooked(memory, clock)
@@ -165,8 +141,7 @@ def test_a_writer_at_work_is_left_alone(lake: Any, memory: Place, clock: ManualC
     clock.advance(2 * HOUR_MS)
     busy = memory.open(clock=clock)
     busy.produce("orders", rows(2))
-    txn = busy.begin()
-    txn.produce("orders", rows(3))
+    txn = begun(busy, 3)
     staged(txn)  # a file without an entry
     ns, store = hooked(memory, clock)
     done: list[str] = []

@@ -19,6 +19,7 @@ from tests.client.support import (
     SCHEMA,
     Place,
     Unchanged,
+    begun,
     busy,
     from_zero,
     ids,
@@ -199,8 +200,7 @@ def test_a_namespace_that_an_older_version_registered_is_opened_and_its_copy_is_
 def test_opening_reads_each_entry_once(memory: Place, mode: str, namespaces: int, entries: int, expected: int) -> None:
     for number in range(namespaces - 1):
         memory.open(f"other-{number}")
-    ns = memory.open("sales")
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(namespace="sales")
     for number in range(entries):
         ns.produce("orders", rows(number))
     ns.close()
@@ -241,7 +241,7 @@ def test_a_creation_that_another_version_interrupted_says_so(memory: Place) -> N
     memory.open("first")
     root = Root(memory.store(), Runtime())
     append_to(root, Register("sales", 1, "0" * 32))
-    with raises(InvalidInputError, match="registered by another version of txnlog.*drop it", durable=Durable.MAYBE):
+    with raises(InvalidInputError, match="registered by another version of txnlog.*drop it", durable=Durable.NOTHING):
         memory.open("sales")
     with txn_catalog.open(memory.root) as cat:
         cat.drop_namespace("sales")
@@ -293,9 +293,7 @@ def test_an_adopted_copy_gives_no_txn_id_of_the_original_and_old_ones_keep_their
     target, name = (memory, "copy") if same_root else (other, "sales")
     ns = with_orders(memory)
     token = prepared(ns, 1)
-    open_one = ns.begin()
-    open_one.produce("orders", rows(2))
-    open_one.flush()
+    open_one = begun(ns, 2, flush=True)
     copy(memory, "sales", target, name)
 
     info = adopt(target, name)
@@ -528,9 +526,7 @@ def test_handles_of_a_namespace_and_of_its_copy_are_of_two_namespaces(memory: Pl
 
 def test_a_backup_in_the_place_of_the_original_gives_no_txn_id_again_once_it_is_adopted(local: Place) -> None:
     """The error for who adopts without force names the case."""
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = local.orders(1)
     ns.close()
     folder = Path(local.root) / "sales"
     shutil.copytree(folder, folder.with_name("backup"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import txnlog
-from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, raises, read, rows, run_threads, wait_for
+from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, begun, raises, read, rows, run_threads, wait_for
 from txnlog.errors import Durable, InvalidTransactionState, OutcomeUnknown
 
 
@@ -23,8 +23,7 @@ def test_after_close_every_call_is_refused(ns: Any, place: Place) -> None:
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
     txn, named = ns.begin(), producer.begin()
-    done = ns.begin()
-    done.produce("orders", rows(2))
+    done = begun(ns, 2)
     result = done.commit()
     ns.close()
     ns.close()
@@ -69,8 +68,7 @@ def test_a_with_block_closes(place: Place) -> None:
 
 def test_close_finishes_a_commit_that_has_not_come_to_its_entry(ns: Any, place: Place) -> None:
     """Another call of the transaction is under way, which it waits for."""
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     runtime, held, go = ns._connection.runtime, threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -95,9 +93,7 @@ def test_close_finishes_a_commit_that_has_not_come_to_its_entry(ns: Any, place: 
 
 
 def test_close_ends_no_transaction(ns: Any, place: Place) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(ns, 1, flush=True)
     ns.close()
     assert place.open().transaction(txn.id).state == "OPEN"
 
@@ -118,7 +114,9 @@ def test_close_warns_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.L
     left = [begun(), begun(lambda txn: txn.flush()), taken]
     ended = [begun(lambda txn: txn.commit()), begun(lambda txn: txn.abort()), begun(lambda txn: txn.prepare())]
     empty = begun(number=0)
-    ns.close()
+    ended.append(begun(lambda txn: ns.abort(txn.id)))
+    for _ in range(3):
+        ns.close()
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "txnlog.transaction"]
     assert [f"{txn.id} (topic 'orders')" in warning for txn in left] == [True] * 3
     assert not [txn for txn in (*ended, empty) if str(txn.id) in warning]
@@ -134,10 +132,8 @@ def test_close_names_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture
 
 def test_close_says_nothing_of_transactions_whose_end_is_unknown(memory: Place, caplog: Any) -> None:
     """Who was told with an error that it is unknown need not be told that it is not there."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    ns, store = memory.faulty_orders()
+    txn = begun(ns, 1)
     store.forever, store.reads_forever = "lost", "broken"
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
         txn.commit()
@@ -161,8 +157,7 @@ def _held_a_moment(store: FaultyStore) -> threading.Event:
 
 
 def test_close_finishes_what_was_committed_in_the_background(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     transactions = [ns.begin() for _ in range(5)]
     for number, txn in enumerate(transactions):
         txn.produce("orders", rows(number))
@@ -175,8 +170,7 @@ def test_close_finishes_what_was_committed_in_the_background(memory: Place) -> N
 
 
 def test_close_while_commits_wait_leaves_nobody_hanging(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     transactions = [ns.begin() for _ in range(8)]
     for number, txn in enumerate(transactions):
         txn.produce("orders", rows(number))
@@ -194,8 +188,7 @@ def test_close_while_commits_wait_leaves_nobody_hanging(memory: Place) -> None:
 
 
 def test_close_with_a_store_that_never_answers_ends(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     transactions = [ns.begin() for _ in range(5)]
     for number, txn in enumerate(transactions):
         txn.produce("orders", rows(number))
@@ -211,8 +204,7 @@ def test_closing_and_opening_leaves_no_thread_behind(memory: Place) -> None:
     for _ in range(3):
         with memory.open() as ns:
             ns.create_topic("orders", SCHEMA, if_not_exists=True)
-            txn = ns.begin()
-            txn.produce("orders", rows(1))
+            txn = begun(ns, 1)
             txn.commit_async().result(30)
             ns.checkpoint()
     wait_for(lambda: threading.active_count() <= before)  # those with nothing to do end after a second
@@ -385,8 +377,7 @@ def test_closing_a_producer_of_a_closed_handle_is_no_news_where_the_log_shows_no
     sales: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = sales.producer("loader")
-    txn = producer.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(producer, 1)
     sales.close()
     with raises(InvalidTransactionState, match="closed") as caught:
         txn.commit()
@@ -418,15 +409,3 @@ ns.close()
 print("through")
 """
     assert "through" in _run(local, last, after="future.result()").stdout
-
-
-def test_close_warns_once_and_not_of_what_was_aborted_by_its_id(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
-    left, ended = ns.begin(), ns.begin()
-    for txn in (left, ended):
-        txn.produce("orders", rows(1))
-    ns.abort(ended.id)
-    for _ in range(3):
-        ns.close()
-    (warning,) = [record.getMessage() for record in caplog.records if record.name == "txnlog.transaction"]
-    assert str(left.id) in warning
-    assert str(ended.id) not in warning

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import txnlog
-from tests.client.support import SCHEMA, Place, raises, read, rows
+from tests.client.support import SCHEMA, Place, begun, raises, read, rows
 from tests.pages import blocks, page, section
 from txnlog.errors import InvalidInputError
 
@@ -41,9 +41,7 @@ class Writer:
                 self.ns.create_topic(f"later-{number}", SCHEMA)
                 self.ns.produce(f"later-{number}", rows(1))
             case 3:
-                txn = self.ns.begin()
-                txn.produce("audit", rows(-1))
-                txn.flush()
+                txn = begun(self.ns, -1, topic="audit", flush=True)
                 txn.abort()
 
 

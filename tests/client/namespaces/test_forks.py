@@ -15,7 +15,19 @@ import pyarrow as pa
 import pytest
 
 import txnlog
-from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, ids, one_received, raises, read, rows
+from tests.client.support import (
+    SCHEMA,
+    TXN_CALLS,
+    Place,
+    Unchanged,
+    begun,
+    committed,
+    ids,
+    one_received,
+    raises,
+    read,
+    rows,
+)
 from tests.forks import in_child
 from txnlog.data import segment_reader
 from txnlog.engine.runtime import Runtime
@@ -29,8 +41,7 @@ def test_a_forked_child_is_a_writer_of_its_own(local: Place) -> None:
     mine = ns.begin()
 
     def child() -> tuple[str, int, int]:
-        with ns.begin() as txn:
-            txn.produce("orders", rows(1))
+        txn = committed(ns, 1)
         return ns._connection.appender.writer, txn.id.number, txn.result.version
 
     writer, number, _ = in_child(child)
@@ -54,12 +65,8 @@ def test_what_the_parent_opened_is_refused_in_the_child_and_goes_on_in_the_paren
     ns = local.orders(0)
     producer, consumer = ns.producer("loader"), ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
-    txn = producer.begin()
-    txn.produce("orders", rows(1))
-    if flushed:
-        txn.flush()
-    with ns.begin() as done:
-        done.produce("orders", rows(5))
+    txn = begun(producer, 1, flush=flushed)
+    done = committed(ns, 5)
     version = ns.snapshot().version
 
     for call in (
@@ -167,8 +174,7 @@ def test_a_runtime_has_threads_of_its_own_in_a_child() -> None:
 def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: str) -> None:
     ns = local.orders()
     _, messages = one_received(ns)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
 
     def block() -> None:
         with txn:
@@ -185,8 +191,7 @@ def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: s
 @pytest.mark.clause("P-46", "P-146")
 def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> None:
     ns = local.orders()
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     token = txn.prepare()
     version = in_child(lambda: ns.complete(token, commit=True).version)
     assert read(ns) == [1]
@@ -198,8 +203,7 @@ def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> N
 def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_child(local: Place, call: str) -> None:
     ns = local.orders()
     producer = ns.producer("loader")
-    txn = producer.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(producer, 1)
     held, go = threading.Event(), threading.Event()
 
     runtime = ns._connection.runtime

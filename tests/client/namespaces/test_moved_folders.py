@@ -1,4 +1,4 @@
-"""A namespace's folder on a local disk is moved or removed under a writer at work."""
+"""A namespace's folder on a local disk is moved, removed or restored under clients at work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, is_entry, raises, read, rows
+from tests.client.support import SCHEMA, Place, begun, is_entry, raises, read, rows
 from txnlog.errors import Durable, NamespaceNotFound, StoreError
 from txnlog.store import Store
 from txnlog.store.wrappers import HookStore, StoreCall
@@ -44,8 +44,7 @@ def test_a_writer_does_not_make_a_folder_again_that_goes_away_in_the_middle_of_a
     ns, _ = local.wrapped(wrap)
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1))
-    txn = ns.begin()
-    txn.produce("orders", rows(2))
+    txn = begun(ns, 2)
     armed.append(True)
     with raises(StoreError, match="removed, moved or renamed", durable=Durable.NOTHING):
         txn.flush() if many else txn.commit()
@@ -62,8 +61,7 @@ def test_a_writer_does_not_make_a_folder_again_that_goes_away_in_the_middle_of_a
 @pytest.mark.parametrize("gone", [moved, removed])
 def test_writers_without_a_pause_end_where_their_folder_goes_away(local: Place, gone: Callable[[Path], None]) -> None:
     folder = Path(local.root) / "sales"
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     committed: list[int] = []
     ended: list[BaseException] = []
     going = threading.Event()
@@ -96,3 +94,45 @@ def test_writers_without_a_pause_end_where_their_folder_goes_away(local: Place, 
         folder.with_name("moved").rename(folder)
         found: Any = read(local.open())
         assert found[: len(committed)] == committed, "all that was acknowledged, and perhaps what was under way"
+
+
+_CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
+    "produce": lambda ns, _txn, _messages: ns.produce("orders", rows(7)),
+    "commit": lambda _ns, txn, _messages: txn.commit(),
+    "acknowledge": lambda _ns, _txn, messages: messages.consumer.acknowledge(messages.found),
+    "create a topic": lambda ns, _txn, _messages: ns.create_topic("payments", SCHEMA),
+    "checkpoint": lambda ns, _txn, _messages: ns.checkpoint(),
+}
+
+
+class _Received:
+    def __init__(self, ns: Any) -> None:
+        self.consumer = ns.consumer("orders", "billing")
+        self.found = self.consumer.receive(timeout_ms=0)
+
+
+def _restored(folder: Path) -> None:
+    """The backup is a few entries older than the namespace."""
+    moved(folder)
+    shutil.copytree(folder.with_suffix(".backup"), folder)
+
+
+@pytest.mark.parametrize("call", _CALLS)
+@pytest.mark.parametrize("what", [removed, moved, _restored], ids=["removed", "moved", "restored"])
+def test_a_client_at_work_is_refused_where_its_folder_went_away(
+    local: Place, what: Callable[[Path], object], call: str
+) -> None:
+    ns = local.orders(0)
+    folder = Path(local.root) / "sales"
+    shutil.copytree(folder, folder.with_suffix(".backup"))
+    received = _Received(ns)
+    txn = begun(ns, 8)
+    what(folder)
+    with raises(NamespaceNotFound, match="its folder was removed", durable=Durable.NOTHING):
+        _CALLS[call](ns, txn, received)
+    if what is _restored:
+        with local.open(create=False) as again:
+            assert read(again) == [0]
+            assert again.topics() == ("orders",)
+    else:
+        assert not (folder / "_log").exists()

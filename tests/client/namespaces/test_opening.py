@@ -363,8 +363,7 @@ def test_looking_at_the_stores_clock_touches_no_log(memory: Place) -> None:
 
 @pytest.mark.clause("P-112")
 def test_a_clock_that_was_injected_is_trusted(memory: Place) -> None:
-    ns = memory.open(clock=ManualClock(4_000_000_000_000))
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=ManualClock(4_000_000_000_000))
     assert ns.produce("orders", rows(1)).version == 2
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, begun, ids, prepared, raises, read, rows
 from tests.faults import failing
 from txnlog.errors import Durable, ReadOnly, StoreError
 from txnlog.store import StoreCall
@@ -16,9 +16,7 @@ from txnlog.store import StoreCall
 def test_reading_needs_get_alone(ns: Any, place: Place) -> None:
     ns.produce("orders", rows(1), partition=0)
     ns.create_subscription("orders", "billing")
-    txn = ns.begin()
-    txn.produce("orders", rows(2))
-    txn.flush()
+    txn = begun(ns, 2, flush=True)
     ns.checkpoint()
     ns.produce("orders", rows(3), partition=0)
     reader, counting = place.counted(mode="r")
@@ -41,6 +39,7 @@ def test_every_write_through_a_reader_is_refused(ns: Any, place: Place) -> None:
     txn = ns.begin()
     ns.create_subscription("orders", "billing")
     ns.producer("loader")
+    token = prepared(ns, 1)
     reader, counting = place.counted(mode="r")
     for call in (
         lambda: reader.create_topic("audit", SCHEMA),
@@ -54,9 +53,14 @@ def test_every_write_through_a_reader_is_refused(ns: Any, place: Place) -> None:
         lambda: reader.consumer("orders", "billing"),
         lambda: reader.consumer("orders", "new"),
         lambda: reader.abort(txn.id),
+        lambda: reader.complete(token, commit=True),
         lambda: reader.fence("loader"),
         lambda: reader.forget_app("nightly"),
         reader.checkpoint,
+        reader.vacuum,
+        reader.maintain,
+        lambda: reader.optimize("orders"),
+        lambda: reader.alter_topic("orders", properties={"user.owner": "ann"}),
         lambda: reader.transact(lambda _: None),
         lambda: reader._connection.reserve_block(1),
     ):
@@ -85,8 +89,7 @@ def test_a_full_disk_is_said_and_costs_nothing(place: Place) -> None:
         where=lambda _key: bool(full),
     )
     ns = place.orders(0, wrap=no_space)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     full.append(True)
     for call in (
         txn.commit,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, read, rows
+from tests.client.support import SCHEMA, Place, begun, committed, read, rows
 from txnlog.common.limits import RECENT_BATCHES
 from txnlog.errors import SchemaMismatch
 from txnlog.store import CountingStore
@@ -74,8 +74,7 @@ def test_begin_abort_and_empty_transactions_cost_nothing(counted: Any) -> None:
     ns, counting = counted
     for _ in range(20):
         ns.begin().commit()
-        txn = ns.begin()
-        txn.produce("orders", rows(1))
+        txn = begun(ns, 1)
         txn.abort()
     assert counting.counts() == {}
 
@@ -85,8 +84,7 @@ def test_numbers_ride_along(counted: Any) -> None:
     ns, counting = counted
     first = ns.begin().id.number
     for number in range(450):  # of two numbers each: more than three quarters of the first block
-        with ns.begin() as txn:
-            txn.produce("orders", rows(number))
+        committed(ns, number)
     assert ns.begin().id.number < first + 1_024 <= ns._connection.follower.state.head.next_number - 1_024
     assert counting.counts() == {("put", "segment"): 450, ("create", "entry"): 450}
 

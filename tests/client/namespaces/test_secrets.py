@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import txnlog
-from tests.client.support import SCHEMA, FaultyStore, Place, objects, raises, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, begun, objects, raises
 from txnlog.client import session_owner
 from txnlog.errors import Durable, OutcomeUnknown
 from txnlog.store import Store
@@ -30,8 +30,7 @@ def test_storage_options_appear_nowhere(memory: Place, monkeypatch: pytest.Monke
     ns = txnlog.open("memory://secret", "sales", create=True, storage_options={"key": secret, "nested": {"a": secret}})
     assert seen == [{"key": secret, "nested": {"a": secret}}]
     ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     faulty: Any = ns._connection.store
     while not isinstance(faulty, FaultyStore):
         faulty = faulty.inner

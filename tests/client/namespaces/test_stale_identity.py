@@ -11,7 +11,7 @@ import pytest
 
 import catalog as txn_catalog
 from tests.client.copies import adopt, copy, remove, with_orders
-from tests.client.support import SCHEMA, Place, prepared, raises, read, rows
+from tests.client.support import SCHEMA, Place, begun, prepared, raises, read, rows
 from tests.faults import Once
 from txnlog.errors import CorruptionError, TxnLogError
 from txnlog.store import HookStore, StoreCall
@@ -39,20 +39,9 @@ def test_a_handle_that_never_appended_goes_on_after_an_adoption_by_force(memory:
 def test_an_open_handle_knows_txn_ids_that_another_process_gave_after_the_adoption(adopted: tuple[Any, Any]) -> None:
     old, new = adopted
     assert old.transaction(new.produce("orders", rows(1)).txn_id).state == "COMMITTED"
-
-
-def test_an_open_handle_completes_what_another_process_prepared_after_the_adoption(adopted: tuple[Any, Any]) -> None:
-    old, new = adopted
     token = prepared(new, 1)
     assert str(old.complete(token, commit=True).txn_id) == token
-
-
-def test_an_open_handle_aborts_what_another_process_began_after_the_adoption(adopted: tuple[Any, Any]) -> None:
-    old, new = adopted
-    txn = new.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
-    assert old.abort(txn.id).state == "ABORTED"
+    assert old.abort(begun(new, 1, flush=True).id).state == "ABORTED"
 
 
 def meanwhile(prefix: str, work: Callable[[], object]) -> Once:
@@ -83,8 +72,7 @@ def test_a_creator_that_was_overtaken_opens_the_namespace(memory: Place) -> None
 
 
 def test_a_catalog_publishes_the_namespace_that_has_the_name_now(memory: Place) -> None:
-    ns = memory.open("sales")
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(namespace="sales")
     for number in range(5):
         ns.produce("orders", rows(number))
     with txn_catalog.open(memory.root) as old, txn_catalog.open(memory.root) as admin:
@@ -93,9 +81,7 @@ def test_a_catalog_publishes_the_namespace_that_has_the_name_now(memory: Place) 
         admin.drop_namespace("sales")
         remove(memory, "sales")
         admin.create_namespace("sales")
-        again = memory.open("sales", create=False)
-        again.create_topic("orders", SCHEMA)
-        again.produce("orders", rows(100))
+        again = memory.orders(100, namespace="sales", create=False)
         for publisher in (old, admin):
             assert publisher.publish("sales", "orders").version == again.snapshot().version
         assert read(again) == [100]

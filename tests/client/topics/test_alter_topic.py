@@ -342,8 +342,7 @@ def test_two_clients_that_alter_at_once_both_do(ns: Any, place: Place) -> None:
 
 
 def test_a_lost_race_is_decided_again_against_the_newest_columns(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     other = memory.open()
     store.script.append(lambda: other.alter_topic("orders", [("note", pa.int64())]))
     with raises(SchemaMismatch, "'note' is there as long"):
@@ -354,8 +353,7 @@ def test_a_lost_race_is_decided_again_against_the_newest_columns(memory: Place) 
 
 
 def test_a_lost_answer_is_no_failure_and_an_unknown_one_may_be_asked_again(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     store.script.append("lost")
     assert ns.alter_topic("orders", NOTE).schema.names[-1] == "note"
     store.forever = "broken-after"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, begun, raises, read, rows
 from txnlog.common.limits import MAX_NUMBER, MAX_PARTITIONS, MAX_TIMEOUT_MS
 from txnlog.errors import InvalidInputError, LimitExceeded
 from txnlog.fold import producers, sequences, subscriptions, topics, transactions
@@ -61,9 +61,7 @@ def test_one_application_too_many_is_refused_until_another_is_forgotten(
 
 def batch(ns: Any, app: str, version: int, number: int) -> Any:
     """An open transaction of an application."""
-    txn = ns.begin(txn_app_id=app, txn_version=version)
-    txn.produce("orders", rows(number))
-    return txn
+    return begun(ns, number, txn_app_id=app, txn_version=version)
 
 
 @pytest.mark.clause("P-36", "P-60")
@@ -72,8 +70,7 @@ def test_what_is_in_the_log_already_is_never_refused_for_a_limit(
     sales: Any, monkeypatch: pytest.MonkeyPatch, prepared: bool
 ) -> None:
     producer = sales.producer("loader")
-    txn = producer.begin(txn_app_id="nightly", txn_version=1)
-    txn.produce("orders", rows(1), partition=0, sequence=0)
+    txn = begun(producer, 1, partition=0, sequence=0, txn_app_id="nightly", txn_version=1)
     token = txn.prepare() if prepared else txn.flush()
     monkeypatch.setattr(transactions, "MAX_APPS", 0)
     monkeypatch.setattr(sequences, "MAX_SEQUENCES", 0)
@@ -174,8 +171,7 @@ def test_one_stream_too_many_is_refused_and_a_known_one_goes_on(
 
 def streamed(ns: Any, identity: str, number: int) -> Any:
     """An open transaction with a micro-batch."""
-    txn = ns.begin()
-    txn.produce("orders", rows(number))
+    txn = begun(ns, number)
     txn._set_stream(StreamBatch(identity, "q", number, "d"))
     return txn
 
@@ -187,14 +183,10 @@ def test_open_and_prepared_transactions_are_counted_together(
     for module in ("api.producer", "fold.transactions"):
         monkeypatch.setattr(f"txnlog.{module}.MAX_OPEN_TRANSACTIONS", 2)
     late = memory.open()
-    waiting = late.begin()
-    waiting.produce("orders", rows(9))
-    first = sales.begin()
-    first.produce("orders", rows(1))
+    waiting = begun(late, 9)
+    first = begun(sales, 1)
     token = first.prepare()
-    second = sales.begin()
-    second.produce("orders", rows(2))
-    second.flush()
+    second = begun(sales, 2, flush=True)
     with Unchanged(memory):
         with raises(LimitExceeded, match="2 open transactions"):
             sales.begin()
@@ -222,7 +214,7 @@ def test_topics_and_subscriptions_are_counted(sales: Any, memory: Place, monkeyp
 
 
 @pytest.mark.clause("P-58")
-@pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1, 1.5, "60", True])
+@pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TIMEOUT_MS + 1, 1.5, "60000", True, float("nan")])
 def test_a_timeout_that_makes_no_sense_is_refused_before_anything_runs(
     sales: Any, memory: Place, timeout_ms: Any
 ) -> None:
@@ -233,3 +225,4 @@ def test_a_timeout_that_makes_no_sense_is_refused_before_anything_runs(
                 begin(timeout_ms=timeout_ms)
         with raises(InvalidInputError, match="timeout_ms"):
             sales.transact(lambda _txn: 1 // 0, timeout_ms=timeout_ms)
+    assert sales.begin(timeout_ms=MAX_TIMEOUT_MS).state == "OPEN"

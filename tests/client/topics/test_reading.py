@@ -10,18 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, kind_of, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, Place, Unchanged, begun, ids, kind_of, raises, read, rows, run_threads
 from txnlog.data import segment_reader as reader
 from txnlog.errors import (
     Durable,
     InvalidInputError,
-    NameNotAllowed,
     OffsetOutOfRange,
     TopicNotFound,
     TxnLogError,
     VersionNotAvailable,
 )
-from txnlog.format.actions import DeleteRecords, Vacuum
+from txnlog.format.actions import DeleteRecords
 from txnlog.log.commands import Simple
 from txnlog.replies import reworded
 from txnlog.store import HookStore
@@ -137,17 +136,6 @@ def test_a_version_that_is_no_whole_number_is_a_wrong_call(ns: Any, version: Any
     with raises(InvalidInputError) as caught:
         ns.snapshot(version=version)
     assert str(caught.value) == f"the version is a whole number, not {version!r} (give 0 to {ns.snapshot().version})"
-
-
-@pytest.mark.clause("P-92", "P-103")
-def test_a_vacuumed_version_is_refused(ns: Any) -> None:
-    old = ns.snapshot().version
-    ns.produce("orders", rows(1))
-    newest = ns.snapshot().version
-    ns._connection.appender.call(Simple(lambda _draft, _at: [Vacuum(newest)], lambda _draft, _at: None))
-    with raises(VersionNotAvailable) as caught:
-        ns.snapshot(version=old)
-    assert f"versions {newest} to" in caught.value.advice
 
 
 def test_a_time_is_the_newest_version_at_or_below_it(place: Place, clock: ManualClock) -> None:
@@ -318,9 +306,7 @@ def test_a_read_of_no_columns_has_the_number_of_rows(
     twenty: Any, monkeypatch: pytest.MonkeyPatch, cacheable: int
 ) -> None:
     monkeypatch.setattr(reader, "_CACHEABLE_BYTES", cacheable)
-    txn = twenty.begin()
-    txn.produce("orders", rows(1, 2))
-    txn.flush()
+    _txn = begun(twenty, 1, 2, flush=True)
     snapshot = twenty.snapshot()
 
     def count(**options: Any) -> int:
@@ -349,13 +335,6 @@ def test_a_filter_chooses_rows(twenty: Any) -> None:
     for wrong in ("id > 3", True, lambda row: True, [True] * 20):
         with raises(InvalidInputError, match="filter"):
             snapshot.read("orders", filter=wrong)
-
-
-@pytest.mark.parametrize("topic", [None, 7, "", "a/b", "../orders"])
-def test_a_topics_name_is_checked(ns: Any, topic: Any) -> None:
-    for call in (ns.snapshot().read, ns.topic, ns.snapshot().end_offsets):
-        with raises(NameNotAllowed):
-            call(topic)
 
 
 @pytest.mark.parametrize("size", ["big", "small", "small, and very many"])
@@ -465,9 +444,7 @@ def test_offsets_that_retention_passed_are_refused_with_what_is_left(sales: Any,
 def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place) -> None:
     ns = memory.orders(1)
     for number in range(20):
-        txn = ns.begin()
-        txn.produce("orders", rows(100 + number))
-        txn.flush()
+        txn = begun(ns, 100 + number, flush=True)
         if number % 2:
             txn.abort()
     asked: list[str] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import Place, Unchanged, begun, holding, ids, raises, read, rows
 from txnlog.errors import (
     AbortableError,
     Durable,
@@ -19,7 +19,7 @@ from txnlog.errors import (
     RetriableError,
     SchemaMismatch,
     StoreError,
-    TransactionConflict,
+    TopicNotFound,
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
@@ -80,9 +80,7 @@ def test_a_plain_produce_is_one_entry_and_can_be_asked_for(ns: Any, place: Place
 
 @pytest.mark.clause("P-201")
 def test_a_plain_acknowledgement_is_one_entry_and_can_be_asked_for(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
+    ns, store = memory.faulty_orders(1, 2)
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
     before = ns.snapshot().version
@@ -99,8 +97,7 @@ def test_a_plain_acknowledgement_is_one_entry_and_can_be_asked_for(memory: Place
 @pytest.mark.clause("P-202")
 @pytest.mark.parametrize("shown", [True, False], ids=["shown by the log", "made definite"])
 def test_an_abort_is_answered_as_often_as_it_is_asked_for(ns: Any, place: Place, shown: bool) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     if shown:
         txn.flush()
         txn.abort()
@@ -114,11 +111,8 @@ def test_an_abort_is_answered_as_often_as_it_is_asked_for(ns: Any, place: Place,
 
 @pytest.mark.clause("P-66")
 def test_an_outcome_that_was_forgotten_is_not_found_and_never_made_up(memory: Place, clock: ManualClock) -> None:
-    ns, store = memory.faulty(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    ns, store = memory.faulty_orders(0, clock=clock)
+    txn = begun(ns, 1)
     store.script.append("killed")
     with pytest.raises(KeyboardInterrupt):
         txn.commit()
@@ -133,14 +127,11 @@ def test_an_outcome_that_was_forgotten_is_not_found_and_never_made_up(memory: Pl
     assert read(ns) == list(range(14)), "only the outcome is forgotten"
 
 
-@pytest.mark.clause("P-203")
+@pytest.mark.clause("P-118", "P-203")
 def test_a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns, store = memory.faulty_orders(0)
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     txn.acknowledge(messages)
     store.script.append("refused")
     with Unchanged(memory), raises(StoreError, match="space"):
@@ -165,6 +156,9 @@ def test_a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was(memory:
         (lambda txn: txn.produce("orders", [{"id": "x", "name": "y"}]), SchemaMismatch, "'id'"),
         (lambda txn: txn.produce("orders", rows(1), partition=9), OffsetOutOfRange, "no partition 9"),
         (lambda txn: txn.produce("orders", rows(1), sequence=3), InvalidInputError, "sequence"),
+        (lambda txn: txn.produce("ordres", rows(1)), TopicNotFound, "ordres"),
+        (lambda txn: txn.produce("orders", [{"idd": 1}]), SchemaMismatch, "idd"),
+        (lambda txn: txn.acknowledge("all of them"), InvalidInputError, "received"),
         (lambda txn: txn.acknowledge([("orders", 0, 1)]), InvalidInputError, "received"),
     ],
 )
@@ -172,10 +166,7 @@ def test_a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was(memory:
 def test_a_call_that_was_wrong_is_refused_and_the_transaction_goes_on(
     ns: Any, place: Place, call: Callable[[Any], object], kind: type[TxnLogError], words: str, flushed: bool
 ) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1), partition=0)
-    if flushed:
-        txn.flush()
+    txn = begun(ns, 1, partition=0, flush=flushed)
     with Unchanged(place), raises(kind, match=words) as caught:
         call(txn)
     assert isinstance(caught.value, InvalidInputError)
@@ -183,20 +174,19 @@ def test_a_call_that_was_wrong_is_refused_and_the_transaction_goes_on(
     assert txn.commit().offsets == {("orders", 0): range(2)}
 
 
-@pytest.mark.clause("P-203")
+@pytest.mark.clause("P-98", "P-203")
 def test_after_a_sequence_that_does_not_follow_the_transaction_can_only_be_aborted(sales: Any, memory: Place) -> None:
     loader = sales.producer("loader")
     loader.produce("orders", rows(0), partition=0, sequence=0)
-    txn = loader.begin()
-    txn.produce("orders", rows(1), partition=0, sequence=1)
-    txn.flush()
+    txn = begun(loader, 1, partition=0, sequence=1, flush=True)
     txn.produce("orders", rows(3), partition=0, sequence=3)
     with raises(OutOfOrderSequence, match="sequence") as caught:
         txn.commit()
     assert isinstance(caught.value, AbortableError)
     assert (txn.state, sales.transaction(txn.id).reason) == ("ABORTED", "failed")
-    with Unchanged(memory), raises(OutOfOrderSequence):
-        txn.produce("orders", rows(2), partition=0, sequence=2)
+    for call in (txn.commit, lambda: txn.produce("orders", rows(2), partition=0, sequence=2)):
+        with Unchanged(memory), raises(OutOfOrderSequence):
+            call()
     assert loader.last_sequence("orders", 0) == 0
     loader.produce("orders", rows(1), partition=0, sequence=1)
     assert read(sales) == [0, 1]
@@ -204,9 +194,7 @@ def test_after_a_sequence_that_does_not_follow_the_transaction_can_only_be_abort
 
 @pytest.mark.clause("P-204")
 def test_the_time_of_a_transaction_counts_from_its_first_acknowledgement(memory: Place, clock: ManualClock) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
+    ns = memory.orders(1, 2, clock=clock)
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
     one, two = ns.begin(timeout_ms=1_000), ns.begin(timeout_ms=1_000)
     clock.advance(3_600_000)
@@ -221,18 +209,16 @@ def test_the_time_of_a_transaction_counts_from_its_first_acknowledgement(memory:
     assert _cursor(ns) == 1
 
 
-@pytest.mark.clause("P-205")
+@pytest.mark.clause("P-64", "P-205")
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
+@pytest.mark.parametrize("of_another", [False, True])
 def test_who_waits_for_messages_of_an_overdue_transaction_appends_its_end(
-    memory: Place, clock: ManualClock, kind: str
+    memory: Place, clock: ManualClock, kind: str, of_another: bool
 ) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns, owner = memory.orders(1, clock=clock), memory.open(clock=clock)
     consumer = ns.consumer("orders", "billing", type=kind)
-    txn = ns.begin(timeout_ms=1_000)
-    txn.acknowledge(consumer.receive(timeout_ms=0))
-    txn.flush()
+    txn = holding((owner if of_another else ns), consumer.receive(timeout_ms=0), flush=True, timeout_ms=1_000)
+    consumer.redeliver_unacknowledged()
     clock.advance(5_999)
     assert len(consumer.receive(timeout_ms=0)) == 0
     assert ns.transaction(txn.id).state == "OPEN", "others wait for the grace"
@@ -246,9 +232,7 @@ def test_who_waits_for_messages_of_an_overdue_transaction_appends_its_end(
 @pytest.mark.clause("P-205")
 def test_a_seek_ends_all_that_is_overdue_however_much_it_is(memory: Place, clock: ManualClock) -> None:
     """One entry ends a hundred."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(201)))
+    ns = memory.orders(*range(201), clock=clock)
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(max_messages=201, timeout_ms=0)
     transactions = [ns.begin(timeout_ms=1_000) for _ in messages]
@@ -264,13 +248,9 @@ def test_a_seek_ends_all_that_is_overdue_however_much_it_is(memory: Place, clock
 @pytest.mark.clause("P-205")
 def test_a_seek_is_not_refused_for_what_an_overdue_transaction_holds(memory: Place, clock: ManualClock) -> None:
     """Not even by a handle that looked for what is overdue a moment ago, and found nothing."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1, clock=clock)
     consumer = ns.consumer("orders", "billing")
-    txn = ns.begin(timeout_ms=1_000)
-    txn.acknowledge(consumer.receive(timeout_ms=0))
-    txn.flush()
+    txn = holding(ns, consumer.receive(timeout_ms=0), flush=True, timeout_ms=1_000)
     clock.advance(5_999)
     ns.produce("orders", rows(2))
     with raises(InvalidTransactionState, match="pending"):
@@ -280,32 +260,3 @@ def test_a_seek_is_not_refused_for_what_an_overdue_transaction_holds(memory: Pla
     consumer.seek("latest")
     assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
     assert _cursor(ns) == 3
-
-
-@pytest.mark.clause("P-119", "P-205")
-@pytest.mark.parametrize("plain", [True, False], ids=["plain", "in a transaction"])
-def test_no_acknowledgement_is_refused_for_what_an_overdue_transaction_holds(
-    memory: Place, clock: ManualClock, plain: bool
-) -> None:
-    ns, rival = memory.open(clock=clock), memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.create_subscription("orders", "billing", type="shared", lease_ms=1_000)
-    ns.produce("orders", rows(1))
-    theirs = rival.consumer("orders", "billing", name="slow").receive(timeout_ms=0)
-    clock.advance(1_000)
-    consumer = ns.consumer("orders", "billing", name="next")
-    messages = consumer.receive(timeout_ms=0)
-    txn = rival.begin(timeout_ms=1_000)
-    txn.acknowledge(theirs)
-    clock.advance(5_999)
-    ns.produce("orders", rows(2))  # looks for what is overdue, and finds nothing
-    with raises(TransactionConflict, match="pending"):
-        consumer.acknowledge(messages)
-    clock.advance(1)
-    if plain:
-        consumer.acknowledge(messages)
-    else:
-        with ns.begin() as own:
-            own.acknowledge(messages)
-    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
-    assert _cursor(ns) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.by_hand import append
-from tests.client.support import SCHEMA, Place, Unchanged, read, rows, staged
+from tests.client.support import SCHEMA, Place, Unchanged, committed, read, rows, staged
 from txnlog.api.producer import begin_transaction
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.id_blocks import block_of
@@ -76,8 +76,7 @@ def test_blocks_that_were_used_up_are_let_go(lake: Any, memory: Place, clock: Ma
         writer.begin()
     found = memory.open(clock=clock).vacuum(grace_ms=HOUR_MS)
     assert found.closed_blocks >= held - 2 >= 2
-    with writer.begin() as txn:
-        txn.produce("orders", rows(1))
+    committed(writer, 1)
     assert read(lake) == [1]
 
 

@@ -18,7 +18,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import txnlog
-from tests.client.support import SCHEMA, Place, has_no_thread, rows, take, wait_for
+from tests.client.support import SCHEMA, Place, begun, has_no_thread, rows, take, wait_for
 from txnlog.client import session_owner
 from txnlog.engine import engine, worker
 from txnlog.errors import TxnLogError
@@ -76,9 +76,7 @@ def _opened(local: Place, name: str = "sales") -> Any:
 
 
 def _begun(ns: Any) -> Any:
-    txn = ns.begin()
-    txn.produce("orders", rows(2))
-    return txn
+    return begun(ns, 2)
 
 
 def _over_fsspec() -> tuple[Any, FsspecStore]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, cursor, raises, received, rows
+from tests.client.support import SCHEMA, Place, cursor, holding, raises, received, rows
 from txnlog.api.producer import begin_transaction
 from txnlog.client import transaction_ending
 from txnlog.errors import StoreError, TransactionConflict
@@ -20,18 +20,16 @@ def flushed(ten: Any) -> tuple[Any, Any, Any]:
     """A consumer, its ten messages, and a transaction that acknowledged the first, flushed, and took the second."""
     consumer = ten.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages[0])
-    txn.flush()
+    txn = holding(ten, messages[0], flush=True)
     txn.acknowledge(messages[1])
     return consumer, messages, txn
 
 
 @pytest.mark.clause("P-80", "P-208")
-@pytest.mark.parametrize("number", [0, 1], ids=["flushed", "after it"])
+@pytest.mark.parametrize("number", [0, 1, slice(0, 3)], ids=["flushed", "after it", "both and more"])
 @pytest.mark.parametrize("who", ["itself", "another", "nobody"])
 def test_what_comes_after_a_flush_is_held_as_well(
-    ten: Any, flushed: tuple[Any, Any, Any], who: str, number: int
+    ten: Any, flushed: tuple[Any, Any, Any], who: str, number: int | slice
 ) -> None:
     consumer, messages, txn = flushed
     call = {"itself": txn.acknowledge, "another": ten.begin().acknowledge, "nobody": consumer.acknowledge}[who]
@@ -47,9 +45,7 @@ def test_a_cumulative_one_of_another_partition_than_was_flushed_meets_it(ns: Any
         ns.produce("orders", rows(*range(10 * partition, 10 * partition + 3)), partition=partition)
     consumer = ns.consumer("orders", "billing")
     messages = consumer.receive(timeout_ms=0)
-    first = ns.begin()
-    first.acknowledge(messages[0])
-    first.flush()
+    first = holding(ns, messages[0], flush=True)
     first.acknowledge(messages[3])
     with raises(TransactionConflict, match="pending"):
         consumer.acknowledge(messages[5], cumulative=True)
@@ -62,9 +58,7 @@ def test_a_cumulative_one_of_another_partition_than_was_flushed_meets_it(ns: Any
 def test_an_end_that_a_checkpoint_took_out_of_memory_is_an_end(ten: Any, place: Place, how: str) -> None:
     consumer, producer = ten.consumer("orders", "billing"), ten.producer("loader")
     messages = consumer.receive(4, timeout_ms=0)
-    txn = producer.begin()
-    txn.acknowledge(messages)
-    txn.flush()
+    txn = holding(producer, messages, flush=True)
     if how == "admin":
         place.open().abort(txn.id, by="ada", why="hanging")
     else:
@@ -79,9 +73,7 @@ def test_an_end_that_a_checkpoint_took_out_of_memory_is_an_end(ten: Any, place: 
 @pytest.mark.clause("P-209")
 def test_so_is_that_of_one_whose_time_counts_from_the_log(memory: Place, clock: ManualClock) -> None:
     """As that of Spark's transactions does: when it takes messages it has no deadline yet."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
+    ns = memory.orders(*range(10), clock=clock)
     consumer = ns.consumer("orders", "billing")
     txn = begin_transaction(ns._connection, None, None, timed_from_log=True)
     txn.acknowledge(consumer.receive(4, timeout_ms=0))
@@ -97,9 +89,7 @@ def test_so_is_that_of_one_whose_time_counts_from_the_log(memory: Place, clock: 
 def test_a_late_abort_leaves_what_was_delivered_again_meanwhile(ten: Any, place: Place) -> None:
     """The end of a transaction is heard of by its consumer first, and by its owner when the messages are out again."""
     consumer = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(consumer.receive(4, timeout_ms=0))
-    txn.flush()
+    txn = holding(ten, consumer.receive(4, timeout_ms=0), flush=True)
     place.open().abort(txn.id, by="ada", why="hanging")
     again = consumer.receive(4, timeout_ms=0)
     txn.abort()
@@ -132,7 +122,7 @@ def test_what_was_abandoned_is_ended_for_who_waits_at_either_handle(
     assert cursor(ten).cursor == 4
 
 
-@pytest.mark.clause("P-208")
+@pytest.mark.clause("P-119", "P-205", "P-208")
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("owner", [0, 1, 2])
 def test_what_is_overdue_is_ended_for_who_waits_whichever_handle_has_it(

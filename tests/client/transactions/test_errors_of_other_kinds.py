@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, read, rows
+from tests.client.support import SCHEMA, Place, committed, read, rows
 from tests.faults import Once
 from txnlog.store import HookStore, StoreCall
 
@@ -45,7 +45,6 @@ def test_an_entry_whose_segment_was_not_stored_is_never_put(
         if call == "produce":
             ns.produce("orders", rows(1))
         else:
-            with ns.begin() as txn:
-                txn.produce("orders", rows(1))
+            committed(ns, 1)
     ns.produce("audit", rows(2))  # anything
     assert read(memory.open(mode="r")) in ([0], [0, 1])

@@ -107,8 +107,7 @@ def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
     memory: Place, calls: str, flushed: bool
 ) -> None:
     """Of a transaction that its block has aborted the same call would only be refused."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     with raises(RetriableError) as lost, ns.begin() as txn:
         txn.produce("orders", rows(1))
         if flushed:
@@ -125,8 +124,7 @@ def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
 
 @pytest.mark.parametrize("abort", ["ok", "dropped"])
 def test_the_outcome_of_a_flush_is_no_longer_unknown_behind_its_block(memory: Place, abort: str) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as lost, ns.begin() as txn:
         txn.produce("orders", rows(1))
         store.forever = "dropped"
@@ -168,8 +166,7 @@ def _advice_of_its_own(_: Any, __: Any, ___: FaultyStore) -> None:
 def test_what_a_block_did_not_abort_or_not_alone_is_advised_as_anywhere(
     memory: Place, work: Callable[..., None], advice: str
 ) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     with pytest.raises(RetriableError) as caught, ns.begin() as txn:
         work(ns, txn, store)
     assert re.search(advice, caught.value.advice)
@@ -177,9 +174,7 @@ def test_what_a_block_did_not_abort_or_not_alone_is_advised_as_anywhere(
 
 @pytest.mark.parametrize("fate", ["refused", "dropped"])
 def test_an_abort_that_failed_in_a_block_reaches_the_log_when_it_is_called_again(memory: Place, fate: str) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
+    ns, store = memory.faulty_orders(1, 2)
     consumer = ns.consumer("orders", "billing")
     refusal = raises(StoreError) if fate == "refused" else raises(OutcomeUnknown, durable=Durable.MAYBE)
     with refusal, ns.begin() as txn:
@@ -190,13 +185,6 @@ def test_an_abort_that_failed_in_a_block_reaches_the_log_when_it_is_called_again
     store.heal()
     txn.abort()
     assert memory.open().transaction(txn.id).state == "ABORTED"
-    assert received(consumer) == [1, 2]
-
-
-def test_a_seek_is_not_refused_for_what_was_abandoned(memory: Place) -> None:
-    ns, store = memory.faulty()
-    consumer = _gives_up(ns, store, flush="ok", abort="refused")
-    consumer.seek("earliest")
     assert received(consumer) == [1, 2]
 
 
@@ -256,17 +244,3 @@ def _gives_up(ns: Any, store: FaultyStore, *, flush: str, abort: str, receiver: 
         int("what a block fails with")
     store.heal()
     return consumer
-
-
-@pytest.mark.parametrize("fate", ["lost", "dropped"])
-def test_a_block_whose_commit_is_unknown_leaves_that_to_commit_or_abort(memory: Place, fate: str) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    with raises(OutcomeUnknown, durable=Durable.MAYBE), ns.begin() as txn:
-        txn.produce("orders", rows(1))
-        store.script.append(fate)
-        store.forever, store.reads_forever = "dropped", "broken"
-    store.heal()
-    assert txn.state == "OPEN"
-    txn.commit()
-    assert read(ns) == [1]

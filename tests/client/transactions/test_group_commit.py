@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.client.support import Place, ids, raises, read, rows, submitted, together
+from tests.client.support import Place, begun, holding, ids, raises, read, rows, submitted, together
 from txnlog.errors import (
     InvalidInputError,
     LimitExceeded,
@@ -97,8 +97,7 @@ def test_a_bug_in_one_command_fails_it_alone(pair: Any) -> None:
     def broken(draft: Draft, at: Header) -> list[Any]:
         raise ZeroDivisionError
 
-    good = ns.begin()
-    good.produce("orders", rows(1))
+    good = begun(ns, 1)
     command = Simple(broken, broken)
     first, refused = together(ns, store, good.commit_async, lambda: submitted(ns, command))
     assert first.result(30).offsets == {("orders", 0): range(1, 2)}
@@ -110,8 +109,7 @@ def test_a_bug_in_one_command_fails_it_alone(pair: Any) -> None:
 def test_an_answer_that_rests_on_another_member_waits_for_the_entry(pair: Any) -> None:
     """Twice the same commit in one entry: the second is not answered before that entry is there."""
     ns, store, _ = pair
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     command = txn._run(partial(txn._machine._commit_command, in_background=True))
     futures: list[Any] = []
     store.script.extend([lambda: futures.extend(submitted(ns, command) for _ in range(2)), "ok"])
@@ -153,17 +151,12 @@ def test_a_refusal_that_rests_on_another_member_waits_for_the_entry(pair: Any) -
     assert isinstance(futures[0].exception(30), TransactionAborted)
     futures[1].result(30)
     assert ns.subscription("orders", "billing").cursors[0].cursor == 1
-
-
-def test_two_for_one_message_in_one_entry_the_first_wins(pair: Any) -> None:
-    ns, store, _ = pair
-    consumer = ns.consumer("orders", "billing")
-    first, second = ns.begin(), ns.begin()
-    first.acknowledge(consumer.receive(timeout_ms=0))
-    second._machine.work.add_acknowledgements(first._machine.work.acknowledged)
-    one, two = together(ns, store, first.commit_async, second.commit_async)
-    one.result(30)
-    assert isinstance(two.exception(30), TransactionConflict)
+    ns.produce("orders", rows(1))
+    third, fourth = holding(ns, consumer.receive(timeout_ms=0)), ns.begin()
+    fourth._machine.work.add_acknowledgements(third._machine.work.acknowledged)
+    one, two = together(ns, store, third.commit_async, fourth.commit_async)
+    assert one.result(30).version
+    assert isinstance(two.exception(30), TransactionConflict), "the first wins"
 
 
 def test_shared_rows_are_written_again_without_the_one_that_lost_its_topic(pair: Any) -> None:
@@ -190,8 +183,7 @@ def test_shared_rows_are_written_again_without_the_one_that_lost_its_topic(pair:
 @pytest.mark.clause("P-33", "P-97")
 def test_a_topic_dropped_between_data_and_entry_is_left_out_and_named(pair: Any) -> None:
     ns, store, rival = pair
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     txn.produce("audit", rows(2))
     store.script.append(lambda: rival.drop_topic("orders"))
     result = txn.commit()
@@ -212,8 +204,7 @@ def test_a_plain_produce_to_a_topic_dropped_meanwhile_is_refused(pair: Any) -> N
 def test_a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_named(pair: Any) -> None:
     """Its rows would be in that entry and at no version: the commit waits for the next one."""
     ns, store, rival = pair
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     txn.produce("audit", rows(2))
     drop = Simple(lambda _draft, _at: [DropTopic(ns.topic("orders").id)], lambda _draft, _at: None)
     _, committed = together(ns, store, lambda: submitted(ns, drop), txn.commit_async)

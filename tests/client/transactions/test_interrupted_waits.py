@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.client.interrupting_store import InterruptingStore
-from tests.client.support import SCHEMA, Place, assert_whole, ids, raises, read, rows, take, wait_for, waiting
+from tests.client.support import SCHEMA, Place, assert_whole, begun, ids, raises, read, rows, take, wait_for, waiting
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine.admission import Admission
 from txnlog.engine.engine import engine_of_process
@@ -34,8 +34,7 @@ def _hearing_interrupts() -> Iterator[None]:
 def interrupting(memory: Place) -> tuple[Any, InterruptingStore]:
     """A client with a topic, and its store."""
     store = InterruptingStore(memory.store())
-    ns = memory.open(store=store)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(store=store)
     ns.begin()
     return ns, store
 
@@ -47,8 +46,7 @@ def test_an_end_that_is_interrupted_and_asked_for_again_is_there_once(
 ) -> None:
     ns, store = interrupting
     for number in itertools.count():
-        txn = ns.begin()
-        txn.produce("orders", rows(number))
+        txn = begun(ns, number)
         going_on = store.interrupted(getattr(txn, call), number + 1)
         getattr(txn, call)()
         if call == "prepare":
@@ -85,8 +83,7 @@ def test_an_abort_behind_an_interrupted_commit_gives_the_outcome_that_the_log_ha
     ns, store = interrupting
     ends = set()
     for number in itertools.count():
-        txn = ns.begin()
-        txn.produce("orders", rows(number))
+        txn = begun(ns, number)
         going_on = store.interrupted(txn.commit, number + 1)
         with contextlib.suppress(TxnLogError):
             txn.abort()
@@ -103,8 +100,7 @@ def test_the_commit_of_another_thread_survives_the_interrupt_of_the_call_that_sh
 ) -> None:
     ns, store = interrupting
     for number in range(0, 40, 2):
-        other = ns.begin()
-        other.produce("orders", rows(number + 1))
+        other = begun(ns, number + 1)
         futures: list[Any] = []
 
         def both(number: int = number, other: Any = other, futures: list[Any] = futures) -> None:
@@ -125,8 +121,7 @@ def test_the_commit_of_another_thread_survives_the_interrupt_of_the_call_that_sh
 def test_a_receive_that_is_interrupted_has_received_nothing(memory: Place, kind: str) -> None:
     for request in itertools.count(1):
         store = InterruptingStore(memory.store())
-        ns = memory.open(f"{kind}{request}", store=store)
-        ns.create_topic("orders", SCHEMA, partitions=2)
+        ns = memory.orders(partitions=2, namespace=f"{kind}{request}", store=store)
         for partition in (0, 1):
             ns.produce("orders", rows(partition, partition + 2), partition=partition)
         consumer = ns.consumer("orders", "billing", type=kind)
@@ -150,9 +145,7 @@ def test_an_acknowledgement_that_is_interrupted_is_repeated_and_there_once(
 ) -> None:
     for request in itertools.count(1):
         store = InterruptingStore(memory.store())
-        ns = memory.open(f"{kind}{in_transaction}{request}".lower(), store=store)
-        ns.create_topic("orders", SCHEMA)
-        ns.produce("orders", rows(1, 2, 3))
+        ns = memory.orders(1, 2, 3, namespace=f"{kind}{in_transaction}{request}".lower(), store=store)
         consumer = ns.consumer("orders", "billing", type=kind)
         messages = take(consumer, 2)
         txn = ns.begin()
@@ -179,8 +172,7 @@ def test_a_close_that_is_interrupted_and_called_again_finishes_what_was_under_wa
     interrupting: Any, memory: Place
 ) -> None:
     ns, store = interrupting
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     future = txn.commit_async()
     store.interrupted(ns.close, 1)
     ns.close()
@@ -229,8 +221,7 @@ def test_a_commit_that_is_interrupted_before_it_is_sent_was_never_called(memory:
     memory.open().create_topic("orders", SCHEMA)
     ns = memory.open(min_commit_interval_ms=500)
     ns.produce("orders", rows(0))
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
 
     def interrupt() -> None:
         wait_for(lambda: waiting(ns) == 1)
@@ -296,8 +287,7 @@ def test_who_is_behind_a_call_that_was_interrupted_before_the_engine_heard_of_it
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine need not hear of what is behind another command, but only where it has heard of that."""
-    ns = place.open(create=True)
-    ns.create_topic("orders", SCHEMA)
+    ns = place.orders(create=True)
     engine, behind = engine_of_process(), list[Any]()
     step = engine.step
 
@@ -317,8 +307,7 @@ def test_who_is_behind_a_call_that_was_interrupted_before_the_engine_heard_of_it
 
 
 def commit_in_background(ns: Any) -> Any:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     return txn.commit_async()
 
 

@@ -11,7 +11,20 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, assert_whole, cursor, ids, read, received, rows, run_threads, take
+from tests.client.support import (
+    SCHEMA,
+    Place,
+    assert_whole,
+    begun,
+    cursor,
+    holding,
+    ids,
+    read,
+    received,
+    rows,
+    run_threads,
+    take,
+)
 from tests.interrupts import hearing_interrupts, interrupt_main_thread, interrupted
 from txnlog.api import consumer as consumer_module
 from txnlog.api import messages, transaction
@@ -35,8 +48,7 @@ CALLING = (admission, appender, effects, engine, follower, promises, runtime, wo
 
 
 def test_a_batch_that_is_interrupted_anywhere_is_repeated_and_there_once(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     producer = ns.producer("loader")
 
     def produce(number: int) -> Any:
@@ -69,12 +81,10 @@ def test_a_refresh_that_is_interrupted_anywhere_leaves_a_whole_state(memory: Pla
 
 
 def test_a_background_commit_that_is_interrupted_anywhere_leaves_a_handle_that_commits(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
 
     def commit(number: int) -> None:
-        txn = ns.begin()
-        txn.produce("orders", rows(number))
+        txn = begun(ns, number)
         txn.commit_async().result(20)
 
     for number in itertools.count():
@@ -90,8 +100,7 @@ def test_a_background_commit_that_is_interrupted_anywhere_leaves_a_handle_that_c
 
 
 def test_a_block_that_is_interrupted_anywhere_says_aborted_only_of_what_is_not_there(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
 
     def commit(txn: Any, number: int) -> None:
         with contextlib.suppress(StopIteration), txn:
@@ -124,11 +133,9 @@ def test_an_end_that_is_interrupted_anywhere_and_repeated_doubles_nothing(
 ) -> None:
     if big:
         monkeypatch.setattr(work, "SMALL_PRODUCE_BYTES", 1)
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     for number in itertools.count():
-        txn = ns.begin()
-        txn.produce("orders", rows(number))
+        txn = begun(ns, number)
         going_on = interrupted(getattr(txn, call), (transaction, *CALLING), number + 1)
         getattr(txn, call)()
         if call == "prepare":
@@ -163,12 +170,10 @@ def test_the_rows_of_a_call_that_is_interrupted_anywhere_are_there_whole_or_not_
 def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_reported_is_true(
     memory: Place, clock: ManualClock, then: str
 ) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     ends = set()
     for number in itertools.count():
-        txn = ns.begin(timeout_ms=1_000)
-        txn.produce("orders", rows(number))
+        txn = begun(ns, number, timeout_ms=1_000)
         going_on = interrupted(txn.commit, (*CONNECTION, transaction, *CALLING), number + 1)
         if then == "commit past the deadline":
             clock.advance(5_000)
@@ -193,8 +198,7 @@ def test_an_abort_that_is_interrupted_anywhere_gives_its_messages_back(
         ns.create_topic("orders", SCHEMA)
         ns.produce("orders", rows(0, 1, 2))
         consumer = ns.consumer("orders", "billing")
-        txn = ns.begin()
-        txn.acknowledge(consumer.receive(timeout_ms=0), cumulative=True)
+        txn = holding(ns, consumer.receive(timeout_ms=0), cumulative=True)
         if refused:
             txn.flush()
             other.abort(txn.id)
@@ -335,9 +339,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: P
 @pytest.mark.clause("P-208", "P-209")
 def test_what_an_interrupted_acknowledgement_has_in_its_transaction_is_held(memory: Place) -> None:
     """Who catches Ctrl-C may commit that transaction yet: nobody is handed the message meanwhile."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1)
     taken = 0
     for place in range(1, 1_000):
         consumer = ns.consumer("orders", f"s{place}")
@@ -362,9 +364,7 @@ def test_what_an_interrupted_acknowledgement_has_in_its_transaction_is_held(memo
 def test_what_rides_with_an_interrupted_acknowledgement_is_delivered(memory: Place) -> None:
     """A grant that was logged and not noted would be leased to a consumer that never hands it out."""
     for place in itertools.count(1):
-        ns = memory.open(f"ns{place}", clock=ManualClock(START_MS))
-        ns.create_topic("orders", SCHEMA)
-        ns.produce("orders", rows(*range(500)))
+        ns = memory.orders(*range(500), namespace=f"ns{place}", clock=ManualClock(START_MS))
         consumer = ns.consumer("orders", "billing", type="shared")
         got: list[int] = []
         for _ in range(2):

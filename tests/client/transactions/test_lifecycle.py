@@ -10,9 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, ids, read, rows, take
+from tests.client.support import SCHEMA, FaultyStore, Place, begun, ids, read, take
 from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, Request, Stage
-from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, OutcomeUnknown, StoreError, TxnLogError
+from txnlog.errors import (
+    ConsumerFenced,
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    StoreError,
+    TxnLogError,
+)
 
 
 @dataclass
@@ -56,15 +64,12 @@ class Scene:
 
 @pytest.fixture
 def scene(memory: Place) -> Iterator[Scene]:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(7, 8))
+    ns, store = memory.faulty_orders(7, 8)
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     assert ids(messages.table) == [7, 8]
     ns._connection.appender.create_attempts = 2
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     txn.acknowledge(messages[:1])
     yield Scene(memory, ns, store, txn, messages)
     store.heal()
@@ -138,6 +143,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.clause("P-24", "P-118")
 @pytest.mark.parametrize(("stage", "request_", "fate", "arrives"), CELLS)
 def test_each_fate_of_each_call_leads_where_the_table_says(
     scene: Scene, stage: Stage, request_: Request, fate: Fate, arrives: bool
@@ -209,9 +215,10 @@ def test_while_a_commit_is_under_way_the_fate_counts_from_where_it_began(scene: 
     assert reached.wait(30)
     assert scene.txn._machine.life == before.after(Request.COMMIT, Fate.SENT)
     assert scene.txn.commit_async() is future, "two could be answered differently"
+    assert not future.cancel()
     for request in Request:
         if request not in TABLE[Stage.COMMITTING]:  # the others wait for it
-            with pytest.raises(TxnLogError, match="under way"):
+            with pytest.raises(InvalidTransactionState, match="under way"):
                 scene.call(request)
     arrange(scene, Request.COMMIT, Fate.DONE if fate is Fate.REFUSED else fate, arrives=True)
     gate.set()

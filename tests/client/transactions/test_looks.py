@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, read, received, rows
+from tests.client.support import SCHEMA, Place, begun, read, received, rows
 from tests.interrupts import hearing_signal
 from txnlog.fold.state import State
 
@@ -64,8 +64,7 @@ def test_an_error_of_a_look_under_which_nothing_changed_is_raised_at_once(memory
 def test_the_handler_of_a_signal_may_commit_in_the_middle_of_a_look(memory: Place) -> None:
     """As SIGTERM in a loop that looks at the lag: with a lock the handler would wait for ever for its own thread."""
     ns, _ = two(memory)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
 
     def handle(_number: int, _frame: object) -> None:
         txn.commit()

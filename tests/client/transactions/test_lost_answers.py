@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, begun, cursor, holding, raises, read, rows
 from txnlog import Transaction
 from txnlog.errors import (
     Durable,
     InvalidTransactionState,
     OutcomeUnknown,
-    RetriableError,
     StoreError,
     TransactionAborted,
     TransactionConflict,
@@ -56,24 +55,10 @@ losing = pytest.mark.parametrize("fate", ["broken-after", "broken"], ids=["appli
 
 
 @losing
-def test_a_commit_of_unknown_outcome_repeated_commits_once(ns: Any, store: FaultyStore, fate: str) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    lose(store, fate)
-    with pytest.raises(OutcomeUnknown) as raised:
-        txn.commit()
-    assert raised.value.txn_ids == (str(txn.id),)
-    store.heal()
-    assert txn.commit() == txn.commit()
-    assert read(ns) == [0, 1]
-
-
-@losing
 def test_an_abort_of_a_commit_of_unknown_outcome_reports_its_true_outcome(
     ns: Any, store: FaultyStore, fate: str
 ) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.commit()
@@ -85,99 +70,43 @@ def test_an_abort_of_a_commit_of_unknown_outcome_reports_its_true_outcome(
     assert read(ns) == [0, 1]
 
 
-def test_an_entry_that_may_not_survive_a_power_cut_is_unknown(ns: Any, store: FaultyStore) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    store.forever = "broken-after"
-    store.syncs.extend(["broken"] * 3)
-    with pytest.raises(OutcomeUnknown):
-        txn.commit()
-    store.heal()
-    with pytest.raises(InvalidTransactionState, match="was committed"):
-        txn.abort()
-    assert txn.state == "COMMITTED"
-
-
-def test_a_commit_that_only_a_checkpoint_remembers_is_answered(ns: Any, store: FaultyStore) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+@pytest.mark.parametrize("call", ["commit", "abort"])
+def test_a_commit_that_only_a_checkpoint_remembers_is_answered(ns: Any, store: FaultyStore, call: str) -> None:
+    txn = begun(ns, 1)
     lose(store, "broken-after")
     with pytest.raises(OutcomeUnknown):
         txn.commit()
     store.heal()
     ns.produce("orders", rows(2))
     ns.checkpoint()
+    if call == "abort":
+        with pytest.raises(InvalidTransactionState, match="was committed"):
+            txn.abort()
     result = txn.commit()
-    assert result.offsets == {("orders", 0): range(1, 2)}
-    assert result.txn_id == txn.id
-    assert read(ns) == [0, 1, 2]
-
-
-def test_an_abort_that_only_a_checkpoint_remembers_is_answered(ns: Any, store: FaultyStore) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    lose(store, "broken-after")
-    with pytest.raises(OutcomeUnknown):
-        txn.commit()
-    store.heal()
-    ns.produce("orders", rows(2))
-    ns.checkpoint()
-    with pytest.raises(InvalidTransactionState, match="was committed"):
-        txn.abort()
-    assert txn.state == "COMMITTED"
+    assert (txn.state, result.offsets, result.txn_id) == ("COMMITTED", {("orders", 0): range(1, 2)}, txn.id)
     assert read(ns) == [0, 1, 2]
 
 
 @losing
+@pytest.mark.parametrize("then", ["commit", "flush", "flush more"])
+@pytest.mark.parametrize("cumulative", [False, True])
 def test_a_commit_after_a_flush_of_unknown_outcome_brings_every_row_once(
-    ns: Any, store: FaultyStore, fate: str
+    ns: Any, store: FaultyStore, fate: str, then: str, cumulative: bool
 ) -> None:
     consumer = ns.consumer("orders", "billing")
-    txn = ns.begin()
-    txn.acknowledge(consumer.receive())
+    txn = holding(ns, consumer.receive(), cumulative=cumulative)
     txn.produce("audit", rows(1))
     lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.flush()
     store.heal()
-    txn.commit()
-    assert read(ns, "audit") == [1]
-    assert ns.subscription("orders", "billing").cursors[0].cursor == 1
-
-
-@losing
-def test_a_flush_of_unknown_outcome_repeated_with_more_rows_brings_every_row_once(
-    ns: Any, store: FaultyStore, fate: str
-) -> None:
-    consumer = ns.consumer("orders", "billing")
-    txn = ns.begin()
-    txn.acknowledge(consumer.receive(), cumulative=True)
-    txn.produce("audit", rows(1))
-    lose(store, fate)
-    with pytest.raises(OutcomeUnknown):
+    if then == "flush more":
+        txn.produce("audit", rows(2))
+    if then != "commit":
         txn.flush()
-    store.heal()
-    txn.produce("audit", rows(2))
-    txn.flush()
     txn.commit()
-    assert read(ns, "audit") == [1, 2]
-    assert ns.subscription("orders", "billing").cursors[0].cursor == 1
-
-
-@losing
-def test_a_flush_of_acknowledgements_of_unknown_outcome_does_not_conflict_with_itself(
-    ns: Any, store: FaultyStore, fate: str
-) -> None:
-    consumer = ns.consumer("orders", "billing")
-    txn = ns.begin()
-    txn.acknowledge(consumer.receive())
-    lose(store, fate)
-    with pytest.raises(OutcomeUnknown):
-        txn.flush()
-    store.heal()
-    txn.flush()
-    txn.commit()
-    assert ns.subscription("orders", "billing").cursors[0].cursor == 1
+    assert read(ns, "audit") == ([1, 2] if then == "flush more" else [1])
+    assert cursor(ns).cursor == 1
 
 
 @losing
@@ -203,8 +132,7 @@ def test_an_acknowledgement_on_a_shared_subscription_of_unknown_outcome_may_be_r
 @losing
 def test_an_abort_after_a_flush_of_unknown_outcome_is_in_the_log(ns: Any, store: FaultyStore, fate: str) -> None:
     consumer = ns.consumer("orders", "billing")
-    txn = ns.begin()
-    txn.acknowledge(consumer.receive())
+    txn = holding(ns, consumer.receive())
     lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.flush()
@@ -214,38 +142,11 @@ def test_an_abort_after_a_flush_of_unknown_outcome_is_in_the_log(ns: Any, store:
     assert len(consumer.receive()) == 1
 
 
-def test_an_interrupted_commit_is_unknown(ns: Any, store: FaultyStore) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    store.script.append("killed")
-    with pytest.raises(KeyboardInterrupt):
-        txn.commit()
-    store.heal()
-    with pytest.raises(InvalidTransactionState, match="was committed"):
-        txn.abort()
-    assert txn.state == "COMMITTED"
-    assert read(ns) == [0, 1]
-
-
-def test_a_checkpoint_whose_answer_is_lost_is_found(ns: Any, store: FaultyStore) -> None:
-    store.manifests.append("broken-after")
-    assert ns.checkpoint() == ns.snapshot().version
-    assert not store.manifests
-
-
-def test_a_checkpoint_that_does_not_arrive_is_made_again(ns: Any, store: FaultyStore) -> None:
-    store.manifests.extend(["broken"] * 20)
-    with pytest.raises(OutcomeUnknown, match="checkpoints/"):
+@pytest.mark.parametrize("fate", ["broken", "dropped"])
+def test_a_checkpoint_that_does_not_arrive_is_made_again(ns: Any, store: FaultyStore, fate: str) -> None:
+    store.manifests.extend([fate] * 20)
+    with raises(OutcomeUnknown, match="checkpoints/", durable=Durable.MAYBE):
         ns.checkpoint()
-    store.heal()
-    assert ns.checkpoint() == ns.snapshot().version
-
-
-def test_a_manifest_that_may_not_exist_is_no_checkpoint(ns: Any, store: FaultyStore) -> None:
-    store.manifests.extend(["dropped"] * 20)
-    with pytest.raises(RetriableError) as raised:
-        ns.checkpoint()
-    assert raised.value.durable is Durable.MAYBE
     store.heal()
     assert ns.checkpoint() == ns.snapshot().version
 
@@ -254,8 +155,7 @@ def test_a_manifest_that_may_not_exist_is_no_checkpoint(ns: Any, store: FaultySt
 def test_rows_whose_files_were_written_half_way_are_not_written_twice(
     ns: Any, store: FaultyStore, again: Callable[[Transaction], object]
 ) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     txn.produce("audit", rows(2))
     store.puts.extend(["ok", "broken"])
     with pytest.raises(StoreError):
@@ -271,8 +171,7 @@ def test_rows_whose_files_were_written_half_way_are_not_written_twice(
 def test_after_a_flush_of_unknown_outcome_and_a_night_in_which_its_block_was_closed_it_is_too_late(
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, what: str
 ) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     lose(store, "broken")
     with pytest.raises(OutcomeUnknown):
         txn.flush()
@@ -303,9 +202,7 @@ def forget_all(ns: Any) -> None:
 def test_an_end_that_only_a_checkpoint_remembers_is_reported_by_every_call(
     ns: Any, memory: Place, clock: ManualClock, call: str
 ) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(ns, 1, flush=True)
     memory.open(clock=clock).abort(txn.id, by="ada", why="hanging")
     forget_all(ns)
     txn.produce("orders", rows(2))
@@ -337,8 +234,7 @@ def test_transact_runs_a_function_again_whose_end_only_a_checkpoint_remembers(
 def test_the_state_of_a_prepared_one_does_not_go_back_when_its_end_is_a_checkpoints(
     ns: Any, memory: Place, clock: ManualClock
 ) -> None:
-    txn = ns.begin()
-    txn.produce("audit", rows(1))
+    txn = begun(ns, 1, topic="audit")
     memory.open(clock=clock).complete(txn.prepare(), commit=True)
     ns._connection.follower.refresh()
     assert txn.state == "COMMITTED"
@@ -353,8 +249,7 @@ def test_a_call_of_unknown_outcome_that_is_repeated_and_not_sent_does_not_say_th
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, call: str, fails: str
 ) -> None:
     """Of the second call nothing was sent, of the first it was."""
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
 
     def run() -> None:
         txn.commit_async().result(30) if call == "commit_async" else getattr(txn, call)()
@@ -400,8 +295,7 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped(
     faulty: tuple[Any, FaultyStore], memory: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     ns, store = faulty
-    txn = ns.begin()
-    txn.produce("audit", rows(1))
+    txn = begun(ns, 1, topic="audit")
     txn.produce("orders", rows(3))
     memory.open().drop_topic("audit")
     ns._connection.follower.refresh()
@@ -417,7 +311,7 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped(
 
 
 @pytest.mark.clause("P-62", "P-89", "P-216")
-@pytest.mark.parametrize("flushed", ["never", "before", "afterwards"])
+@pytest.mark.parametrize("flushed", ["never", "before", "afterwards", "before, and a checkpoint has its end"])
 def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped_before_it(
     ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, flushed: str
 ) -> None:
@@ -428,7 +322,7 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped_bef
         txn.acknowledge(ns.consumer("orders", name).receive(timeout_ms=0))
     txn.produce("audit", rows(1))
     txn.produce("orders", rows(2))
-    if flushed == "before":
+    if flushed.startswith("before"):
         txn.flush()
     other.drop_subscription("orders", "billing")
     other.drop_topic("audit")
@@ -440,38 +334,18 @@ def test_a_commit_of_unknown_outcome_that_is_repeated_names_what_was_dropped_bef
         txn.commit()
     store.heal()
     assert other.transaction(txn.id).state == "COMMITTED"
+    if "checkpoint" in flushed:
+        forget_all(ns)
+        assert txn.id.number not in ns._connection.follower.state.outcomes
     other.drop_subscription("orders", "shipping")
     other.create_topic("audit", SCHEMA)
     assert txn.commit().dropped == ("audit", "orders/billing")
     assert txn.commit().dropped == txn.result.dropped
 
 
-@pytest.mark.clause("P-62", "P-89", "P-216")
-def test_a_commit_of_unknown_outcome_is_reported_alike_by_a_checkpoint(
-    ns: Any, store: FaultyStore, memory: Place, clock: ManualClock
-) -> None:
-    other = memory.open(clock=clock)
-    txn = ns.begin()
-    txn.acknowledge(ns.consumer("orders", "billing").receive(timeout_ms=0))
-    txn.produce("audit", rows(1))
-    txn.flush()
-    other.drop_subscription("orders", "billing")
-    other.drop_topic("audit")
-    ns._connection.follower.refresh()
-    lose(store, "broken-after")
-    with pytest.raises(OutcomeUnknown):
-        txn.commit()
-    store.heal()
-    assert other.transaction(txn.id).state == "COMMITTED"
-    forget_all(ns)
-    assert txn.id.number not in ns._connection.follower.state.outcomes
-    assert txn.commit().dropped == ("audit", "orders/billing")
-
-
 def in_doubt_but_there(ns: Any, store: FaultyStore) -> Any:
     """A transaction whose commit is in the log, and nobody here knows."""
-    txn = ns.begin(timeout_ms=None)
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1, timeout_ms=None)
     store.script.extend(["broken-after", "broken"])
     store.reads.extend(["broken", "broken"])
     with pytest.raises(OutcomeUnknown):
@@ -533,8 +407,7 @@ def test_a_batch_of_unknown_outcome_whose_end_cannot_be_read_stays_so(
     memory: Place, ns: Any, store: FaultyStore
 ) -> None:
     """It is skipped as one that was committed before; only the checkpoint knows that this was itself."""
-    txn = ns.begin(txn_app_id="nightly", txn_version=1)
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1, txn_app_id="nightly", txn_version=1)
     lose(store, "broken-after")
     with pytest.raises(OutcomeUnknown):
         txn.commit()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, rows
+from tests.client.support import Place, begun, rows
 from tests.forks import in_child
 
 _SCRIPT = """
@@ -102,10 +102,7 @@ def test_a_transaction_that_is_garbage_collected_is_reported_once(
     ns: Any, caplog: pytest.LogCaptureFixture, flush: bool, cycle: bool
 ) -> None:
     gc.collect()  # of other tests, whose transactions may lie in cycles
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    if flush:
-        txn.flush()
+    txn = begun(ns, 1, flush=flush)
     text = f"{txn.id} (topic 'orders')"
     around: list[Any] | None = [txn]
     if cycle and around is not None:
@@ -143,9 +140,7 @@ def test_one_without_work_or_that_ended_is_collected_in_silence(
 
 
 def test_one_that_others_aborted_is_collected_in_silence(ns: Any, place: Place, caplog: Any) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(ns, 1, flush=True)
     place.open().abort(txn.id)
     ns.topics()
     del txn
@@ -155,8 +150,7 @@ def test_one_that_others_aborted_is_collected_in_silence(ns: Any, place: Place, 
 
 def test_the_garbage_collector_needs_no_lock(memory: Place, caplog: pytest.LogCaptureFixture) -> None:
     """It runs anywhere, also in a thread that waits for what another one has."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     lost = [ns.begin()]
     lost[0].produce("orders", rows(1))
     session = ns._connection.session
@@ -177,10 +171,8 @@ def test_the_garbage_collector_needs_no_lock(memory: Place, caplog: pytest.LogCa
 def test_a_close_that_was_interrupted_and_is_called_again_reports_what_was_open(
     memory: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    ns = memory.orders()
+    txn = begun(ns, 1)
     session = ns._connection.session
 
     def interrupted(_: object) -> None:
@@ -200,8 +192,7 @@ def test_a_close_that_was_interrupted_and_is_called_again_reports_what_was_open(
 
 @pytest.mark.parametrize("used", [False, True])
 def test_a_child_drops_its_parents_transaction_in_silence(memory: Place, used: bool) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     kept = [ns.begin()]
     kept[0].produce("orders", rows(1))
 

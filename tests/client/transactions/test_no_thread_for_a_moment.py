@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, has_no_thread, read, rows, run_threads, wait_for
+from tests.client.support import SCHEMA, Place, begun, has_no_thread, read, rows, run_threads, wait_for
 from tests.client.thread_limit import Limit
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.client import transaction_buffer
@@ -28,8 +28,7 @@ def test_an_interrupt_while_no_thread_can_be_started_does_not_say_that_nothing_w
     The produce is on its way to the store. Ctrl-C, or a timeout by SIGALRM, ends the wait; to withdraw the command a
     thread is started, which fails, and that error takes the place of the interrupt: "nothing was written".
     """
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     limit, gone = Limit(monkeypatch, "txnlog-engine"), threading.Event()
 
     def beside() -> None:
@@ -71,8 +70,7 @@ def test_a_call_whose_request_ended_while_no_thread_could_be_started_ends(
         limit.on = False
 
     store.puts.append(scarce)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     threading.Thread(target=enough, daemon=True).start()
     began = time.monotonic()
     (result,) = run_threads(txn.commit, seconds=20)

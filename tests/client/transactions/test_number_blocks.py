@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, close_blocks, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, begun, close_blocks, raises, read, rows, run_threads
 from txnlog.errors import (
     CoordinatorFenced,
     InvalidInputError,
@@ -33,8 +33,7 @@ def _segments_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_transaction_whose_block_was_closed_is_refused(pair: Any) -> None:
     ns, _, rival = pair
     rival.snapshot()
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     close_blocks(rival, ns._connection.appender.writer)
     with raises(CoordinatorFenced):
         txn.commit()
@@ -62,8 +61,7 @@ def test_files_of_a_closed_block_are_written_again_under_other_numbers(
 ) -> None:
     """The transaction's own block is open, that of its files was closed while they were written."""
     ns, store, rival = pair
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     opened = ns.begin()  # keeps the first block open, as a transaction that the log shows does
     opened.produce("orders", rows(2))
     opened.flush()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, prepared, raises, read, rows
+from tests.client.support import FaultyStore, Place, begun, prepared, raises, read, rows
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -28,8 +28,7 @@ from txnlog.testing.scheduler import START_MS
 @pytest.fixture
 def faulty(memory: Place) -> tuple[Any, FaultyStore]:
     """A namespace whose store misbehaves when told; the handle gives up after two puts."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     ns.begin()  # takes its first block of numbers
     ns._connection.appender.create_attempts = 2
     return ns, store
@@ -37,8 +36,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
 
 def in_doubt(ns: Any, store: FaultyStore, fate: str) -> Any:
     """A transaction whose prepare got no answer."""
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     store.script.extend([fate, "dropped"])
     store.reads.extend(["broken", "broken"])
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
@@ -46,20 +44,6 @@ def in_doubt(ns: Any, store: FaultyStore, fate: str) -> Any:
     assert caught.value.txn_ids == (str(txn.id),)
     assert "prepare() again" in str(caught.value)
     return txn
-
-
-@pytest.mark.clause("P-118", "P-24")
-@pytest.mark.parametrize("fate", ["lost", "dropped", "late", "broken", "broken-after"])
-def test_a_prepare_of_unknown_outcome_can_be_repeated(faulty: Any, memory: Place, fate: str) -> None:
-    ns, store = faulty
-    txn = in_doubt(ns, store, fate)
-    assert txn.state == "OPEN"
-    token = txn.prepare()
-    store.land()
-    assert (token, txn.state) == (str(txn.id), "PREPARED")
-    assert len(ns.transactions(state="PREPARED")) == 1
-    memory.open().complete(token, commit=True)
-    assert read(ns) == [1]
 
 
 @pytest.mark.parametrize("call", ["commit", "commit_async", "flush"])
@@ -70,20 +54,6 @@ def test_while_prepare_is_unknown_only_prepare_and_abort_are_allowed(faulty: Any
     with raises(InvalidTransactionState, match=r"outcome of prepare\(\) of .* is unknown", durable=durable):
         getattr(txn, call)() if call != "commit_async" else txn.commit_async().result(20)
     assert txn.prepare() == str(txn.id)
-
-
-@pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
-def test_an_abort_makes_a_prepare_of_unknown_outcome_definite(faulty: Any, memory: Place, fate: str) -> None:
-    """Nobody was told that it is prepared, so no outside system relies on it."""
-    ns, store = faulty
-    txn = in_doubt(ns, store, fate)
-    txn.abort()
-    store.land()
-    other = memory.open()
-    assert other.transaction(txn.id).state == "ABORTED"
-    with raises(InvalidTransactionState, match="ABORTED"):
-        other.complete(str(txn.id), commit=True)
-    assert read(ns) == []
 
 
 def test_a_block_that_ends_with_prepare_of_unknown_outcome_leaves_it_to_be_asked_for(
@@ -120,8 +90,7 @@ def test_a_decision_that_came_while_prepare_was_unknown_is_reported(
 
 def test_a_prepare_of_unknown_outcome_that_lost_to_a_conflict_can_only_be_aborted(memory: Place, faulty: Any) -> None:
     ns, store = faulty
-    txn = ns.begin(txn_app_id="nightly", txn_version=1)
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1, txn_app_id="nightly", txn_version=1)
     store.script.extend(["dropped", "dropped"])
     store.reads.extend(["broken", "broken"])
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
@@ -134,18 +103,6 @@ def test_a_prepare_of_unknown_outcome_that_lost_to_a_conflict_can_only_be_aborte
         txn.commit()
     other.complete(token, commit=True)
     assert read(ns) == [2]
-
-
-def test_a_store_that_refuses_leaves_the_transaction_as_it_was(faulty: Any) -> None:
-    ns, store = faulty
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    store.script.append("refused")
-    with raises(StoreError):
-        txn.prepare()
-    assert txn.state == "OPEN"
-    txn.commit()
-    assert read(ns) == [1]
 
 
 @pytest.mark.clause("P-118", "P-146")
@@ -189,8 +146,7 @@ def test_a_prepare_behind_a_commit_of_unknown_outcome_is_refused_and_does_not_sa
     faulty: Any,
 ) -> None:
     ns, store = faulty
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     unheard(ns, store, txn.commit)
     with raises(InvalidTransactionState, match="the outcome of the commit of .* is unknown", durable=Durable.MAYBE):
         txn.prepare()
@@ -204,8 +160,7 @@ def test_a_refusal_that_says_nothing_of_a_prepare_of_unknown_outcome_leaves_it_u
 ) -> None:
     """The log shows it PREPARED: without a deadline, and what it took is held until somebody decides."""
     clock = _Clock(START_MS)
-    ns, store = memory.faulty(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders(clock=clock)
     block = ns.begin()
     with contextlib.suppress(InvalidInputError), block as txn:
         txn.produce("orders", rows(1))
@@ -238,10 +193,8 @@ def test_a_refusal_that_says_nothing_of_a_prepare_of_unknown_outcome_leaves_it_u
 def test_what_was_unknown_and_ended_elsewhere_is_not_said_to_be_nothing(
     memory: Place, clock: ManualClock, end: str, known: str
 ) -> None:
-    ns, store = memory.faulty(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    ns, store = memory.faulty_orders(clock=clock)
+    txn = begun(ns, 1)
     unheard(ns, store, txn.prepare if end == "prepare" else txn.commit)
     other = memory.open(clock=clock)
     if end == "prepare":

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, begun, ids, raises, read, rows
 from txnlog.client import transaction_buffer
 from txnlog.data.partitioner import partition_of_key
 from txnlog.errors import (
@@ -45,6 +45,10 @@ def test_a_topic_is_what_it_was_created_as(place: Place) -> None:
 def test_a_topic_exists_once(ns: Any, place: Place) -> None:
     with Unchanged(place), raises(TopicExists, match="orders"):
         ns.create_topic("orders", SCHEMA, partitions=2)
+    with Unchanged(place), raises(TopicExists, match="with other partitions: 2 instead of 7") as caught:
+        ns.create_topic("orders", SCHEMA, partitions=7)
+    assert "if_not_exists" not in str(caught.value), "that would not help"
+    assert "ns.topic('orders')" in caught.value.advice
     with Unchanged(place), raises(NameNotAllowed, match="case"):
         ns.create_topic("Orders", SCHEMA)
     with Unchanged(place):
@@ -93,12 +97,6 @@ def test_a_topic_that_does_not_exist_offers_the_nearest(ns: Any, place: Place) -
     assert "audit, orders" in caught.value.advice
 
 
-def test_a_topic_made_by_another_client_is_known_when_it_is_used(ns: Any, place: Place) -> None:
-    other = place.open()
-    ns.create_topic("late", SCHEMA)
-    assert other.produce("late", rows(1)).offsets == {("late", 0): range(1)}
-
-
 # --- forms of data ----------------------------------------------------------------------------------------------------
 
 
@@ -133,11 +131,6 @@ def test_every_form_of_data_gives_the_same_rows(sales: Any, data: Any) -> None:
     with sales.begin() as txn:
         txn.produce("audit", TABLE)
     assert sales.snapshot().read("audit").equals(TABLE)
-
-
-def test_a_single_row_is_a_dict(sales: Any) -> None:
-    sales.produce("orders", {"id": 1, "name": "n1"})
-    assert read(sales) == [1]
 
 
 @pytest.mark.parametrize(
@@ -208,8 +201,7 @@ def test_rows_of_a_keyed_topic_go_where_their_key_says(place: Place) -> None:
 
 
 def test_without_a_key_partitions_take_turns(place: Place) -> None:
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA, partitions=3)
+    ns = place.orders(partitions=3)
     for number in range(9):
         ns.produce("orders", rows(number))
     assert ns.snapshot().end_offsets("orders") == {0: 3, 1: 3, 2: 3}
@@ -253,8 +245,7 @@ def test_a_partition_that_is_not_there_is_refused(ns: Any, place: Place, partiti
 def test_what_is_wrong_with_a_call_is_reported_also_while_the_store_is_away(
     memory: Place, data: Any, options: Any, kind: Any
 ) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns, store = memory.faulty_orders(partitions=2)
     producer = ns.producer("loader")
     txn = producer.begin()
     producer.produce("orders", rows(0), 0)
@@ -280,35 +271,8 @@ def widen(ns: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("flushed", [False, True])
-def test_rows_produced_before_and_after_a_column_was_added_go_together(sales: Any, flushed: bool) -> None:
-    txn = sales.begin()
-    txn.produce("orders", rows(1))
-    widen(sales)
-    txn.produce("orders", [{"id": 2, "name": "n2", "note": "new"}])
-    if flushed:
-        txn.flush()
-    txn.commit()
-    assert sales.snapshot().read("orders").to_pylist() == [
-        {"id": 1, "name": "n1", "note": None},
-        {"id": 2, "name": "n2", "note": "new"},
-    ]
-
-
-def test_a_client_that_has_not_heard_of_a_new_column_goes_on(sales: Any, memory: Place) -> None:
-    other = memory.open()
-    other.produce("orders", rows(1))
-    widen(sales)
-    other.produce("orders", rows(2))
-    with raises(SchemaMismatch, match="note"):
-        memory.open().produce("orders", [{"note": 7}])
-    assert [row["note"] for row in sales.snapshot().read("orders").to_pylist()] == [None, None]
-    assert other.produce("orders", [{"id": 3, "note": "x"}]).offsets == {("orders", 0): range(2, 3)}
-
-
 def test_commits_of_one_entry_with_rows_of_several_schemas_share_a_segment(sales: Any) -> None:
-    old = sales.begin()
-    old.produce("orders", rows(1))
+    old = begun(sales, 1)
     widen(sales)
     new = sales.begin()
     new.produce("orders", [{"id": 2, "note": "x"}])

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, read, rows, run_threads, wait_for, waiting
+from tests.client.support import (
+    SCHEMA,
+    Place,
+    begun,
+    committed,
+    holding,
+    raises,
+    read,
+    rows,
+    run_threads,
+    wait_for,
+    waiting,
+)
 from txnlog.api.namespace import Namespace
 from txnlog.errors import (
     CorruptionError,
@@ -55,9 +67,7 @@ def test_who_is_far_behind_reads_up_instead_of_losing_race_after_race(pair: Any)
 def test_a_refusal_decided_on_stale_state_is_looked_at_again(pair: Any) -> None:
     ns, _, rival = pair
     consumer = rival.consumer("orders", "billing")
-    txn = rival.begin()
-    txn.acknowledge(consumer.receive(timeout_ms=0))
-    txn.flush()
+    txn = holding(rival, consumer.receive(timeout_ms=0), flush=True)
     ns.snapshot()  # knows of the pending acknowledgement
     txn.abort()
     mine = ns.begin()
@@ -87,8 +97,7 @@ def test_a_refusal_after_a_lost_race_is_looked_at_again_too(pair: Any) -> None:
 @pytest.mark.clause("P-119")
 def test_an_answer_without_an_entry_does_not_come_from_stale_state(pair: Any) -> None:
     ns, _, rival = pair
-    with rival.begin(txn_app_id="nightly", txn_version=5) as txn:
-        txn.produce("orders", rows(5))
+    committed(rival, 5, txn_app_id="nightly", txn_version=5)
     ns.forget_app("nightly")  # this client has not seen the app yet
     assert rival.last_txn_version("nightly") is None
     assert ns.create_topic("soon", SCHEMA).name == "soon"
@@ -100,11 +109,9 @@ def test_an_answer_without_an_entry_does_not_come_from_stale_state(pair: Any) ->
 @pytest.mark.clause("P-69")
 def test_a_stale_client_does_not_skip_what_was_forgotten(pair: Any) -> None:
     ns, _, rival = pair
-    with ns.begin(txn_app_id="nightly", txn_version=5) as txn:
-        txn.produce("orders", rows(5))
+    txn = committed(ns, 5, txn_app_id="nightly", txn_version=5)
     rival.forget_app("nightly")
-    txn = ns.begin(txn_app_id="nightly", txn_version=5)
-    txn.produce("orders", rows(6))
+    txn = begun(ns, 6, txn_app_id="nightly", txn_version=5)
     assert not txn.commit().skipped
     assert read(ns) == [0, 5, 6]
 
@@ -166,9 +173,7 @@ def test_two_clients_make_one_topic(pair: Any) -> None:
 def test_an_overdue_transaction_is_ended_by_whoever_appends_next(memory: Place, clock: ManualClock) -> None:
     ns, other = memory.open(clock=clock), memory.open(clock=clock)
     ns.create_topic("orders", SCHEMA)
-    txn = ns.begin(timeout_ms=1_000)
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(ns, 1, flush=True, timeout_ms=1_000)
     other.snapshot()
     clock.advance(5_999)
     other.produce("orders", rows(2))
@@ -183,9 +188,7 @@ def test_who_appends_all_the_time_ends_what_is_overdue_too(memory: Place, clock:
     """Not every entry looks for it; what counts is the time since the last look, not since the last entry."""
     ns, other = memory.open(clock=clock), memory.open(clock=clock)
     ns.create_topic("orders", SCHEMA)
-    txn = other.begin(timeout_ms=1_000)
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(other, 1, flush=True, timeout_ms=1_000)
     for number in range(14):
         ns.produce("orders", rows(number))
         clock.advance(500)
@@ -197,9 +200,7 @@ def test_the_end_of_an_overdue_transaction_survives_a_lost_race(memory: Place, c
     ns, store = memory.faulty(clock=clock)
     rival = memory.open(clock=ManualClock(0))
     ns.create_topic("orders", SCHEMA)
-    txn = rival.begin(timeout_ms=1_000)
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(rival, 1, flush=True, timeout_ms=1_000)
     ns.snapshot()
     clock.advance(10_000)
     store.script.append(lambda: rival.produce("orders", rows(7)))
@@ -209,12 +210,9 @@ def test_the_end_of_an_overdue_transaction_survives_a_lost_race(memory: Place, c
 
 def test_an_answer_that_rests_on_an_overdue_end_is_in_the_log(memory: Place, clock: ManualClock) -> None:
     """Asking for the end of an overdue transaction logs it; the version that is told exists."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     other = memory.open(clock=clock)
-    txn = ns.begin(timeout_ms=1_000)
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(ns, 1, flush=True, timeout_ms=1_000)
     clock.advance(10_000)
     info = other.abort(txn.id)
     assert info.version <= other.snapshot().version

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, ids, one_received, raises, read, rows
+from tests.client.support import (
+    SCHEMA,
+    TXN_CALLS,
+    Place,
+    Unchanged,
+    begun,
+    holding,
+    ids,
+    one_received,
+    raises,
+    read,
+    rows,
+)
 from txnlog import errors
 from txnlog.errors import (
     AbortableError,
@@ -20,7 +31,6 @@ from txnlog.errors import (
     OffsetOutOfRange,
     SchemaMismatch,
     SubscriptionNotFound,
-    TopicExists,
     TopicNotFound,
     TransactionConflict,
     TransactionHasFailedOperation,
@@ -41,8 +51,7 @@ def _cursor(ns: Any) -> int:
 
 @pytest.mark.clause("P-206")
 def test_one_row_that_does_not_fit_stops_its_whole_call(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns, store = memory.faulty_orders(partitions=2)
     store.calls.clear()
     with Unchanged(memory), raises(SchemaMismatch, match="'name'") as caught:
         ns.produce("orders", [*rows(1, 2), {"id": 3, "name": 3.5}])
@@ -52,7 +61,7 @@ def test_one_row_that_does_not_fit_stops_its_whole_call(memory: Place) -> None:
     assert read(ns) == [4]
 
 
-@pytest.mark.clause("P-207")
+@pytest.mark.clause("P-94", "P-96", "P-207")
 def test_rows_stand_in_the_order_of_calls_and_in_each_call_in_its_own(ns: Any) -> None:
     txn = ns.begin()
     for start in range(0, 60, 20):
@@ -92,15 +101,13 @@ def test_a_conflict_is_answered_as_soon_as_the_client_can_know(memory: Place, wa
     assert (read(ns), _cursor(ns)) == ([0, 1], 1)
 
 
-@pytest.mark.clause("P-209")
+@pytest.mark.clause("P-85", "P-98", "P-209")
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 @pytest.mark.parametrize("end", ["abort", "admin", "fence"])
 def test_messages_of_a_transaction_without_effect_come_again_by_themselves(
     memory: Place, clock: ManualClock, kind: str, end: str
 ) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
+    ns = memory.orders(1, 2, clock=clock)
     consumer = ns.consumer("orders", "billing", type=kind)
     txn = ns.producer("worker").begin()
     txn.acknowledge(consumer.receive(timeout_ms=0))
@@ -113,16 +120,15 @@ def test_messages_of_a_transaction_without_effect_come_again_by_themselves(
 @pytest.mark.clause("P-210")
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 def test_giving_back_what_is_acknowledged_or_pending_has_no_effect(memory: Place, kind: str) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0, 1, 2))
+    ns = memory.orders(0, 1, 2)
     consumer = ns.consumer("orders", "billing", type=kind)
     messages = consumer.receive(timeout_ms=0)
     consumer.acknowledge(messages[0])
-    txn = ns.begin()
-    txn.acknowledge(messages[1])
-    txn.flush()
+    txn = holding(ns, messages[1], flush=True)
+    with Unchanged(memory):
+        consumer.negative_acknowledge(messages[:2])
     consumer.negative_acknowledge(messages)
+    consumer.redeliver_unacknowledged()
     assert ids(consumer.receive(timeout_ms=0).table) == [2]
     txn.commit()
     assert _cursor(ns) == 2
@@ -131,14 +137,12 @@ def test_giving_back_what_is_acknowledged_or_pending_has_no_effect(memory: Place
 # --- an object in the wrong hands, or too late ------------------------------------------------------------------------
 
 
+@pytest.mark.clause("P-55", "P-63")
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("call", list(TXN_CALLS))
 def test_every_call_after_the_abort_says_so(ns: Any, place: Place, call: str, flushed: bool) -> None:
     _, messages = one_received(ns)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    if flushed:
-        txn.flush()
+    txn = begun(ns, 1, flush=flushed)
     txn.abort()
     with Unchanged(place):
         with raises(InvalidTransactionState, match="was aborted") as caught:
@@ -148,17 +152,19 @@ def test_every_call_after_the_abort_says_so(ns: Any, place: Place, call: str, fl
     assert (txn.state, read(ns)) == ("ABORTED", [0])
 
 
-@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "prepare"])
+@pytest.mark.clause("P-55", "P-62")
+@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "prepare", "_check_open_now"])
 def test_every_call_that_would_add_to_a_committed_one_says_so(ns: Any, place: Place, call: str) -> None:
     _, messages = one_received(ns)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     result = txn.commit()
     with Unchanged(place):
         with raises(InvalidTransactionState, match="was committed") as caught:
             TXN_CALLS[call](txn, messages)
         assert isinstance(caught.value, InvalidInputError)
-        assert txn.commit() == txn.commit_async().result(30) == result
+        assert txn.commit() is txn.commit_async().result(30) is result
+        with raises(InvalidTransactionState, match=r"was committed \(it stays committed: nothing"):
+            txn.abort()
         with txn:  # a block around it has nothing to end
             pass
     assert sorted(read(ns)) == [0, 1]
@@ -209,10 +215,8 @@ def test_a_closed_producer_leaves_prepared_and_committed_ones_alone(ns: Any, pla
 def test_a_commit_asked_for_again_when_its_outcome_is_forgotten_is_not_called_failed(
     memory: Place, clock: ManualClock, closed: bool
 ) -> None:
-    ns, store = memory.faulty(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    ns, store = memory.faulty_orders(clock=clock)
+    txn = begun(ns, 1)
     store.script.append("killed")
     with pytest.raises(KeyboardInterrupt):
         txn.commit()
@@ -263,24 +267,6 @@ def test_a_call_that_would_have_written_says_that_nothing_was(ns: Any, call: str
     kind, wrong = REFUSED_WRITES[call]
     with raises(kind, match=r"\(.+; nothing was written\)$"):
         wrong(ns, consumer)
-
-
-@pytest.mark.parametrize("if_not_exists", [False, True])
-@pytest.mark.parametrize(
-    ("wanted", "problem"),
-    [
-        ({"schema": pa.schema([("no", pa.int64())])}, r"with other columns: .* instead of no: int64"),
-        ({"schema": SCHEMA, "partitions": 7}, r"with other partitions: \d instead of 7"),
-        ({"schema": SCHEMA, "partitions": 2, "key": "id"}, r"with other key: "),
-    ],
-)
-def test_a_topic_that_exists_with_other_settings_is_reported_at_once(
-    ns: Any, wanted: dict[str, Any], problem: str, *, if_not_exists: bool
-) -> None:
-    with raises(TopicExists, match=problem) as caught:
-        ns.create_topic("orders", **wanted, if_not_exists=if_not_exists)
-    assert "if_not_exists" not in str(caught.value), "that would not help"
-    assert "ns.topic('orders')" in caught.value.advice
 
 
 WRONG_READS: dict[str, Callable[[Any], object]] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, has_no_thread, raises, read, rows, wait_for
+from tests.client.support import SCHEMA, Place, begun, has_no_thread, raises, read, rows, wait_for
 from tests.client.thread_limit import Limit
 from tests.forks import in_child
 from txnlog.engine.engine import callbacks_of_process
@@ -25,16 +25,14 @@ def test_a_callback_whose_thread_could_not_be_started_once_is_called_later(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Futures themselves have their results at once."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     limit = Limit(monkeypatch, "txnlog-callbacks")
     wait_for(lambda: has_no_thread(callbacks_of_process()))
     called: list[int] = []
     with limit:
         futures = []
         for number in range(2):
-            txn = ns.begin()
-            txn.produce("orders", rows(number))
+            txn = begun(ns, number)
             futures.append(txn.commit_async())
             futures[-1].add_done_callback(lambda _, number=number: called.append(number))
         for future in futures:
@@ -73,9 +71,7 @@ def test_a_handle_whose_check_found_no_thread_once_goes_on(memory: Place, monkey
 
 
 def test_a_call_that_found_no_engine_thread_does_nothing_later(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0))
+    ns = memory.orders(0)
     wait_for(has_no_thread)
     limit = Limit(monkeypatch, "txnlog-engine")
     with limit, pytest.raises(RetriableError, match="nothing was written"):
@@ -141,12 +137,10 @@ def test_generators_that_are_left_behind_with_a_transaction_hold_up_nobody(tmp_p
 
 
 def test_a_forked_child_does_not_wait_for_a_future_of_its_parent(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     answered = threading.Event()
     store.script.append(lambda: answered.wait(20))
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     future = txn.commit_async()
     with raises(InvalidTransactionState, match="forked from"):
         in_child(future.result)

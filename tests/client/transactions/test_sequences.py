@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import Place, Unchanged, raises, read, rows
+from tests.client.support import Place, Unchanged, begun, committed, raises, read, rows
 from txnlog.errors import InvalidInputError, OutOfOrderSequence
 
 # --- sequences --------------------------------------------------------------------------------------------------------
@@ -116,10 +116,8 @@ def test_who_repeats_rows_hears_which_and_not_to_go_on_with_them_behind_the_last
 def test_a_repeated_batch_in_a_transaction_is_refused_with_its_other_work(sales: Any, flushed: bool) -> None:
     """It has other work too, which may be new: neither all of it, nor a part, may be taken for done."""
     loader = sales.producer("loader")
-    with loader.begin() as txn:
-        txn.produce("orders", rows(1, 2), partition=0, sequence=0)
-    again = loader.begin()
-    again.produce("orders", rows(1, 2), partition=0, sequence=0)
+    committed(loader, 1, 2, partition=0, sequence=0)
+    again = begun(loader, 1, 2, partition=0, sequence=0)
     again.produce("audit", rows(7))
     with raises(OutOfOrderSequence, match="0 does not follow it: 0 to 1 were committed before [(]") as caught:
         (again.flush if flushed else again.commit)()
@@ -170,29 +168,15 @@ def test_sequences_begin_anywhere_and_belong_to_a_partition(ns: Any) -> None:
     ns.producer("other").produce("orders", rows(3), partition=0, sequence=0)
 
 
-def test_sequences_are_assigned_where_they_are_left_out(ns: Any, place: Place) -> None:
-    producer = ns.producer("loader")
-    producer.produce("orders", rows(1, 2), partition=0)
-    producer.produce("orders", rows(3), partition=0)
-    assert producer.last_sequence("orders", 0) == 2
-    with Unchanged(place):
-        assert producer.produce("orders", rows(3), partition=0, sequence=2).duplicate
-    assert ns.producer("loader").last_sequence("orders", 0) == 2, "of any epoch"
-
-
 @pytest.mark.clause("P-51")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_an_aborted_transaction_does_not_advance_sequences(ns: Any, flushed: bool) -> None:
     producer = ns.producer("loader")
     producer.produce("orders", rows(0), partition=0, sequence=0)
-    txn = producer.begin()
-    txn.produce("orders", rows(1, 2), partition=0, sequence=1)
-    if flushed:
-        txn.flush()
+    txn = begun(producer, 1, 2, partition=0, sequence=1, flush=flushed)
     assert producer.last_sequence("orders", 0) == 0
     txn.abort()
-    with producer.begin() as txn:
-        txn.produce("orders", rows(1, 2), partition=0, sequence=1)
+    committed(producer, 1, 2, partition=0, sequence=1)
     assert producer.last_sequence("orders", 0) == 2
     assert read(ns) == [0, 1, 2]
 
@@ -219,8 +203,7 @@ def test_transactions_with_sequences_must_commit_in_their_order(ns: Any) -> None
 def test_a_gap_inside_one_transaction_is_refused(sales: Any, flushed: bool, second: int | None) -> None:
     """Rows that are written into one file keep their own sequences: a gap between two calls does not vanish."""
     producer = sales.producer("loader")
-    txn = producer.begin()
-    txn.produce("orders", rows(1, 2), partition=0, sequence=10)
+    txn = begun(producer, 1, 2, partition=0, sequence=10)
     txn.produce("orders", rows(3), partition=0, sequence=second)
     txn.produce("orders", rows(4), partition=0, sequence=12 if second is None else second + 1)
     if flushed:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, is_entry, raises, received, rows, wait_for, waiting
+from tests.client.support import SCHEMA, FaultyStore, Place, begun, is_entry, raises, received, rows, wait_for, waiting
 from txnlog.engine.effects import Pause
 from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError
 from txnlog.format.actions import Begin
@@ -37,8 +37,7 @@ def lost(call: Callable[[], Any], store: FaultyStore) -> None:
 
 def in_doubt_but_shown(ns: Any, store: FaultyStore) -> Any:
     """A transaction whose commit was in doubt, and which the log shows by now."""
-    txn = ns.begin(timeout_ms=None)
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1, timeout_ms=None)
     lost(txn.commit, store)
     ns.produce("orders", rows(2))
     return txn
@@ -92,8 +91,7 @@ def test_messages_that_the_log_leased_are_not_withheld_by_a_commit_next_to_them(
     ns.create_subscription("orders", "billing", type="shared")
     ns.produce("orders", rows(1, 2, 3))
     consumer = ns.consumer("orders", "billing")
-    txn = ns.begin(timeout_ms=None)
-    txn.produce("orders", rows(9))
+    txn = begun(ns, 9, timeout_ms=None)
     sent_and_not_heard_of(ns, store)
     _, first = one_batch(ns, txn.commit, lambda: received(consumer))
     store.heal()
@@ -121,8 +119,7 @@ def test_a_takeover_asked_again_next_to_a_repeated_commit_stays_unknown(faulty: 
 def test_a_takeover_of_unknown_outcome_keeps_its_epoch(faulty: Any, *, company: bool) -> None:
     ns, store = faulty
     ns.consumer("orders", "billing", name="c").close()
-    txn = ns.begin(timeout_ms=None)
-    txn.produce("orders", rows(9))
+    txn = begun(ns, 9, timeout_ms=None)
     sent_and_not_heard_of(ns, store)
     take = partial(ns.consumer, "orders", "billing", name="c")
     *_, taken = one_batch(ns, *([txn.commit, take] if company else [take]))
@@ -154,9 +151,7 @@ def test_who_prepares_again_what_the_log_shows_does_not_hear_that_nothing_was_wr
     faulty: Any, clock: ManualClock
 ) -> None:
     ns, store = faulty
-    txn = ns.begin(timeout_ms=None)
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(ns, 1, flush=True, timeout_ms=None)
     lost(txn.prepare, store)
     ns.produce("orders", rows(2))
     clock.advance(600_000)
@@ -171,14 +166,12 @@ def test_who_prepares_again_what_the_log_shows_does_not_hear_that_nothing_was_wr
 def test_a_commit_is_not_held_up_by_what_others_left_behind(memory: Place) -> None:
     """1,500 transactions are overdue, a hundred of which an entry ends; an entry takes 400 ms on this store."""
     clock = ManualClock(1_767_225_600_000)
-    ns, store = memory.faulty(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders(clock=clock)
     other = memory.open(clock=clock)._connection.appender
     numbers = other.take_numbers(1_500)
     other.call(effect(lambda _draft, _at: [Begin(number, 1_000) for number in numbers]))
     clock.advance(10_000)
-    txn = ns.begin(timeout_ms=5_000)
-    txn.produce("orders", rows(7))
+    txn = begun(ns, 7, timeout_ms=5_000)
     create = store.inner.create
 
     def slow(key: str, data: bytes) -> Any:
@@ -192,8 +185,7 @@ def test_a_commit_is_not_held_up_by_what_others_left_behind(memory: Place) -> No
 
 def test_an_error_of_one_call_keeps_nothing_of_another_in_memory(faulty: Any) -> None:
     ns, store = faulty
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1)
     store.forever = store.reads_forever = "broken"
     with pytest.raises(OutcomeUnknown):
         txn.commit()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, TXN_CALLS, Place, read, rows, run_threads
+from tests.client.support import SCHEMA, TXN_CALLS, Place, begun, committed, read, rows, run_threads
 from txnlog.api import producer as producing
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
@@ -24,14 +24,10 @@ from txnlog.errors import (
 
 def test_every_commit_that_meets_an_abort_has_one_end(memory: Place) -> None:
     """``commit_async`` and ``abort`` of one transaction: the Future, the caller and the log agree."""
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders()
     committed: list[int] = []
     for number in range(60):
-        txn = ns.begin()
-        txn.produce("orders", rows(number))
-        if number % 3 == 0:
-            txn.flush()
+        txn = begun(ns, number, flush=number % 3 == 0)
         future = txn.commit_async()
         try:
             txn.abort()
@@ -53,11 +49,8 @@ def test_rows_that_come_while_the_transaction_ends_are_in_it_or_refused(
     memory: Place, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """The thread that produces has looked just before."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
+    ns, store = memory.faulty_orders()
+    txn = begun(ns, 1, flush=True)
     monkeypatch.setattr(txn._machine, "seems_open", lambda: True)
     meanwhile: list[object] = []
     late = threading.Thread(target=lambda: meanwhile.extend(run_threads(partial(txn.produce, "orders", rows(2)))))
@@ -127,8 +120,7 @@ def test_sixteen_threads_commit_through_one_handle(memory: Place, clients: int) 
             ns = handles[thread % clients]
             done = []
             for number in range(12):
-                with ns.begin() as txn:
-                    txn.produce("orders", rows(thread * 100 + number))
+                txn = committed(ns, thread * 100 + number)
                 done.append((thread * 100 + number, txn.result.offsets["orders", 0]))
             return done
 
@@ -143,8 +135,7 @@ def test_sixteen_threads_commit_through_one_handle(memory: Place, clients: int) 
 
 
 def test_threads_of_every_kind_on_one_handle(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=4)
+    ns = memory.orders(partitions=4)
     stop = threading.Event()
 
     def produce() -> None:
@@ -185,9 +176,7 @@ def test_threads_of_every_kind_on_one_handle(memory: Place) -> None:
 
 
 def test_commits_gather_for_as_long_as_the_handle_was_configured(memory: Place) -> None:
-    ns = memory.open(min_commit_interval_ms=60)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
+    ns = memory.orders(1, min_commit_interval_ms=60)
     slept = ns._connection.runtime.slept_ms
     slept.clear()
     ns.produce("orders", rows(2))
@@ -236,8 +225,7 @@ def test_a_transaction_used_from_two_threads_loses_nothing(sales: Any) -> None:
 
 def test_of_two_threads_that_commit_and_abort_one_wins(sales: Any) -> None:
     for _ in range(20):
-        txn = sales.begin()
-        txn.produce("orders", rows(1))
+        txn = begun(sales, 1)
         before = len(read(sales))
         committed: Any
         committed, aborted = run_threads(txn.commit, txn.abort)
@@ -271,10 +259,7 @@ def test_rows_that_meet_the_commit_are_in_it_or_refused(sales: Any) -> None:
 
 def test_two_threads_that_commit_get_one_result(sales: Any) -> None:
     for number in range(20):
-        txn = sales.begin()
-        txn.produce("orders", rows(number))
-        if number % 2:
-            txn.flush()
+        txn = begun(sales, number, flush=number % 2 == 1)
         results: list[Any] = run_threads(txn.commit, partial(TXN_CALLS["commit_async"], txn, None), txn.commit)
         assert results == [txn.result] * 3
     assert read(sales) == list(range(20))
@@ -283,8 +268,7 @@ def test_two_threads_that_commit_get_one_result(sales: Any) -> None:
 @pytest.mark.parametrize("other", ["abort", "commit", "flush", "produce"])
 def test_who_meets_a_prepare_comes_before_it_or_is_refused(sales: Any, other: str) -> None:
     for number in range(10):
-        txn = sales.begin()
-        txn.produce("orders", rows(number))
+        txn = begun(sales, number)
         call = txn.abort if other == "abort" else partial(TXN_CALLS[other], txn, None)
         token, answer = run_threads(txn.prepare, call)
         state = sales.transaction(txn.id).state
@@ -316,8 +300,7 @@ def test_of_threads_that_acknowledge_one_message_one_wins(sales: Any) -> None:
 def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: Any) -> None:
     for number in range(10):
         producer = sales.producer("loader")
-        txn = producer.begin()
-        txn.produce("orders", rows(number))
+        txn = begun(producer, number)
         closed, worked, committed = run_threads(
             producer.close, partial(_answers, txn.flush, 5), partial(_answers, txn.commit, 1)
         )
@@ -335,8 +318,7 @@ def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: 
 def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(
     local: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
+    ns = local.orders()
     producer = ns.producer("loader")
     begin = producing.begin_transaction
     begun: list[Any] = []

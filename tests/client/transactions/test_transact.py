@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, close_blocks, ids, raises, read, rows
+from tests.client.support import FaultyStore, Place, Unchanged, close_blocks, committed, ids, raises, read, rows
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
@@ -191,8 +191,7 @@ def test_an_attempt_whose_block_was_closed_goes_on_with_another(memory: Place, s
 @pytest.fixture
 def faulty(memory: Place) -> tuple[Any, FaultyStore]:
     """A namespace whose store misbehaves when told; the handle gives up after one put."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     ns.begin()
     ns._connection.appender.create_attempts = 1
     return ns, store
@@ -201,8 +200,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
 @pytest.mark.clause("P-118")
 @pytest.mark.parametrize("fate", ["dropped", "broken", "late", "lost"])
 def test_transact_resolves_an_unknown_outcome_before_it_repeats_work(memory: Place, fate: str) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     ns._connection.appender.create_attempts = 3
     ns.begin()
     store.script.extend([fate] * 7)
@@ -288,9 +286,7 @@ def test_a_commit_by_the_function_itself_that_was_unknown_is_not_done_twice(faul
 
 def test_a_transaction_that_transact_made_definite_gives_its_messages_back(memory: Place) -> None:
     """The first attempt ends aborted by our own question; the second must get the same messages."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1, 2))
+    ns, store = memory.faulty_orders(1, 2)
     consumer = ns.consumer("orders", "billing")
     rival = memory.open()
     ns._connection.appender.create_attempts = 1
@@ -308,15 +304,6 @@ def test_a_transaction_that_transact_made_definite_gives_its_messages_back(memor
     ns.transact(work)
     assert attempts == [[1, 2], [1, 2, 3]]
     assert consumer.receive(timeout_ms=0).positions == []
-
-
-def test_a_function_that_commits_by_itself_is_fine(sales: Any) -> None:
-    def work(txn: Any) -> Any:
-        txn.produce("orders", rows(1))
-        return txn.commit()
-
-    assert sales.transact(work).version == sales.snapshot().version
-    assert read(sales) == [1]
 
 
 @pytest.mark.parametrize("end", ["commit", "commit_async"])
@@ -374,8 +361,7 @@ def test_what_is_no_function_is_refused(sales: Any, memory: Place, wrong: Any) -
 
 
 def test_numbers_that_cannot_be_had_now_are_asked_for_again(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     ns._connection.appender.create_attempts = 1
     while ns._connection.appender.numbers.take(1):
         pass
@@ -385,13 +371,12 @@ def test_numbers_that_cannot_be_had_now_are_asked_for_again(memory: Place) -> No
     while ns._connection.appender.numbers.take(1):
         pass
     store.script.append("dropped")
-    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+    with raises(RetriableError, match="no TxnID could be reserved", durable=Durable.NOTHING):
         ns.transact(lambda txn: txn.produce("orders", rows(1)), attempts=1)
 
 
 def test_each_attempt_has_a_deadline_of_its_own(memory: Place, clock: ManualClock) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     tries = itertools.count()
 
     def work(txn: Any) -> None:
@@ -408,8 +393,7 @@ def test_a_batch_that_another_run_committed_meanwhile_is_skipped(memory: Place, 
 
     def work(txn: Any) -> str:
         if not txn.skipped:
-            with other.begin(txn_app_id="nightly", txn_version=1) as rival:
-                rival.produce("orders", rows(1))
+            committed(other, 1, txn_app_id="nightly", txn_version=1)
             txn.produce("orders", rows(2))
         return "done"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, begun, committed, raises, read, rows
 from txnlog.errors import (
     InvalidInputError,
     NameNotAllowed,
@@ -17,8 +17,7 @@ from txnlog.errors import (
 @pytest.mark.clause("P-67", "P-69")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_batch_that_was_committed_before_is_skipped(ns: Any, place: Place, flushed: bool) -> None:
-    with ns.begin(txn_app_id="nightly", txn_version=7) as first:
-        first.produce("orders", rows(1))
+    first = committed(ns, 1, txn_app_id="nightly", txn_version=7)
     assert ns.last_txn_version("nightly") == 7
     for version in (7, 6):
         again = place.open().begin(txn_app_id="nightly", txn_version=version)
@@ -42,8 +41,7 @@ def test_a_batch_that_was_committed_before_is_skipped(ns: Any, place: Place, flu
 
 @pytest.mark.clause("P-69")
 def test_an_empty_one_of_a_batch_that_was_committed_before_is_skipped_too(ns: Any, place: Place) -> None:
-    with ns.begin(txn_app_id="job", txn_version=3) as first:
-        first.produce("orders", rows(1))
+    first = committed(ns, 1, txn_app_id="job", txn_version=3)
     assert not first.skipped, "its own commit is none before it"
     with Unchanged(place), ns.begin(txn_app_id="job", txn_version=3) as again:
         assert again.skipped
@@ -56,8 +54,7 @@ def test_work_that_is_dropped_for_a_larger_version_is_not_dropped_silently(
     ns: Any, place: Place, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     """One mistyped number, and every later run ends well and writes nothing."""
-    with ns.begin(txn_app_id="nightly", txn_version=20261127) as txn:
-        txn.produce("orders", rows(1))
+    committed(ns, 1, txn_app_id="nightly", txn_version=20261127)
     other = place.open()
     for version in (20261127, 20261128, 2026):
         caplog.clear()
@@ -76,8 +73,7 @@ def test_work_that_is_dropped_for_a_larger_version_is_not_dropped_silently(
 
 
 def test_a_skipped_batch_writes_nothing(ns: Any, place: Place) -> None:
-    with ns.begin(txn_app_id="nightly", txn_version=7) as txn:
-        txn.produce("orders", rows(1))
+    committed(ns, 1, txn_app_id="nightly", txn_version=7)
     with Unchanged(place), ns.begin(txn_app_id="nightly", txn_version=7) as txn:
         txn.produce("orders", rows(1))
     assert txn.result.skipped
@@ -90,8 +86,7 @@ def test_the_second_of_two_runs_finds_the_first_in_the_log(memory: Place) -> Non
     ns.create_topic("orders", SCHEMA)
 
     def run(client: Any, number: int) -> Any:
-        txn = client.begin(txn_app_id="nightly", txn_version=1)
-        txn.produce("orders", rows(number))
+        txn = begun(client, number, txn_app_id="nightly", txn_version=1)
         return txn.commit()
 
     results: list[Any] = []
@@ -105,11 +100,9 @@ def test_the_second_of_two_runs_finds_the_first_in_the_log(memory: Place) -> Non
 @pytest.mark.clause("P-62")
 def test_a_commit_whose_answer_was_lost_is_not_said_to_have_been_skipped(memory: Place) -> None:
     """A checkpoint let go of the outcome, and the application's version says that somebody brought it: ourselves."""
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
+    ns, store = memory.faulty_orders()
     ns._connection.appender.create_attempts = 1
-    txn = ns.begin(txn_app_id="nightly", txn_version=3)
-    txn.produce("orders", rows(1))
+    txn = begun(ns, 1, txn_app_id="nightly", txn_version=3)
     store.script.extend(["broken-after"])
     store.reads.extend(["broken"])
     with pytest.raises(OutcomeUnknown):
@@ -125,15 +118,13 @@ def test_a_commit_whose_answer_was_lost_is_not_said_to_have_been_skipped(memory:
 @pytest.mark.clause("P-113")
 def test_an_application_is_remembered_until_it_is_forgotten(ns: Any, place: Place) -> None:
     assert ns.last_txn_version("nightly") is None
-    with ns.begin(txn_app_id="nightly", txn_version=0) as txn:
-        txn.produce("orders", rows(1))
+    committed(ns, 1, txn_app_id="nightly", txn_version=0)
     ns.checkpoint()
     assert place.open().last_txn_version("nightly") == 0
     ns.forget_app("nightly")
     ns.forget_app("nightly")
     assert place.open().last_txn_version("nightly") is None
-    with ns.begin(txn_app_id="nightly", txn_version=0) as txn:
-        txn.produce("orders", rows(2))
+    committed(ns, 2, txn_app_id="nightly", txn_version=0)
     assert sorted(read(ns)) == [1, 2]
 
 

@@ -10,6 +10,8 @@ from tests.client.support import (
     SCHEMA,
     Place,
     Unchanged,
+    begun,
+    holding,
     ids,
     raises,
     read,
@@ -19,14 +21,10 @@ from tests.client.support import (
 from txnlog.client import transaction_buffer
 from txnlog.errors import (
     ConsumerFenced,
-    InvalidInputError,
-    InvalidTransactionState,
     LimitExceeded,
     OutOfOrderSequence,
     ProducerFenced,
-    SchemaMismatch,
     StoreError,
-    TopicNotFound,
     TransactionAborted,
     TransactionConflict,
     TransactionHasFailedOperation,
@@ -105,8 +103,7 @@ def test_what_the_block_commits_by_itself_stays_committed(ns: Any) -> None:
 
 def test_a_block_whose_transaction_ended_behind_its_back_raises_at_its_end(memory: Place, clock: ManualClock) -> None:
     """A user who swallows the error of an operation must not take the block's end for a commit."""
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
+    ns = memory.orders(clock=clock)
     with raises(TransactionTimedOut), ns.begin(timeout_ms=1_000) as txn:
         txn.produce("orders", rows(1))
         clock.advance(1_001)
@@ -116,45 +113,6 @@ def test_a_block_whose_transaction_ended_behind_its_back_raises_at_its_end(memor
 
 
 # --- commit and abort, again and again -------------------------------------------------------------------------------
-
-
-@pytest.mark.clause("P-55", "P-62")
-def test_a_second_commit_gives_the_same_result_and_writes_nothing(ns: Any, place: Place) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    result = txn.commit()
-    with Unchanged(place):
-        assert txn.commit() is result
-        assert txn.commit_async().result(10) is result
-
-
-@pytest.mark.clause("P-55")
-def test_an_abort_after_the_commit_is_refused(ns: Any, place: Place) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    txn.commit()
-    with Unchanged(place), raises(InvalidTransactionState, match=r"was committed \(it stays committed: nothing"):
-        txn.abort()
-    assert txn.state == "COMMITTED"
-    assert read(ns) == [1]
-
-
-@pytest.mark.clause("P-55", "P-63")
-@pytest.mark.parametrize("flushed", [False, True])
-def test_a_commit_after_the_abort_is_refused_and_a_second_abort_is_fine(ns: Any, place: Place, flushed: bool) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    if flushed:
-        txn.flush()
-    txn.abort()
-    with Unchanged(place):
-        txn.abort()
-        for _ in range(2):
-            with raises(InvalidTransactionState, match="was aborted"):
-                txn.commit()
-        with raises(InvalidTransactionState, match="was aborted"):
-            txn.produce("orders", rows(2))
-    assert read(ns) == []
 
 
 @pytest.mark.clause("P-63")
@@ -175,28 +133,18 @@ def test_an_empty_transaction_ends_without_a_trace(ns: Any, place: Place) -> Non
         assert ns.transaction(committed.id).state == "UNKNOWN"
 
 
-@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "_check_open_now"])
-@pytest.mark.parametrize("end", ["commit", "abort"])
-def test_nothing_can_be_added_after_the_end(ns: Any, place: Place, call: str, end: str) -> None:
-    ns.produce("orders", rows(0))
-    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    txn._check_open_now()
-    getattr(txn, end)()
-    arguments = {"produce": ("orders", rows(2)), "acknowledge": (messages,)}.get(call, ())
-    with Unchanged(place), raises(InvalidTransactionState, match=f"was {end}ed|was committed"):
-        getattr(txn, call)(*arguments)
-
-
 # --- flush -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.clause("P-56", "P-101")
 def test_a_flush_makes_the_work_durable_and_pending(ns: Any, place: Place) -> None:
     txn = ns.begin()
+    with Unchanged(place):
+        txn.flush()
     txn.produce("orders", rows(1), partition=0)
     txn.flush()
+    with Unchanged(place):
+        txn.flush()
     other = place.open()
     info = other.transaction(txn.id)
     assert (info.state, info.txn_id) == ("OPEN", txn.id)
@@ -209,27 +157,6 @@ def test_a_flush_makes_the_work_durable_and_pending(ns: Any, place: Place) -> No
     assert txn.commit().offsets == {("orders", 0): range(2), ("orders", 1): range(1)}
     assert sorted(read(other)) == [1, 2, 3]
     assert other.transaction(txn.id).state == "COMMITTED"
-
-
-@pytest.mark.clause("P-94", "P-96")
-def test_rows_stay_in_the_order_of_production_however_they_were_written(sales: Any) -> None:
-    txn = sales.begin()
-    for number in range(9):
-        txn.produce("orders", rows(number))
-        if number % 3 == 0:
-            txn.flush()
-    txn.commit()
-    assert read(sales) == list(range(9))
-
-
-def test_a_flush_without_work_writes_nothing(ns: Any, place: Place) -> None:
-    txn = ns.begin()
-    with Unchanged(place):
-        txn.flush()
-    txn.produce("orders", rows(1))
-    txn.flush()
-    with Unchanged(place):
-        txn.flush()
 
 
 def test_a_big_transaction_is_written_as_it_goes(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +177,9 @@ def test_a_big_transaction_is_written_as_it_goes(sales: Any, monkeypatch: pytest
 def test_a_store_that_fails_while_a_big_transaction_is_written_costs_no_row_and_doubles_none(
     memory: Place, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.create_topic("audit", SCHEMA)
+    ns, store = memory.faulty_orders(audit=True)
     monkeypatch.setattr(transaction_buffer, "BUFFER_BYTES", 5_000)
-    txn = ns.begin()
-    txn.produce("audit", rows(-1))
+    txn = begun(ns, -1, topic="audit")
     txn.produce("orders", rows(*range(400)))
     store.puts.extend(["ok", fault])
     with pytest.raises(StoreError):
@@ -283,10 +207,7 @@ def _taken(ns: Any) -> Any:
 @pytest.mark.parametrize("flushed", [False, True])
 def test_after_a_failed_operation_the_commit_aborts(ns: Any, flushed: bool) -> None:
     messages = _taken(ns)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    if flushed:
-        txn.flush()
+    txn = begun(ns, 1, flush=flushed)
     with raises(TransactionConflict):
         txn.acknowledge(messages)
     with raises(TransactionHasFailedOperation, match="acknowledged before"):
@@ -304,15 +225,6 @@ def test_after_a_failed_operation_the_commit_aborts(ns: Any, flushed: bool) -> N
     assert read(ns) == [0]
 
 
-def test_after_a_failed_operation_an_abort_is_fine(ns: Any) -> None:
-    messages = _taken(ns)
-    txn = ns.begin()
-    with raises(TransactionConflict):
-        txn.acknowledge(messages)
-    txn.abort()
-    assert txn.state == "ABORTED"
-
-
 def test_a_block_with_a_failed_operation_raises_at_its_end(ns: Any) -> None:
     messages = _taken(ns)
     with raises(TransactionHasFailedOperation), ns.begin() as txn:
@@ -322,33 +234,11 @@ def test_a_block_with_a_failed_operation_raises_at_its_end(ns: Any) -> None:
     assert read(ns) == [0]
 
 
-@pytest.mark.parametrize(
-    ("call", "kind"),
-    [
-        (lambda txn: txn.produce("ordres", rows(1)), TopicNotFound),
-        (lambda txn: txn.produce("orders", [{"idd": 1}]), SchemaMismatch),
-        (lambda txn: txn.produce("orders", [{"id": "one"}]), SchemaMismatch),
-        (lambda txn: txn.produce("orders", rows(1), sequence=1), InvalidInputError),
-        (lambda txn: txn.acknowledge("all of them"), InvalidInputError),
-    ],
-)
-def test_bad_input_does_not_poison(ns: Any, place: Place, call: Any, kind: Any) -> None:
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    with Unchanged(place), raises(kind):
-        call(txn)
-    txn.produce("orders", rows(2))
-    txn.commit()
-    assert sorted(read(ns)) == [1, 2]
-
-
 @pytest.mark.clause("P-98")
 def test_a_refused_commit_of_a_flushed_transaction_is_aborted_in_the_log(sales: Any) -> None:
     with sales.producer("loader") as loader:
         loader.produce("orders", rows(0), partition=0, sequence=0)
-        txn = loader.begin()
-        txn.produce("orders", rows(1), partition=0, sequence=1)
-        txn.flush()
+        txn = begun(loader, 1, partition=0, sequence=1, flush=True)
         loader.produce("orders", rows(2), partition=0, sequence=1)
         with raises(OutOfOrderSequence):
             txn.commit()
@@ -360,9 +250,7 @@ def test_a_refused_commit_of_a_flushed_transaction_is_aborted_in_the_log(sales: 
 def test_a_fenced_acknowledgement_at_commit_ends_the_transaction_in_the_log(memory: Place, sales: Any) -> None:
     sales.produce("orders", rows(0))
     old = sales.consumer("orders", "billing")
-    txn = sales.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(sales, 1, flush=True)
     txn.acknowledge(old.receive(timeout_ms=0))
     memory.open().consumer("orders", "billing")
     with raises(ConsumerFenced):
@@ -374,36 +262,6 @@ def test_a_fenced_acknowledgement_at_commit_ends_the_transaction_in_the_log(memo
 # --- several at once -------------------------------------------------------------------------------------------------
 
 
-def test_a_plain_produce_next_to_an_open_transaction_is_visible_at_once(sales: Any) -> None:
-    with sales.begin() as txn:
-        txn.produce("orders", rows(1))
-        txn.flush()
-        sales.produce("orders", rows(2))
-        assert read(sales) == [2]
-    assert read(sales) == [2, 1]
-
-
-@pytest.mark.clause("P-36")
-def test_too_many_open_transactions_are_refused(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from txnlog.fold import transactions
-
-    monkeypatch.setattr("txnlog.api.producer.MAX_OPEN_TRANSACTIONS", 2)
-    monkeypatch.setattr(transactions, "MAX_OPEN_TRANSACTIONS", 2)
-    late = ns.begin()
-    late.produce("orders", rows(9))
-    opened = [ns.begin() for _ in range(2)]
-    for txn in opened:
-        txn.produce("orders", rows(1))
-        txn.flush()
-    with raises(LimitExceeded, match="2 open transactions"):
-        ns.begin()
-    with raises(LimitExceeded, match="2 open transactions"):
-        late.flush()
-    opened[0].abort()
-    late.commit()
-    assert read(ns) == [9]
-
-
 @pytest.mark.clause("P-36", "P-205")
 def test_transactions_that_are_overdue_keep_nobody_from_beginning_one(
     memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -413,21 +271,19 @@ def test_transactions_that_are_overdue_keep_nobody_from_beginning_one(
     dead, ns = memory.open(clock=clock), memory.open(clock=clock)
     dead.create_topic("orders", SCHEMA)
     for number in range(2):
-        txn = dead.begin(timeout_ms=1_000)
-        txn.produce("orders", rows(number))
-        txn.flush()
+        txn = begun(dead, number, flush=True, timeout_ms=1_000)
     clock.advance(5_999)
     ns.produce("orders", rows(6))
     with raises(LimitExceeded, match="2 open transactions"):
         ns.begin()
     clock.advance(1)
-    begun = [ns.begin() for _ in range(2)]
-    for number, txn in enumerate(begun, 7):
+    fresh = [ns.begin() for _ in range(2)]
+    for number, txn in enumerate(fresh, 7):
         txn.produce("orders", rows(number))
         txn.flush()
     with raises(LimitExceeded, match="2 open transactions"):
         ns.begin()
-    begun[1].commit()
+    fresh[1].commit()
     assert read(ns) == [6, 8]
 
 
@@ -435,15 +291,11 @@ def test_transactions_that_are_overdue_keep_nobody_from_beginning_one(
 def test_nobody_is_refused_for_what_is_overdue_however_much_it_is(
     memory: Place, clock: ManualClock, count: int
 ) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(*range(count)))
+    ns = memory.orders(*range(count), clock=clock)
     consumer = ns.consumer("orders", "billing")
     messages = take(consumer)
     for number in range(count):
-        txn = ns.begin()
-        txn.acknowledge(messages[number])
-        txn.flush()
+        holding(ns, messages[number], flush=True)
     clock.advance(120_000)
     with ns.begin() as txn:
         txn.acknowledge(messages[count - 1])
@@ -457,9 +309,7 @@ def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
     monkeypatch.setattr("txnlog.api.producer.MAX_OPEN_TRANSACTIONS", 1)
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
-    txn = other.begin()
-    txn.produce("orders", rows(1))
-    txn.flush()
+    txn = begun(other, 1, flush=True)
     ns.snapshot()
     with raises(LimitExceeded, match="open transactions"):
         ns.begin()

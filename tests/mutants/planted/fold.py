@@ -15,6 +15,7 @@ from tests.mutants.names import (
     OFFSETS,
     PREPARED,
     PRODUCERS,
+    REFUSALS,
     RETENTION,
     SEQUENCES,
     TARGETS,
@@ -22,6 +23,7 @@ from tests.mutants.names import (
     TWO_PHASES,
     VACUUM,
     VACUUM_CALL,
+    VACUUM_GRACE,
     VACUUM_WRITERS,
     VISIBILITY,
 )
@@ -244,7 +246,7 @@ MUTANTS: Final = (
         "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
         "if now_ms < block.touched_ms:",
         "a writer is refused that was silent for a moment",
-        (VACUUM_WRITERS + "a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace",),
+        (VACUUM_GRACE + "files_of_a_writer_that_died_wait_for_the_grace_and_can_go_at_the_time_that_is_named",),
     ),
     Mutant(
         "what ended deleted at once",
@@ -336,7 +338,7 @@ MUTANTS: Final = (
         "for segment in sequences.pending_segments(draft, transaction):\n            topic =",
         "for segment in reversed(sequences.pending_segments(draft, transaction)):\n            topic =",
         "the order in which a transaction produced is turned around",
-        (CLIENT_TRANSACTIONS + "rows_stay_in_the_order_of_production_however_they_were_written",),
+        (REFUSALS + "rows_stand_in_the_order_of_calls_and_in_each_call_in_its_own",),
     ),
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(

@@ -61,7 +61,7 @@ MUTANTS: Final = (
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
-        (LOST_ANSWERS + "an_entry_that_may_not_survive_a_power_cut_is_unknown",),
+        (OUTCOME_UNKNOWN + "what_may_not_survive_a_power_cut_is_not_reported",),
     ),
     Mutant(
         "refused by an old state",
@@ -78,7 +78,7 @@ MUTANTS: Final = (
         "answer = (reply, settled)",
         "a batch is skipped for one that is never committed, and nobody brings it again",
         (
-            ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",
+            ENTRY_BUILDER + "whatever_a_group_is_answered_is_in_the_log",
             BACKGROUND + "a_batch_is_not_skipped_for_one_that_is_not_committed_after_all",
         ),
     ),
@@ -89,7 +89,7 @@ MUTANTS: Final = (
         "put_off.append(member)\n                continue\n",
         "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
         (
-            ENTRY_BUILDER + "a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one",
+            ENTRY_BUILDER + "whatever_a_group_is_answered_is_in_the_log",
             GROUP_COMMIT + "a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken",
         ),
     ),
@@ -107,7 +107,7 @@ MUTANTS: Final = (
         "(_supposed if rowless else _decided)(member,",
         "_decided(member,",
         "a commit that rested on one that fell out is refused, or goes on without its rows",
-        (ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",),
+        (ENTRY_BUILDER + "whatever_a_group_is_answered_is_in_the_log",),
     ),
     Mutant(
         "refused by an entry that ends only some of what is overdue",

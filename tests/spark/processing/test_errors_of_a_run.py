@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_ext.processing.ownership import take_over
+from tests.client.support import SCHEMA, FakeRuntime, FaultyStore, Place, received, trusting_probe, unique_name
 from tests.spark.shop import Shop, shop
 from tests.spark.support import ids
-from txnlog.errors import TopicNotFound
+from txnlog.api.internals import connection_of
+from txnlog.client import session_owner
+from txnlog.errors import ConsumerFenced, Durable, RetriableError, TopicNotFound
+from txnlog.log import root_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,6 +23,37 @@ if TYPE_CHECKING:
     from spark_ext.write.dataframe_transaction import DataFrameTransaction
 
 __all__ = ["shop"]  # a fixture
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A root in memory, at which nobody waits."""
+    monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
+    monkeypatch.setattr(root_log, "probe", trusting_probe)
+    place = Place("memory", f"memory://{unique_name()}")
+    yield place
+    place.close()
+
+
+def _take_over(ns: Any) -> None:
+    take_over(connection_of(ns), ["orders"], "billing", query_name="nightly", start="earliest", to_dead_letters=False)
+
+
+def test_a_run_whose_takeover_may_be_in_the_log_says_so(quick: Place) -> None:
+    """LIE: asked for again while the store is away, ``process`` forgets that it asked before: "nothing was written"."""
+    ns, store = quick.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing")
+    older = quick.open().consumer("orders", "billing")
+    assert isinstance(store, FaultyStore)
+    store.forever = "late"
+    with pytest.raises(RetriableError) as caught:
+        _take_over(ns)
+    store.heal()
+    store.land()
+    with pytest.raises(ConsumerFenced):  # by the call of which nothing was written
+        received(older)
+    assert caught.value.durable is Durable.MAYBE, caught.value
 
 
 def test_a_wrong_call_of_a_handler_that_caught_an_error_of_spark_makes_no_dead_letters(shop: Shop) -> None:

@@ -79,6 +79,7 @@ def test_a_reworded_error_of_any_class_is_another_one_with_all_that_the_first_on
     assert other.args == ("z",)
     assert other.__dict__["own"] == 7
     assert isinstance(other.__cause__, OSError)
+    assert other.__context__ is None
     assert other.__suppress_context__
     assert other.__notes__ == ["a note", "another note"]
     assert traceback.extract_tb(other.__traceback__)[-1].name == "raised"
@@ -87,20 +88,29 @@ def test_a_reworded_error_of_any_class_is_another_one_with_all_that_the_first_on
     assert str(pickle.loads(pickle.dumps(other))) == str(other)
 
 
-def fail(*, hides: bool) -> None:
+def fail(how: str) -> None:
     try:
         raise OSError("disk")
-    except OSError:
-        if hides:
+    except OSError as error:
+        if how == "from":
+            raise StoreError("x") from error
+        if how == "from None":
             raise StoreError("x") from None
         raise StoreError("x")  # noqa: B904 - as by somebody who forgot it
 
 
-@pytest.mark.parametrize("hides", [False, True])
-def test_what_an_error_came_of_is_the_cause_of_what_is_raised_in_its_place(hides: bool) -> None:
+@pytest.mark.parametrize("how", ["from", "from None", ""])
+def test_what_is_raised_in_place_of_an_error_came_of_the_same(how: str) -> None:
+    with pytest.raises(StoreError) as plain:
+        fail(how)
     with pytest.raises(StoreError) as caught, refused_write():
-        fail(hides=hides)
-    assert isinstance(caught.value.__cause__, OSError) != hides
+        fail(how)
+    kinds = [
+        (type(item.__cause__), type(item.__context__), item.__suppress_context__)
+        for item in (plain.value, caught.value)
+    ]
+    assert kinds[0] == kinds[1]
+    assert isinstance(caught.value.__context__, OSError), "and not the error that it replaces"
 
 
 def test_attributes_of_a_class_are_kept() -> None:

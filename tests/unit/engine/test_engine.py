@@ -19,6 +19,7 @@ from txnlog.engine import worker as module
 from txnlog.engine.effects import Cancelled, Effect, Pause, Reply, Request, Requests, Result, Turn, Waiting
 from txnlog.engine.engine import CalledInItsOwnWork, Engine, Task, engine_of_process
 from txnlog.engine.worker import THREADS, do
+from txnlog.errors import StoreError
 
 
 def in_thread(work: Callable[[], Callable[[], None]]) -> None:
@@ -185,6 +186,27 @@ def test_a_command_gives_others_an_answer_once(engine: Engine) -> None:
     engine.call(asking)
     wait_for(lambda: len(found) == 3)
     assert found == [1, 1, 1]
+
+
+def test_commands_that_get_an_error_of_another_one_get_one_each(engine: Engine) -> None:
+    answer: Reply[int] = Reply()
+    found: list[StoreError] = []
+
+    async def asking() -> None:
+        try:
+            await answer
+        except StoreError as error:
+            found.append(error)
+
+    given = StoreError("x")
+    for _ in range(2):
+        engine.post(asking)
+    engine.look(lambda: answer.give(None, given))
+    for _ in range(2):
+        engine.call(asking)
+    assert [str(error) for error in found] == [str(given)] * 4
+    assert len({id(error) for error in (given, *found)}) == 5
+    assert given.__traceback__ is None
 
 
 def test_an_effect_that_cannot_begin_ends_the_command_that_awaits_it(engine: Engine) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
@@ -13,7 +15,30 @@ import pytest
 
 from tests.client.support import wait_for
 from txnlog.engine import worker as module
-from txnlog.engine.worker import THREADS, Worker
+from txnlog.engine.worker import THREADS, Crew, Worker
+
+
+class _Given:
+    """What a call was given."""
+
+    def __call__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("make", [lambda: Worker(THREADS, "tests"), lambda: Crew(THREADS, "tests", 1)])
+def test_a_thread_that_waits_does_not_keep_what_it_did_last(
+    make: Callable[[], Worker | Crew], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have an error, whose traceback has the rows of a call."""
+    monkeypatch.setattr(module, "_IDLE_MS", 60_000.0)
+    at_work = make()
+    step = _Given()
+    given = weakref.ref(step)
+    at_work.put(step)
+    del step
+    wait_for(lambda: gc.collect() >= 0 and given() is None)
+    monkeypatch.undo()
+    at_work.put(lambda: None)  # so that the thread ends
 
 
 def test_a_step_that_comes_while_the_thread_ends_is_run(monkeypatch: pytest.MonkeyPatch) -> None:

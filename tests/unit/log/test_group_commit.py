@@ -439,33 +439,6 @@ def errors_of(replies: Iterator[MemberReply[Member]], members: list[Member]) -> 
     return {members.index(reply.member): type(reply.error) for reply in replies}
 
 
-@pytest.mark.clause("P-26", "P-118")
-def test_a_repeated_commit_does_not_hear_of_an_end_that_did_not_come(log: Log) -> None:
-    """The deadline of a transaction passes between two looks at one batch, which holds its commit twice."""
-    topic = log.topic()
-    late = Work(timeout_ms=10).commit(log, topic)
-    members = [Member(late), Member(late), Member(Work().commit(log, topic))]
-    replies = carry_out(log, Attempt(members), [0, 0, 0, 11])
-    assert errors_of(replies, members) == {0: TransactionTimedOut, 1: TransactionTimedOut, 2: type(None)}
-
-
-@pytest.mark.clause("P-69")
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["first of the entry", "behind another"])
-def test_a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry(log: Log, order: tuple[int, ...]) -> None:
-    """Its rows are in the log, so nothing but the deadline shows that it fell out."""
-    topic = log.topic()
-    commits = [work.commit(log, topic) for work in (Work(5, 10, rows=0, logged=True), Work(5), Work())]
-    members = [Member(commits[index]) for index in order]
-    replies = list(carry_out(log, Attempt(members), [0, 0, 0, 11]))
-    assert errors_of(iter(replies), members) == {
-        order.index(0): TransactionTimedOut,
-        order.index(1): type(None),
-        order.index(2): type(None),
-    }
-    assert log.state.apps["nightly"].txn == commits[1].opening.txn
-    assert [type(reply.value) for reply in replies if reply.error is None] == [Outcome, Outcome]
-
-
 def test_nobody_behind_one_that_was_put_off_is_answered_before_it(log: Log) -> None:
     """The third needs what the first brings, or the second, who is not needed as long as the first may come."""
     topic = log.topic()
@@ -479,28 +452,6 @@ def test_nobody_behind_one_that_was_put_off_is_answered_before_it(log: Log) -> N
     members.append(Member(effect(decide)))
     replies = carry_out(log, Attempt(members), [0, 0, 0, 11])
     assert errors_of(replies, members) == {0: TransactionTimedOut, 1: type(None), 2: type(None)}
-
-
-@pytest.mark.clause("P-69")
-@pytest.mark.parametrize("passing", [[0, 0, 0, 11], [0, 0, 11], [0, 11]])
-def test_a_batch_that_waits_for_one_that_fell_out_is_not_overtaken_by_the_next_one(
-    log: Log, passing: list[int]
-) -> None:
-    """Nobody ever committed it: were it told that it was skipped, it would be lost."""
-    topic = log.topic()
-    members = [Member(work.commit(log, topic)) for work in (Work(1, 10), Work(1), Work(2))]
-    replies = {members.index(reply.member): reply for reply in carry_out(log, Attempt(members), passing)}
-    assert isinstance(replies[0].error, TransactionTimedOut)
-    assert [type(replies[index].value) for index in (1, 2)] == [Outcome, Outcome]
-
-
-@pytest.mark.clause("P-69")
-def test_a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one(log: Log) -> None:
-    topic, other = log.topic(), log.topic("other")
-    members = [dropping(other), *[Member(work.commit(log, topic, other)) for work in (Work(1, others=1), Work(2))]]
-    replies = list(carry_out(log, Attempt(members), []))
-    assert [type(reply.value) for reply in replies[1:]] == [Outcome, Outcome]
-    assert replies[1].value.dropped_topics == (other,)
 
 
 def check_shown(log: Log, other: int, reply: MemberReply[Member]) -> None:
@@ -559,7 +510,7 @@ moments = st.sampled_from([0, 1, 10, 6_000])
 times = st.lists(moments, max_size=9) | st.builds(lambda looks, ms: [0] * looks + [ms], st.integers(1, 9), moments)
 
 
-@pytest.mark.clause("P-26", "P-69", "P-119")
+@pytest.mark.clause("P-26", "P-57", "P-65", "P-69", "P-118", "P-119")
 @settings(max_examples=300)
 @given(st.lists(works, min_size=3, max_size=3), groups, times, st.lists(st.booleans(), max_size=4))
 @example([LATE, Work(1), Work()], [("commit", 0), ("commit", 1)], [0, 0, 0, 11], [])
