@@ -38,7 +38,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from txnlog.wording import Argument, Call, Words
+from txnlog.wording import Argument, Call, Either, Words
 
 OR_ABORT: Final = Words("or ", Call("abort", "txn_id"), " to make the outcome definite")
 """The other thing to do where the outcome of a transaction is unknown."""
@@ -361,7 +361,14 @@ class AccessDenied(StoreError):
         durable: Durable | None = None,
     ) -> None:
         if advice is None and right == "write":
-            advice = f'{self._default_advice}; or open with mode="r", which reads topics, subscriptions and their lag'
+            advice = Words(
+                self._default_advice,
+                "; or ",
+                Either(
+                    'open with mode="r", which reads topics, subscriptions and their lag',
+                    "use the commands that only look: they need no right to write",
+                ),
+            )
         super().__init__(message, advice=advice, durable=durable)
         self.right = right
         self.url = url

@@ -17,8 +17,17 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from txnlog.errors import OR_ABORT, Durable, InvalidInputError, OutcomeUnknown, RetriableError, StoreError, TxnLogError
-from txnlog.wording import Call, Words
+from txnlog.errors import (
+    OR_ABORT,
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    RetriableError,
+    StoreError,
+    TxnLogError,
+)
+from txnlog.wording import Argument, Call, Words, up_to_last
 
 E = TypeVar("E", bound=TxnLogError)
 X = TypeVar("X", bound=BaseException | None)
@@ -223,7 +232,7 @@ def finishing(again: str) -> Replying:
 
 
 def _finishing(error: TxnLogError, again: str) -> TxnLogError:
-    if isinstance(error, RetriableError):  # which says it by itself
+    if isinstance(error, RetriableError | InvalidTransactionState):  # they say it, or why the call is not made again
         return error
     return reworded(error, advice=Words(error.advice, _THEN, again))
 
@@ -233,13 +242,22 @@ def _finishing(error: TxnLogError, again: str) -> TxnLogError:
 
 def advising(error: E, what: str) -> E:
     """The error with this advice in place of calling again. What has to be done before (``...; then``) stays."""
-    first, then, _ = error.advice.rpartition(_THEN)
-    return reworded(error, advice=Words(first, then, what))
+    return reworded(error, advice=Words(up_to_last(error.advice, _THEN), what))
 
 
 def unknown_outcome(what: str) -> Replying:
     """Around a call that is not simply made again where the store does not say whether it was done: what to do then."""
     return Replying(lambda error: advising(error, what) if isinstance(error, OutcomeUnknown) else error)
+
+
+def as_part_of(whole: str) -> Replying:
+    """Around a call that is a part of another: the advice is to make that one again, and not the part of it."""
+
+    def reply(error: TxnLogError) -> TxnLogError:
+        is_of_part = isinstance(error, OutcomeUnknown) or _THEN in error.advice
+        return advising(error, whole) if is_of_part else error
+
+    return Replying(reply)
 
 
 class IfUnknown:
@@ -254,7 +272,9 @@ class IfUnknown:
         "call prepare() again, or abort(); ", Call("transaction", "txn.id"), " shows what the log has"
     )
     TRANSACT: Final = Words("look how it ended before you call again: ", Call("transaction", "txn_id"), ", ", OR_ABORT)
-    COMPLETE: Final = Words("call ", Call("complete", "token", "commit"), " again, with the same decision")
+    COMPLETE: Final = Words(
+        "call ", Call("complete", "token", Argument("commit", ...)), " again, with the same decision"
+    )
     SEEK: Final = "open another consumer, and look where the subscription stands: this one may be fenced"
     """A second one would undo what others did since."""
     DROP_TOPIC: Final = Words(
@@ -267,32 +287,82 @@ class IfUnknown:
     FENCE_PRODUCER: Final = (
         "look for a newer producer with this name before you fence it again: that would stop it as well"
     )
-    FORGET_APP: Final = (
-        "look whether it was done: ns.last_txn_version(txn_app_id); a version may have been committed since"
+    FORGET_APP: Final = Words(
+        "look whether it was done: ",
+        Call("last_txn_version", "txn_app_id"),
+        "; a version may have been committed since",
     )
-    CREATE_LOG: Final = "open it again"
+    CREATE_LOG: Final = "make the same call again"
+    """Who adopts a namespace does not open it."""
     REGISTER: Final = "call it again"
     CHECKPOINT: Final = "make a checkpoint again, any time: no commit depends on it"
-    OPTIMIZE: Final = Words("call ", Call("optimize", "topic"), " again: it goes on from what the log shows")
-    ANNOUNCE_VACUUM: Final = Words("call ", Call("vacuum"), " again; nothing was deleted")
+    OPTIMIZE: Final = Words(
+        "call ",
+        Call("optimize", "topic", "..."),
+        " again, with the same arguments: it goes on from what the log shows",
+    )
+    ANNOUNCE_VACUUM: Final = Words(
+        "call ", Call("vacuum", "..."), " again, with the same arguments; nothing was deleted"
+    )
 
 
 class Rest:
-    """By call how it is finished where its first part is in a log."""
+    """By call how it is finished where its first part is in a log.
+
+    Calls that delete are made again with the same arguments: others could delete what was to be kept.
+    """
 
     OPEN: Final = "open it again"
     ADOPT: Final = "adopt it again"
-    VACUUM: Final = Words("call ", Call("vacuum"), " again")
+    VACUUM: Final = Words("call ", Call("vacuum", "..."), " again, with the same arguments")
+    MAINTAIN: Final = Words("call ", Call("maintain", "..."), " again, with the same arguments")
+    DECIDE: Final = "commit again, or begin the next transaction of the producer, which settles this one first"
+    """Of a transaction that is prepared, and which a Delta table decides."""
+
+
+class IfClosed:
+    """What to do about a transaction whose handle was closed, by what of it the log may have."""
+
+    NOTHING: Final = "open it again and begin a new one: nothing of this becomes visible"
+    PENDING: Final = Words(
+        NOTHING,
+        "; what the log shows stays pending until its deadline, unless ",
+        Call("abort", "txn_id"),
+        " ends it",
+    )
+    PREPARED: Final = Words(
+        "open it again, and do not do its work again: it is prepared, and others decide about it; ",
+        Call("transaction", "txn_id"),
+        " shows whether they have, and ",
+        Call("complete", "token", Argument("commit", ...)),
+        " does",
+    )
+    PREPARE_UNKNOWN: Final = Words(
+        "open it again, and look before you do its work again: the outcome of its prepare is unknown; ",
+        Call("transaction", "txn_id"),
+        " shows what the log has, and ",
+        Call("abort", "txn_id", Argument("force", True)),
+        " makes it definite",
+    )
+    COMMIT_UNKNOWN: Final = Words(
+        "open it again, and look before you do its work again: the outcome of its commit is unknown; ",
+        Call("abort", "txn_id"),
+        " makes it definite",
+    )
+    COMMITTING: Final = "its commit is under way, and close() waits for it: call commit(), which gives its result"
+    COMMITTED: Final = "open it again and begin a new one: this one was committed"
 
 
 __all__ = [
     "AGAIN_WITH_SEQUENCE",
+    "IfClosed",
     "IfUnknown",
     "Replying",
     "Rest",
     "advising",
     "after_part",
     "after_writing",
+    "as_part_of",
     "copy_of",
     "finishing",
     "in_parts",

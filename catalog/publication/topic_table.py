@@ -16,6 +16,7 @@ from txnlog.fold.state import Head, SegmentRecord, State, TopicRecord
 from txnlog.format.delta_mode import check_delta_columns, delta_mode
 from txnlog.format.keys import SEGMENT_COLUMN
 from txnlog.log.follower import Follower
+from txnlog.wording import Argument, Call, Words
 
 CONFIGURATION: Final = (
     ("delta.appendOnly", "true"),
@@ -61,8 +62,11 @@ def check_published(record: TopicRecord) -> None:
     if mode == "off":
         raise InvalidInputError(
             f'the topic {record.name!r} has delta="off": it is never published',
-            advice=f'call ns.alter_topic({record.name!r}, delta="manual"), or "auto", unless the topic has columns '
-            "that no Delta table can have",
+            advice=Words(
+                "call ",
+                Call("alter_topic", repr(record.name), Argument("delta", "manual")),
+                ', or "auto", unless the topic has columns that no Delta table can have',
+            ),
         )
     check_delta_columns(record.schema, mode)  # an older txnlog did not check them
 

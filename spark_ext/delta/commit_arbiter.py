@@ -31,7 +31,7 @@ from txnlog.errors import (
     TransactionAborted,
     TransactionConflict,
 )
-from txnlog.replies import after_writing
+from txnlog.replies import Rest, after_writing, as_part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -159,7 +159,7 @@ class DeltaDecision:
             verdict = self._verdict(found) if found.state == "PREPARED" else found.state == "COMMITTED"
         if verdict is True:
             return self._committed(token)
-        aborted = self._ns.complete(token, commit=False)
+        aborted = self._completed(token, commit=False)
         if isinstance(verdict, TransactionConflict):
             raise verdict
         return aborted
@@ -219,14 +219,17 @@ class DeltaDecision:
             raise OutcomeUnknown(
                 f"it is unknown how the Delta table {shortened(self._table.name)} decided about {token}: "
                 f"{error.message}",
-                advice="commit again, or begin the next transaction of the producer, which settles this one first: "
-                f"ns.transaction({token!r}) shows then how it ended",
+                advice=f"{Rest.DECIDE}: ns.transaction({token!r}) shows then how it ended",
             ) from error
 
     def _committed(self, token: str) -> Committed | None:
         """Commit a transaction in the log for which the table decided: the table has its rows even if this fails."""
-        with after_writing("commit again, or begin the next transaction of the producer, which settles this one first"):
-            return self._ns.complete(token, commit=True)
+        return self._completed(token, commit=True)
+
+    def _completed(self, token: str, *, commit: bool) -> Committed | None:
+        """Write to the log how the table decided: nobody else has to know that, also where this fails."""
+        with after_writing(Rest.DECIDE), as_part_of(Rest.DECIDE):
+            return self._ns.complete(token, commit=commit)
 
     def _decided(self, prepared: TransactionInfo) -> _Decided:
         """The note for the rows of a transaction. Raises CorruptionError where its entry is missing."""

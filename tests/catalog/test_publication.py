@@ -228,7 +228,7 @@ def test_a_topic_that_was_dropped_before_has_no_table(ns: Any, cat: Catalog, pla
 
 def test_a_topic_that_is_off_is_refused_and_left_out(ns: Any, cat: Catalog, place: Place) -> None:
     ns.create_topic("secret", SCHEMA, delta="off")
-    with raises(InvalidInputError, match=r"never published .*alter_topic\('secret', delta=\"manual\"\)"):
+    with raises(InvalidInputError, match=r"never published .*alter_topic\('secret', delta='manual'\)"):
         cat.publish("sales", "secret")
     assert [item.topic for item in cat.publish("sales")] == ["orders", keys.SEGMENTS_TABLE]
     assert not folder(place, "secret").exists()

@@ -72,13 +72,13 @@ def test_a_copy_is_adopted(lake, tmp_path):
     assert lines(copy, "topics", "--json") == [{"topic": "orders", "partitions": 2, "messages": 2}]
     refused = run(copy, "topic", "create", "more")
     assert refused.returncode == 2
-    assert f"txnlog '{copy}' adopt on the command line" in refused.stderr
+    assert f"of the root: txnlog '{copy}' adopt; " in refused.stderr
     assert lines(copy, "adopt", "--json") == [{"namespace": "sales", "coordinator": 1}]
     assert run(copy, "topic", "create", "more").returncode == 0
     (found,) = lines(copy, "transactions", "list", "--state", "open", "--json")
     assert found["txn_id"] == str(open_one.id)
     again = run(copy, "adopt")
-    assert (again.returncode, "force=True in Python, --force on the command line" in again.stderr) == (2, True)
+    assert (again.returncode, "adopt it all the same: --force; " in again.stderr) == (2, True)
     assert lines(copy, "adopt", "--force", "--json") == [{"namespace": "sales", "coordinator": 2}]
     missing = run(str(tmp_path / "copies" / "slaes"), "adopt")
     assert missing.returncode == 2

@@ -20,6 +20,7 @@ from txnlog.log.failed_append import note_repeatable
 from txnlog.log.transaction_commands import CommitCommand, Opening
 from txnlog.replies import AGAIN_WITH_SEQUENCE, IfUnknown, unknown_outcome
 from txnlog.results import Committed
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -130,7 +131,9 @@ class Producer(ProcessBound):
         """
         self._check()
         if self.name is None:
-            raise InvalidInputError("an anonymous producer has no sequences", advice="name it: ns.producer(name)")
+            raise InvalidInputError(
+                "an anonymous producer has no sequences", advice=Words("name it: ", Call("producer", "name"))
+            )
         self._connection.follower.refresh()
         self._check()
         record = self._connection.topic_record(topic)
@@ -153,7 +156,9 @@ class Producer(ProcessBound):
     def _check(self) -> None:
         self._connection.check_owner(self._owner, "producer")
         if self._closed:
-            raise InvalidTransactionState("the producer is closed", advice="start another with ns.producer(...)")
+            raise InvalidTransactionState(
+                "the producer is closed", advice=Words("start another with ", Call("producer", "..."))
+            )
         self._connection.check_producer(self.name, self.epoch)
 
 

@@ -43,6 +43,7 @@ from txnlog.format.actions import DropSubscription, Header, Subscription, Subscr
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, in_parts, refused_write, unknown_outcome
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
+from txnlog.wording import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -361,7 +362,10 @@ def open_consumer(
     takeover = truth(
         "takeover",
         takeover,
-        "the rule who may take over is of the subscription: ns.create_subscription(..., takeover=...)",
+        Words(
+            "the rule who may take over is of the subscription: ",
+            Call("create_subscription", "...", Argument("takeover", ...)),
+        ),
     )
     return _by_name(connection, lambda: _open(connection, names, subscription, wanted, label, takeover=takeover))
 

@@ -21,6 +21,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.replies import IfUnknown, Replying, advising, after_part
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.api.transaction import Transaction
@@ -110,7 +111,8 @@ def _run(txn: Transaction, work: Callable[[Transaction], T]) -> T:
 def _check_function(work: object) -> None:
     if not callable(work):
         raise InvalidInputError(
-            f"transact runs a function of a transaction, not {shown(work)}", advice="pass one: ns.transact(work)"
+            f"transact runs a function of a transaction, not {shown(work)}",
+            advice=Words("pass one: ", Call("transact", "work")),
         )
     if inspect.iscoroutinefunction(work) or inspect.isasyncgenfunction(work):
         raise _not_awaited("an async function")

@@ -335,8 +335,8 @@ class Transaction(ProcessBound):
             if machine.work.has_many_rows and machine.seems_open():
                 # Here, so that the rows of one who commits fast do not fill the memory.
                 self._run(partial(machine.spill, everything=False))
+            machine.check_owner()
             machine.submitted = future
-            self._connection.check_owner(self._owner, "transaction")
             self._appender.submit(partial(machine.commit, in_background=True), partial(machine.answer, future))
         except TxnLogError as error:
             machine.refuse(future, error)

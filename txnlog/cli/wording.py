@@ -30,6 +30,9 @@ CALLS: Final = {
 }
 """By the name of a call of the handle the command that makes it."""
 
+_OPPOSITES: Final = {"commit": "--abort"}
+"""By the name of a flag the one that says the opposite: a command wants one of the two."""
+
 
 def command_at(root: click.Group, path: str) -> click.Command:
     """The command that the words of a path lead to."""
@@ -68,6 +71,9 @@ def _option(argument: Argument, command: click.Command | None) -> str:
         return str(argument) if argument.value is None else f"{argument}, in Python"
     if argument.value is None or (param.is_flag and argument.value is True):
         return param.opts[0]
+    if param.is_flag and argument.name in _OPPOSITES:
+        opposite = _OPPOSITES[argument.name]
+        return f"{param.opts[0]}|{opposite}" if argument.value is ... else opposite
     return f"{param.opts[0]} {param.make_metavar(click.Context(command)) if argument.value is ... else argument.value}"
 
 
@@ -79,7 +85,7 @@ def _param(argument: Argument, command: click.Command | None) -> click.Option | 
 
 def _called(call: Call, root: click.Group) -> str:
     """A call as a command, or as Python where there is none."""
-    path = CALLS.get(call.name)
+    path = CALLS.get(call.name) if call.of == "ns" else None
     command = None if path is None else command_at(root, path)
     arguments = [item for item in call.arguments if isinstance(item, Argument)]
     if path is None or command is None or not all(_param(item, command) for item in arguments):

@@ -20,6 +20,7 @@ from txnlog.engine.engine import Command
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold.state import Draft
 from txnlog.format.actions import AnyAction, Header
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -61,7 +62,9 @@ class ConsumerMachine:
             )
         self._connection.check_owner(self._owner, "consumer")
         if self.is_closed:
-            raise InvalidTransactionState("the consumer is closed", advice="open another with ns.consumer(...)")
+            raise InvalidTransactionState(
+                "the consumer is closed", advice=Words("open another with ", Call("consumer", "..."))
+            )
 
     def begin_to_close(self) -> bool:
         """Let nobody use it any more, and whether ``close`` is to follow: not for another process."""

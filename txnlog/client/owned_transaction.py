@@ -29,9 +29,9 @@ from txnlog.errors import (
 )
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.log.transaction_commands import AbortCommand, CommitResult, Skipped, ended_error, forgotten
-from txnlog.replies import after_part, copy_of
+from txnlog.replies import IfClosed, after_part, copy_of
 from txnlog.results import Committed
-from txnlog.wording import Call, Words
+from txnlog.wording import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -81,8 +81,13 @@ class OwnedTransaction:
     # --- from any thread ----------------------------------------------------------------------------------------------
 
     def reply(self, error: TxnLogError) -> TxnLogError:
-        """The reply to an end that failed: an earlier one that was sent, and has no answer, may be durable."""
-        return after_part(error) if self.life.stage in UNANSWERED else error
+        """The reply to an end that failed: an earlier one that was sent, and has no answer, may be durable.
+
+        So may the work of a transaction that is prepared, which others may have committed since the handle was closed.
+        """
+        stage = self.life.stage
+        may_be = stage in UNANSWERED or (stage is Stage.PREPARED and self._connection.is_closed)
+        return after_part(error) if may_be else error
 
     def forget_submitted(self, future: Promise[Committed]) -> None:
         """Nobody commits it in the background any more for this Future."""
@@ -146,7 +151,7 @@ class OwnedTransaction:
 
     async def _check_open(self) -> None:
         """Raise the conflict with more work; otherwise the work has all rows that were produced before."""
-        self._check_owner()
+        self.check_owner()
         self.check_not_submitted()
         await self._check_takes(Request.WORK)
         outcome = self._follower.state.outcomes.get(self._number)
@@ -184,9 +189,26 @@ class OwnedTransaction:
             advice=f"call {call}() again, or abort() to make it definite",
         )
 
-    def _check_owner(self) -> None:
-        """Raise InvalidTransactionState unless it is of this process and its handle is open."""
-        self._connection.check_owner(self._owner, "transaction")
+    def check_owner(self) -> None:
+        """Raise InvalidTransactionState unless it is of this process and its handle is open. From any thread."""
+        self._connection.check_owner(self._owner, "transaction", self._if_closed)
+
+    def _if_closed(self) -> str:
+        """What to do about it where its handle was closed."""
+        match self.life.stage:
+            case Stage.COMMITTED:
+                return IfClosed.COMMITTED
+            case Stage.PREPARED:
+                return IfClosed.PREPARED
+            case Stage.PREPARE_UNKNOWN:
+                return IfClosed.PREPARE_UNKNOWN
+            case Stage.COMMIT_UNKNOWN:
+                return IfClosed.COMMIT_UNKNOWN
+            case Stage.COMMITTING:
+                return IfClosed.COMMITTING
+            case Stage.OPEN | Stage.FAILED if self.life.logged:
+                return IfClosed.PENDING
+        return IfClosed.NOTHING
 
     def _check_not_fenced(self) -> None:
         if self._opening.producer is None:
@@ -293,7 +315,7 @@ class OwnedTransaction:
             raise forgotten(self._opening.id, Durable.MAYBE)
         raise InvalidTransactionState(
             f"the transaction {self._opening.id} is PREPARED, and nobody has decided about it: this TxnID is its token",
-            advice=Words("use ", Call("complete", "token", "commit=True or False")),
+            advice=Words("use ", Call("complete", "token", Argument("commit", ...))),
         )
 
     async def _ended_elsewhere(self, outcome: Outcome) -> NoReturn:

@@ -12,6 +12,7 @@ from txnlog.data.arrow_start import start_arrow
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.errors import InvalidInputError, RetriableError, StoreError
 from txnlog.log.commands import Piece
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection, TopicHandle
@@ -50,7 +51,8 @@ def place(
     if sequence is not None:
         if partition is None or not named:
             raise InvalidInputError(
-                "a sequence needs a named producer and a partition", advice="pass partition=, use ns.producer(name)"
+                "a sequence needs a named producer and a partition",
+                advice=Words("pass partition=, use ", Call("producer", "name")),
             )
         sequence = whole_number("sequence", sequence, 0, MAX_NUMBER)
     start_arrow()

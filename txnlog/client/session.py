@@ -43,6 +43,7 @@ from txnlog.store.base import Store
 from txnlog.store.folders import may_make, never_make
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
+from txnlog.wording import Argument, Call, Words
 
 _logger: Final = logging.getLogger("txnlog.clock")
 
@@ -131,7 +132,10 @@ class Session:
         if below is not None:
             raise InvalidInputError(
                 f"{self._shown_url()} is a root, a folder of namespaces, and cannot be a namespace itself",
-                advice=f"name one of its namespaces ({below}), or a new one: txnlog.open(root, namespace=...)",
+                advice=Words(
+                    f"name one of its namespaces ({below}), or a new one: ",
+                    Call("open", "root", Argument("namespace", ...), of="txnlog"),
+                ),
             )
         self._root.ensure_safe()
         error = remains(self.requests, self.name, self.runtime)

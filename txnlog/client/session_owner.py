@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Literal
 
 from txnlog.client.heartbeats import Heartbeats
 from txnlog.client.ledger import Ledger
@@ -21,9 +21,10 @@ from txnlog.log.appender import Appender
 from txnlog.log.follower import Follower
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
-from txnlog.wording import Call, Words
 
 Mode = Literal["r", "rw"]
+
+_OPEN_AGAIN: Final = "open it again"
 
 
 class SessionOwner:
@@ -136,15 +137,7 @@ class SessionOwner:
         if session is not None:
             self._report(f"The interpreter ended, with the namespace {self.name!r} open, before these", session)
 
-    def _closed_error(self, what: str | None = None) -> InvalidTransactionState:
-        advice = "open it again"
-        if what == "transaction":
-            advice = Words(
-                advice,
-                " and begin a new one: nothing of this becomes visible, unless the outcome of its commit is unknown: ",
-                Call("abort", "txn_id"),
-                " makes it definite",
-            )
+    def _closed_error(self, advice: str = _OPEN_AGAIN) -> InvalidTransactionState:
         return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice=advice)
 
     def _begin_in_child(self) -> None:
@@ -176,14 +169,17 @@ class SessionOwner:
         """Whether it serves no call any more."""
         return self._closed
 
-    def check_owner(self, owner: object, what: str) -> None:
-        """Raise unless what was made by this connection belongs to this process, and the connection is open."""
-        if self._closed:
-            raise self._closed_error(what)
+    def check_owner(self, owner: object, what: str, if_closed: Callable[[], str] = lambda: _OPEN_AGAIN) -> None:
+        """Raise unless what was made by this connection belongs to this process, and the connection is open.
+
+        ``if_closed`` gives what to do where it is not open. Only the process that made it can say.
+        """
         if owner is not self.identity:
             raise InvalidTransactionState(
                 f"the {what} belongs to the process that this one was forked from", advice=f"make a {what} of your own"
             )
+        if self._closed:
+            raise self._closed_error(if_closed())
 
     def same_namespace(self, other: SessionOwner) -> bool:
         """Whether another connection leads to the same namespace, as far as that can be known."""

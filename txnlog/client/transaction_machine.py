@@ -23,6 +23,7 @@ from txnlog.errors import (
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, FlushCommand, PrepareCommand, Skipped
 from txnlog.replies import IfUnknown, Replying, unknown_outcome
 from txnlog.results import Committed
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.ledger import Receipt
@@ -166,13 +167,13 @@ class TransactionMachine(OwnedTransaction):
         if self.life.stage is Stage.PREPARED:
             return token
         if self.life.stage is Stage.PREPARE_UNKNOWN:
-            self._check_owner()
+            self.check_owner()
         else:
             await self._check_open()
         if not self.may_prepare:
             raise InvalidTransactionState(
                 f"the transaction {token} is committed at the end of ns.transact: nobody could decide about it",
-                advice="prepare() one of ns.begin() or of a producer's begin()",
+                advice=Words("prepare() one of ", Call("begin"), " or of a producer's begin()"),
             )
         work = self.work
         if work.stream is not None:
@@ -251,7 +252,7 @@ class TransactionMachine(OwnedTransaction):
         if stage is Stage.COMMITTED:
             return None
         if not in_background:
-            self._check_owner()
+            self.check_owner()
         await self._check_takes(Request.COMMIT)
         if stage is Stage.PREPARED:
             error = await self._take_over(await self._decided())
@@ -304,7 +305,7 @@ class TransactionMachine(OwnedTransaction):
             self.claims.abort()
             return
         await self._check_takes(Request.ABORT)
-        self._check_owner()
+        self.check_owner()
         outcome = None
         if stage is Stage.PREPARED:
             outcome = await self._decided()

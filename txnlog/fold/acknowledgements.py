@@ -22,6 +22,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
 from txnlog.format.actions import Acknowledgement, PartitionRanges
+from txnlog.wording import Call, Words
 
 _DONE: Final = "abort the transaction and receive again: these messages are done, and would be refused for ever"
 
@@ -29,7 +30,8 @@ _DONE: Final = "abort the transaction and receive again: these messages are done
 def unknown_subscription(number: int) -> SubscriptionNotFound:
     """The error for an id that the state does not hold: it keeps nothing of what was dropped."""
     error = SubscriptionNotFound(
-        f"no subscription with the id {number}", advice="it was dropped: open another consumer with ns.consumer(...)"
+        f"no subscription with the id {number}",
+        advice=Words("it was dropped: open another consumer with ", Call("consumer", "...")),
     )
     error._number = number
     return error

@@ -59,6 +59,7 @@ from txnlog.format.actions import (
 )
 from txnlog.format.codec import Entry, damaged_entry
 from txnlog.format.keys import CATALOG_FOLDER, UNIQUE
+from txnlog.wording import Either, Words
 
 READER_FEATURES: frozenset[str] = frozenset()
 WRITER_FEATURES: frozenset[str] = frozenset()
@@ -175,7 +176,10 @@ def check_writable(state: State | Draft) -> None:
         raise UnsupportedFeature(
             f"the log asks writers for format version {head.writer_version}"
             f"{_and_features(missing)}; this txnlog writes version {FORMAT_VERSION}",
-            advice='use a newer txnlog, or open with mode="r"',
+            advice=Words(
+                "use a newer txnlog",
+                Either(', or open with mode="r"', "; the commands that only look work with this one"),
+            ),
         )
 
 

@@ -10,6 +10,7 @@ from txnlog.errors import InvalidInputError, LimitExceeded, ProducerFenced
 from txnlog.fold.state import AppRecord, Draft, ProducerRecord, State
 from txnlog.fold.transaction_ends import end_aborted
 from txnlog.format.actions import ForgetApp, Header, Producer
+from txnlog.wording import Call, Words
 
 NAMES_ADVICE: Final = "use one name for all runs of a job: names are remembered for ever"
 
@@ -38,7 +39,9 @@ def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord
     """The producer's record, or ProducerFenced where the epoch is not the newest."""
     record = draft.producers.get(name)
     if record is None:
-        raise InvalidInputError(f"no producer {name[:60]!a} was started", advice="start it with ns.producer(name)")
+        raise InvalidInputError(
+            f"no producer {name[:60]!a} was started", advice=Words("start it with ", Call("producer", "name"))
+        )
     if record.epoch != epoch:
         if record.fenced_by:
             raise ProducerFenced(

@@ -85,7 +85,11 @@ def _check_pairs(draft: Draft, action: Begin | Commit) -> None:
         if draft.apps.get(action.app_id) is None and len(draft.apps) >= MAX_APPS:
             raise LimitExceeded(
                 f"the namespace remembers {MAX_APPS:,} applications",
-                advice="use one txn_app_id for all runs of a job, and ns.forget_app(id) for those that are over",
+                advice=Words(
+                    "use one txn_app_id for all runs of a job, and ",
+                    Call("forget_app", "id"),
+                    " for those that are over",
+                ),
             )
     if (action.producer is None) != (action.epoch is None):
         raise InvalidInputError("a producer's name and epoch go together")

@@ -15,9 +15,13 @@ from txnlog.common.validation import shortened
 from txnlog.errors import Durable, InvalidInputError, NamespaceNotFound, TxnLogError
 from txnlog.fold.state import Head, NamespaceRecord
 from txnlog.format.keys import CATALOG_FOLDER
+from txnlog.wording import Call, Either, Words
 
-HOW_ADOPTED: Final = "catalog.open(root).adopt_namespace({name!r}) in Python, or txnlog {url} adopt on the command line"
-"""The step that makes a copy a namespace of its own."""
+CATALOG: Final = "catalog.open(root)"
+"""The handle of a root, as code."""
+
+_READS: Final = Words(Either('mode="r" reads it', "the commands that only look read it"))
+"""What can be done with a log to which nothing may be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def refusal(
         return InvalidInputError(
             f"the folder {name}/ holds the log of a namespace that its root does not list: a copy, perhaps, whose "
             "original gives the same TxnIDs",
-            advice=f'mode="r" reads it; to write to it, make it a namespace of this root: {how_adopted(name, url)}',
+            advice=Words(_READS, "; to write to it, make it a namespace of this root: ", how_adopted(name, url)),
             durable=Durable.NOTHING,
         )
     return None
@@ -123,7 +127,7 @@ def copied(original: str, name: str, url: str, original_newest: int | None, newe
             )
     return InvalidInputError(
         f"the folder {name}/ is a copy of the namespace {original!r}, and both would give the same TxnIDs{versions}",
-        advice=f"{first}to make the copy a namespace of its own: {how_adopted(name, url)}",
+        advice=Words(first, "to make the copy a namespace of its own: ", how_adopted(name, url)),
         durable=Durable.NOTHING,
     )
 
@@ -133,8 +137,14 @@ def rootless(name: str, url: str) -> InvalidInputError:
     return InvalidInputError(
         f"the root of the folder {name}/ has no folder {CATALOG_FOLDER}, which lists its namespaces: it was removed, "
         f"or not copied with the others; nothing in {name}/ is lost",
-        advice=f"bring {CATALOG_FOLDER} back if it was moved, or if there is a copy of it; otherwise list the folder "
-        f'again, as a namespace of the root: {how_adopted(name, url)}; mode="r" reads it meanwhile',
+        advice=Words(
+            f"bring {CATALOG_FOLDER} back if it was moved, or if there is a copy of it; otherwise list the folder "
+            "again, as a namespace of the root: ",
+            how_adopted(name, url),
+            "; ",
+            _READS,
+            " meanwhile",
+        ),
         durable=Durable.NOTHING,
     )
 
@@ -144,8 +154,12 @@ def renamed(old: str, new: str, url: str) -> InvalidInputError:
     return InvalidInputError(
         f"the folder {new}/ holds the log of the namespace {old!r}, and the folder {old}/ has none: it was renamed; "
         "nothing is lost",
-        advice=f"rename it to {old}/ again; or, to keep the new name, close every writer that has {old!r} open, then "
-        f"{how_adopted(new, url)}, and then catalog.open(root).drop_namespace({old!r})",
+        advice=Words(
+            f"rename it to {old}/ again; or, to keep the new name, close every writer that has {old!r} open, then ",
+            how_adopted(new, url),
+            ", and then ",
+            Call("drop_namespace", repr(str(old)), of=CATALOG),
+        ),
         durable=Durable.NOTHING,
     )
 
@@ -154,8 +168,13 @@ def dropped(name: str, url: str) -> NamespaceNotFound:
     """The error for writing to what is left of a namespace that was dropped."""
     return NamespaceNotFound(
         f"the namespace {name!r} was dropped; only its folder is still there",
-        advice="to use the name again, close every writer that has it open, then remove the folder "
-        f'{name}/; or choose another name; mode="r" reads it; to make it a namespace again: {how_adopted(name, url)}',
+        advice=Words(
+            "to use the name again, close every writer that has it open, then remove the folder "
+            f"{name}/; or choose another name; ",
+            _READS,
+            "; to make it a namespace again: ",
+            how_adopted(name, url),
+        ),
     )
 
 
@@ -169,15 +188,17 @@ def other_listed(record: NamespaceRecord, found: LogIdentity, url: str) -> Inval
         which = "with another first entry"
     adopted = how_adopted(record.name, url)
     if record.log == found.beginning:
-        advice = (
+        advice = Words(
             "bring the right folder back; wait where its adoption is under way; if its adoption was interrupted, "
-            f"repeat it: {adopted}"
+            "repeat it: ",
+            adopted,
         )
     else:
-        advice = (
-            f"bring the right folder back, or drop the namespace and choose another name, or adopt this folder then: "
-            f"{adopted}; if this name was dropped while it was created, close its writers, remove the folder "
-            f"{record.name}/ and create it again"
+        advice = Words(
+            "bring the right folder back, or drop the namespace and choose another name, or adopt this folder then: ",
+            adopted,
+            "; if this name was dropped while it was created, close its writers, remove the folder "
+            f"{record.name}/ and create it again",
         )
     return InvalidInputError(
         f"the folder {record.name}/ holds the log of another namespace, {which}",
@@ -186,12 +207,15 @@ def other_listed(record: NamespaceRecord, found: LogIdentity, url: str) -> Inval
     )
 
 
-def how_adopted(name: str, url: str) -> str:
+def how_adopted(name: str, url: str) -> Words:
     """The step that makes the log in the folder of a name a namespace of its own."""
-    return HOW_ADOPTED.format(name=name, url=shortened(url))
+    command = f"txnlog {shortened(url)} adopt"
+    code = f"{CATALOG}.adopt_namespace({name!r})"
+    return Words(Either(f"{code} in Python, or {command} on the command line", command))
 
 
 __all__ = [
+    "CATALOG",
     "LogIdentity",
     "Standing",
     "dropped",

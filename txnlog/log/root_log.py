@@ -35,7 +35,7 @@ from txnlog.log.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import SharedWave
 from txnlog.log.id_allocator import NumberPool
-from txnlog.log.log_identity import LogIdentity, Standing, listed, refusal, renamed, rootless, standing
+from txnlog.log.log_identity import CATALOG, LogIdentity, Standing, listed, refusal, renamed, rootless, standing
 from txnlog.log.log_reader import Log
 from txnlog.log.slots import occupy
 from txnlog.replies import IfUnknown, note_written, reworded, unknown_outcome
@@ -43,6 +43,7 @@ from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import needed_bytes, probe
 from txnlog.store.wrappers import PrefixStore
+from txnlog.wording import Call, Either, Words
 
 _logger = logging.getLogger("txnlog.root")
 
@@ -90,7 +91,7 @@ def probed(store: Store) -> Verdict:
         advice = error.advice
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
             needed_mb = -(-needed_bytes(store) // 1_000_000)
-            advice = f"{advice}: this test, once for a root, needs up to {needed_mb} MB, which it frees again"
+            advice = Words(advice, f": this test, once for a root, needs up to {needed_mb} MB, which it frees again")
         what = f"the store was tried before it is trusted with anything, and failed: {error.message}"
         raise reworded(error, message=what, advice=advice) from error.__cause__
     _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
@@ -220,8 +221,10 @@ class Root:
         if found is not None and not self.exists():
             raise CorruptionError(
                 f"the first entry of the root log is missing, and later ones are there ({found.key})",
-                advice=f"restore {keys.CATALOG_FOLDER}/{keys.entry_key(0)} from a copy; namespaces can be read "
-                'meanwhile with mode="r"',
+                advice=Words(
+                    f"restore {keys.CATALOG_FOLDER}/{keys.entry_key(0)} from a copy; namespaces can be read meanwhile",
+                    Either(' with mode="r"', ""),
+                ),
             )
 
     def unlisted(self) -> str | None:
@@ -305,15 +308,20 @@ class Root:
             if found_as is Standing.LISTED and not force:
                 raise InvalidInputError(
                     f"{name!r} is a namespace of its root already: it can be opened",
-                    advice="open it; only where it is a backup that was put back in the place of the original, or "
-                    "where the whole root is a copy of another one that is written to as well, adopt it all the same: "
-                    "force=True in Python, --force on the command line",
+                    advice=Words(
+                        "open it; only where it is a backup that was put back in the place of the original, or where "
+                        "the whole root is a copy of another one that is written to as well, adopt it all the same: ",
+                        Either("force=True in Python, --force on the command line", "--force"),
+                    ),
                 )
             if record is not None and found_as is Standing.OTHER_LISTED and record.log != found.beginning:
                 raise InvalidInputError(
                     f"the root lists another namespace {name!r} than that of the folder {name}/",
-                    advice="bring the right folder back; or take the other one out of the root, "
-                    f"catalog.open(root).drop_namespace({name!r}), and adopt the folder then",
+                    advice=Words(
+                        "bring the right folder back; or take the other one out of the root, ",
+                        Call("drop_namespace", repr(str(name)), of=CATALOG),
+                        ", and adopt the folder then",
+                    ),
                 )
             own = listed(records, name)
             coordinator = draft.head.next_coordinator
@@ -413,10 +421,10 @@ def _may_be_namespace(folder: str) -> bool:
 
 def without_list(folder: str) -> str:
     """What is wrong with a root that has no root log, and a namespace in a folder."""
-    return (
+    return Words(
         f"the root has no folder {keys.CATALOG_FOLDER}, which lists its namespaces, and {folder!r} is the folder of "
-        f"one: bring {keys.CATALOG_FOLDER} back, or list each namespace again: "
-        f"catalog.open(root).adopt_namespace({folder!r})"
+        f"one: bring {keys.CATALOG_FOLDER} back, or list each namespace again: ",
+        Either(f"{CATALOG}.adopt_namespace({folder!r})", f"txnlog ROOT/{folder} adopt"),
     )
 
 
@@ -473,9 +481,12 @@ def lost(store: Store, name: str) -> NamespaceNotFound:
     return NamespaceNotFound(
         f"the root lists the namespace {name!r}, but its log at {shortened(store.url(name))} is missing: its folder "
         "was removed, renamed or moved, or its creation was interrupted",
-        advice="where it was renamed or moved, nothing is lost: give it its name and place again; otherwise bring its "
-        "folder back, restoring it from a copy; for an empty namespace in its place, or where its creation was "
-        f"interrupted: catalog.open(root).create_namespace({name!r})",
+        advice=Words(
+            "where it was renamed or moved, nothing is lost: give it its name and place again; otherwise bring its "
+            "folder back, restoring it from a copy; for an empty namespace in its place, or where its creation was "
+            "interrupted: ",
+            Call("create_namespace", repr(str(name)), of=CATALOG),
+        ),
         durable=Durable.NOTHING,
     )
 

@@ -300,7 +300,7 @@ class CommitCommand(_Owners):
         elif any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
             raise SubscriptionNotFound(
                 "the subscription was dropped",
-                advice="create it again with ns.consumer(...)",
+                advice=Words("create it again with ", Call("consumer", "...")),
                 durable=Durable.NOTHING,
             )
 

@@ -17,6 +17,7 @@ from txnlog.common.validation import Duration, whole_number
 from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
 from txnlog.format.delta_mode import is_auto
 from txnlog.maintenance import optimizer, vacuum
+from txnlog.replies import Rest, as_part_of
 from txnlog.results import Maintained, Optimized
 from txnlog.wording import Words
 
@@ -32,6 +33,7 @@ Progress = Callable[[str, str, int, int], object]
 """Called with the step, ``optimize`` or ``vacuum``, and the progress of that step."""
 
 
+@as_part_of(Rest.MAINTAIN)
 def maintain(
     connection: Connection,
     *,

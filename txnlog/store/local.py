@@ -22,6 +22,7 @@ from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import TEMPORARY_PREFIX, check_key, check_prefix, is_key, split_prefix
 from txnlog.store.rights import denied
+from txnlog.wording import Either, Words
 
 _ADVICE: Final = {
     errno.ENOSPC: "free space on the file system, then try again",
@@ -29,7 +30,10 @@ _ADVICE: Final = {
     errno.EFBIG: "raise the limit of the size of files (ulimit -f), or use a file system that takes larger ones",
     errno.EISDIR: "move away what has the name of an object and is no file",
     errno.EPERM: "give this user write access to the root, on a file system that has hard links",
-    errno.EROFS: "mount the file system writable, or open with mode='r'",
+    errno.EROFS: Words(
+        "mount the file system writable",
+        Either(", or open with mode='r'", "; the commands that only look need no right to write"),
+    ),
     errno.EMFILE: "raise the limit of open files",
     errno.ENFILE: "raise the limit of open files",
 }

@@ -238,7 +238,7 @@ def test_an_answer_that_was_lost_is_found_and_an_unknown_one_leaves_the_rows(mem
     store.script.append(lambda: setattr(store, "reads_forever", "broken"))
     with raises(OutcomeUnknown, "the entry of this call", durable=Durable.MAYBE) as caught:
         ns.optimize("orders")
-    assert "call ns.optimize(topic) again" in caught.value.advice
+    assert "call ns.optimize(topic, ...) again, with the same arguments" in caught.value.advice
     store.heal()
     assert ns.optimize("orders").entries == 0, "it was done"
     assert [row["id"] for row in whole(ns)] == [*[row["id"] for row in before], 100]

@@ -113,7 +113,9 @@ def test_a_vacuum_that_fails_behind_its_announcement_does_not_say_that_nothing_w
     store.before = refuse
     with raises(StoreError, durable=Durable.MAYBE) as caught:
         ns.vacuum()
-    assert caught.value.advice == f"{StoreError._default_advice}; then call ns.vacuum() again"
+    assert (
+        caught.value.advice == f"{StoreError._default_advice}; then call ns.vacuum(...) again, with the same arguments"
+    )
     assert ns._connection.follower.state.head.oldest_readable > 0
     if point == "list":
         with raises(StoreError):

@@ -115,7 +115,7 @@ def test_a_decision_of_unknown_outcome_can_be_repeated(faulty: Any, memory: Plac
     store.reads.extend(["broken", "broken"])
     with raises(OutcomeUnknown, match="complete\\(\\) again|did not say", durable=Durable.MAYBE) as caught:
         ns.complete(token, commit=commit)
-    assert "call ns.complete(token, commit) again" in caught.value.advice
+    assert "call ns.complete(token, commit=...) again" in caught.value.advice
     other = memory.open()
     assert (other.complete(token, commit=commit) is not None) == commit
     store.land()

@@ -56,7 +56,7 @@ MUTANTS: Final = (
     Mutant(
         "nothing written, beside a call in doubt",
         "txnlog/client/owned_transaction.py",
-        "return after_part(error) if self.life.stage in UNANSWERED else error",
+        "return after_part(error) if may_be else error",
         "return error",
         "whoever believes it does the work of a committed transaction again",
         (LOST_ANSWERS + "a_batch_of_unknown_outcome_whose_end_cannot_be_read_stays_so",),

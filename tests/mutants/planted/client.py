@@ -9,6 +9,7 @@ from tests.mutants.names import (
     CLAIMS,
     CLIENT_PRODUCERS,
     CLIENT_TRANSACTIONS,
+    CLOSED_AND_PREPARED,
     CONSUMER_FAULTS,
     CONSUMER_THREADS,
     CUMULATIVE,
@@ -35,6 +36,14 @@ MUTANTS: Final = (
         (TWO_PHASES + "what_a_flush_left_out_is_reported_by_prepare",),
     ),
     # --- the client -------------------------------------------------------------------------------------------------
+    Mutant(
+        "a closed handle takes what is prepared for lost",
+        "txnlog/client/owned_transaction.py",
+        "                return IfClosed.PREPARED\n",
+        "                return IfClosed.NOTHING\n",
+        "who does the work again, as advised, has its rows twice once others complete the token",
+        (CLOSED_AND_PREPARED + "the_rows_of_a_prepared_transaction_are_not_said_to_be_gone",),
+    ),
     Mutant(
         "a commit without an answer is a failure",
         "txnlog/client/transaction_lifecycle.py",

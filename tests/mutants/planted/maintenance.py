@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import COMPACTION, OPTIMIZE, OPTIMIZE_MEANWHILE, RETENTION, VACUUM, VACUUM_WRITERS
+from tests.mutants.names import (
+    COMPACTION,
+    OPTIMIZE,
+    OPTIMIZE_MEANWHILE,
+    RETENTION,
+    VACUUM,
+    VACUUM_WRITERS,
+    WHAT_A_CALL_WROTE,
+)
 
 MUTANTS: Final = (
     # --- collection -------------------------------------------------------------------------------------------------
@@ -32,6 +40,14 @@ MUTANTS: Final = (
         "return epoch is None or hint.epoch <= epoch",
         "a vacuum takes the sign of life of a consumer away",
         (VACUUM + "hints_that_are_over_go_and_those_of_consumers_stay",),
+    ),
+    Mutant(
+        "who called maintain is advised to call vacuum",
+        "txnlog/maintenance/upkeep.py",
+        "@as_part_of(Rest.MAINTAIN)\n",
+        "",
+        "a vacuum with its own times deletes what the call was to keep",
+        (WHAT_A_CALL_WROTE + "who_called_maintain_is_advised_to_call_maintain_again",),
     ),
     # --- optimize -----------------------------------------------------------------------------------------------------
     Mutant(

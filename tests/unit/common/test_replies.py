@@ -13,6 +13,7 @@ from txnlog.errors import (
     AccessDenied,
     Durable,
     InvalidInputError,
+    InvalidTransactionState,
     OutcomeUnknown,
     RetriableError,
     StoreError,
@@ -25,6 +26,7 @@ from txnlog.replies import (
     Rest,
     advising,
     after_writing,
+    as_part_of,
     in_parts,
     not_sent,
     only_looking,
@@ -32,7 +34,7 @@ from txnlog.replies import (
     reworded,
     unknown_outcome,
 )
-from txnlog.wording import Words
+from txnlog.wording import Call, Words, up_to_last
 
 KINDS = [getattr(errors, name) for name in errors.__all__ if name[0].isupper() and name != "Durable"]
 
@@ -130,6 +132,10 @@ MAYBE, NOTHING = Durable.MAYBE, Durable.NOTHING
         (lambda: in_parts(lambda: False), StoreError("x", advice="a", durable=NOTHING), NOTHING, "a"),
         (lambda: after_writing("b"), InvalidInputError("x", advice="a"), MAYBE, "a; then b"),
         (lambda: after_writing("b"), RetriableError("x", advice="a"), MAYBE, "a"),
+        (lambda: after_writing("b"), InvalidTransactionState("x", advice="a"), MAYBE, "a"),
+        (lambda: as_part_of("b"), OutcomeUnknown("x", advice="a"), MAYBE, "b"),
+        (lambda: as_part_of("b"), StoreError("x", advice="fix; then a", durable=MAYBE), MAYBE, "fix; then b"),
+        (lambda: as_part_of("b"), StoreError("x", advice="a", durable=MAYBE), MAYBE, "a"),
         (lambda: unknown_outcome("b"), OutcomeUnknown("x", advice="a"), MAYBE, "b"),
         (lambda: unknown_outcome("b"), OutcomeUnknown("x", advice="fix; then a"), MAYBE, "fix; then b"),
         (lambda: unknown_outcome("b"), RetriableError("x", advice="a"), NOTHING, "a"),
@@ -169,3 +175,14 @@ def test_each_call_of_the_tables_has_an_advice_of_its_own() -> None:
 def test_an_error_of_another_kind_passes_through() -> None:
     with pytest.raises(KeyboardInterrupt), refused_write(), unknown_outcome("b"):
         raise KeyboardInterrupt
+
+
+def test_what_has_to_be_done_first_stays_the_call_that_it_names() -> None:
+    first = Words("see ", Call("topics"))
+    advised = advising(OutcomeUnknown("x", advice=Words(first, "; then ", Call("checkpoint"))), Rest.VACUUM).advice
+    assert isinstance(advised, Words)
+    assert (
+        advised.rendered(str, lambda call: call.name) == "see topics; then call vacuum again, with the same arguments"
+    )
+    assert up_to_last("a; b; c", "; ").parts == ("a; b; ",)
+    assert not up_to_last(Words("a", Call("topics")), "; ")
