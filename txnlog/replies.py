@@ -169,14 +169,10 @@ class in_parts(Replying):  # noqa: N801 - a context like the others
 
     What this thread has written meanwhile was noted by ``note_written``: by the engine for each command that is in the
     log, by whoever writes objects that are found without one.
-
-    Args:
-        also: whether another part is, of which nobody notes that.
     """
 
-    def __init__(self, also: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self) -> None:
         super().__init__(after_part)
-        self._also = also
 
     def __enter__(self) -> None:
         _PARTS.set(_Parts(_PARTS.get()))
@@ -187,7 +183,6 @@ class in_parts(Replying):  # noqa: N801 - a context like the others
         _PARTS.set(parts.outer)
         if parts.any:
             note_written()  # it may be a part of another call
-        if parts.any or self._also():
             super().__exit__(kind, error, trace)
 
 

@@ -133,14 +133,14 @@ class TablePublisher:
         with self._lock:
             before = self.log.writes
             self._compares_bounds = compares_bounds
-            try:
-                with in_parts(lambda: self.log.writes > before):
+            with in_parts():
+                try:
                     yield
-            finally:
-                changes.wrote = self.log.writes > before
-                if changes.wrote:
-                    note_written()
-                self._seen = None
+                finally:
+                    changes.wrote = self.log.writes > before
+                    if changes.wrote:
+                        note_written()
+                    self._seen = None
 
     def _note(self, shown: Shown) -> Shown:
         self._shown = shown

@@ -129,7 +129,7 @@ class DeltaDecision:
                     appended = True
             except Exception as failure:  # noqa: BLE001 - whatever it is, the table knows whether it has the rows
                 error = failure
-        committed = self._committed(token) if appended else self._settled(token)
+        committed = self._completed(token, commit=True) if appended else self._settled(token)
         if committed is not None:
             return committed
         if isinstance(error, OutcomeUnknown):  # the outcome is known by now
@@ -158,7 +158,7 @@ class DeltaDecision:
             # A transaction in another state was completed by somebody else.
             verdict = self._verdict(found) if found.state == "PREPARED" else found.state == "COMMITTED"
         if verdict is True:
-            return self._committed(token)
+            return self._completed(token, commit=True)
         aborted = self._completed(token, commit=False)
         if isinstance(verdict, TransactionConflict):
             raise verdict
@@ -222,12 +222,8 @@ class DeltaDecision:
                 advice=f"{Rest.DECIDE}: ns.transaction({token!r}) shows then how it ended",
             ) from error
 
-    def _committed(self, token: str) -> Committed | None:
-        """Commit a transaction in the log for which the table decided: the table has its rows even if this fails."""
-        return self._completed(token, commit=True)
-
     def _completed(self, token: str, *, commit: bool) -> Committed | None:
-        """Write to the log how the table decided: nobody else has to know that, also where this fails."""
+        """Write to the log how the table decided: where it has the rows it has them even if this fails."""
         with after_writing(Rest.DECIDE), as_part_of(Rest.DECIDE):
             return self._ns.complete(token, commit=commit)
 

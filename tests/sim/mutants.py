@@ -138,7 +138,7 @@ def _putting(find: Callable[[Appender, Any], bytes]) -> PutEntry:
 
 
 def _put_entry(on_doubt: Callable[[Appender, Any], bytes]) -> PutEntry:
-    """A put of an entry that asks once, and decides by itself where the answer leaves a doubt."""
+    """A put of an entry that asks once, and decides by itself where the outcome is unknown."""
 
     def find(self: Appender, entry: Any) -> bytes:
         try:

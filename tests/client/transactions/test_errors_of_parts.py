@@ -30,7 +30,7 @@ def test_what_the_caller_was_at_is_not_the_cause_of_an_error(memory: Place) -> N
 
 
 def test_a_plain_produce_that_sent_no_row_does_not_say_that_its_rows_may_be_there(memory: Place) -> None:
-    """LIE: a block of numbers is in doubt alone; ``error.txn_ids[0]``, as documented, is an IndexError."""
+    """LIE: only the outcome of a block of numbers is unknown; ``error.txn_ids[0]``, as documented, is an IndexError."""
     memory.orders().close()
     ns, store = memory.faulty()
     store.forever = "dropped"

@@ -29,6 +29,7 @@ from txnlog.replies import (
     as_part_of,
     in_parts,
     not_sent,
+    note_written,
     only_looking,
     refused_write,
     reworded,
@@ -128,8 +129,7 @@ MAYBE, NOTHING = Durable.MAYBE, Durable.NOTHING
     [
         (not_sent, StoreError("x", advice="a", durable=MAYBE), NOTHING, "a"),
         (not_sent, OutcomeUnknown("x", advice="a"), MAYBE, "a"),
-        (lambda: in_parts(lambda: True), StoreError("x", advice="a", durable=NOTHING), MAYBE, "a"),
-        (lambda: in_parts(lambda: False), StoreError("x", advice="a", durable=NOTHING), NOTHING, "a"),
+        (in_parts, StoreError("x", advice="a", durable=NOTHING), NOTHING, "a"),
         (lambda: after_writing("b"), InvalidInputError("x", advice="a"), MAYBE, "a; then b"),
         (lambda: after_writing("b"), RetriableError("x", advice="a"), MAYBE, "a"),
         (lambda: after_writing("b"), InvalidTransactionState("x", advice="a"), MAYBE, "a"),
@@ -186,3 +186,17 @@ def test_what_has_to_be_done_first_stays_the_call_that_it_names() -> None:
     )
     assert up_to_last("a; b; c", "; ").parts == ("a; b; ",)
     assert not up_to_last(Words("a", Call("topics")), "; ")
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_call_of_which_a_part_was_written_says_so_and_so_does_the_call_that_it_is_a_part_of(depth: int) -> None:
+    def failing(depth: int) -> None:
+        with in_parts():
+            if depth == 1:
+                note_written()
+                raise StoreError("x", advice="a", durable=NOTHING)
+            failing(depth - 1)
+
+    with pytest.raises(StoreError) as caught, in_parts():
+        failing(depth)
+    assert (caught.value.durable, caught.value.advice) == (MAYBE, "a")
