@@ -13,6 +13,7 @@ from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.names import parse_namespace_name
 from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
+from txnlog.engine.worker import has_ended
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold import id_blocks
 from txnlog.fold.state import Outcome
@@ -108,7 +109,8 @@ class SessionOwner:
         """
         self._closed = True
         session = self._current
-        if session is not None:
+        # When the program has ended (finalizers run then) its end has waited for the work, and reported the rest.
+        if session is not None and not has_ended():
             session.close(self._closed_error())
             # Behind it: where an interrupt ends the waiting, the next close still has them to report.
             self._report(f"The handle of the namespace {self.name!r} was closed before these", session)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Result
-from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker
+from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker, has_ended
 from txnlog.errors import RetriableError, TxnLogError
 from txnlog.replies import note_written
 
@@ -35,6 +35,16 @@ class CalledInItsOwnWork(RuntimeError):
         super().__init__(
             "a finalizer, a logging handler or a clock called the client in the middle of the client's own work; make "
             "this call in another thread (nothing was written)"
+        )
+
+
+class CalledAfterTheEnd(RuntimeError):
+    """A call by a finalizer that runs when the program has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a finalizer called the client when the program had ended, and with it the client's threads; call close(), "
+            "or end a with block, as one of the program's last lines (nothing was written)"
         )
 
 
@@ -229,11 +239,14 @@ class Engine:
 
         Raises:
             CalledInItsOwnWork: in the engine itself, which would wait for itself.
+            CalledAfterTheEnd: there is no engine any more.
             RetriableError: no thread could be started.
             Whatever the reply raises; what interrupts the wait.
         """
         if self.is_current:
             raise CalledInItsOwnWork
+        if has_ended():
+            raise CalledAfterTheEnd
         try:
             ask()
             reply: Result[Any] = replies.take(None)
@@ -327,4 +340,12 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-__all__ = ["CalledInItsOwnWork", "Command", "Engine", "Task", "callbacks_of_process", "engine_of_process"]
+__all__ = [
+    "CalledAfterTheEnd",
+    "CalledInItsOwnWork",
+    "Command",
+    "Engine",
+    "Task",
+    "callbacks_of_process",
+    "engine_of_process",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -31,6 +32,11 @@ Step = Callable[[], None]
 
 Blocking = Callable[[], Step]
 """Something that blocks. What it returns is called at once."""
+
+
+def has_ended() -> bool:
+    """Whether the program has ended, and with it all threads: what its finalizers ask of them never comes."""
+    return sys.is_finalizing()
 
 
 class Inbox(Protocol):
@@ -95,7 +101,9 @@ class _Threads:
         return _ThreadInbox()
 
     def start(self, work: Step, name: str) -> None:
-        """See Host."""
+        """See Host. Nothing runs any more where the interpreter has ended, whatever is asked for."""
+        if has_ended():
+            return
         try:
             threading.Thread(target=work, name=name, daemon=True).start()
         except RuntimeError as error:
@@ -285,12 +293,16 @@ class Worker:
         return True
 
     def _next(self) -> Step | None:
-        """The next step; None where there has been none for so long that the thread ends."""
+        """The next step; None where there has been none for so long that the thread ends.
+
+        A step whose time has come waits for its turn as any other does: of pauses without a length no other would run.
+        """
         while True:
             timers = self._timers
             left_ms = timers[0][0] - self._host.elapsed_ms() if timers else _IDLE_MS
-            if left_ms <= 0:
-                return heapq.heappop(timers)[2]
+            while left_ms <= 0:
+                self._inbox.put(heapq.heappop(timers)[2])
+                left_ms = timers[0][0] - self._host.elapsed_ms() if timers else _IDLE_MS
             step: Step | None = self._inbox.take(left_ms)
             if step is not None or not timers:
                 return step
@@ -367,4 +379,4 @@ def do(work: Blocking) -> None:
     work()()
 
 
-__all__ = ["THREADS", "Blocking", "Crew", "Host", "Inbox", "Step", "Worker", "do"]
+__all__ = ["THREADS", "Blocking", "Crew", "Host", "Inbox", "Step", "Worker", "do", "has_ended"]

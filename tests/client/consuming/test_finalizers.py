@@ -146,13 +146,63 @@ print("through")
 
 
 def test_finalizers_that_come_by_themselves_stop_no_loop(tmp_path: Path) -> None:
-    """HANG: nothing is forced: objects in cycles, whose finalizers release messages, stop the program in seconds."""
-    done = subprocess.run(
-        [sys.executable, "-c", _RELEASING, tmp_path],
+    """HANG: nothing is forced: objects in cycles, whose finalizers release messages, stop the program in seconds.
+
+    And its end, where Python collects the last ones: until then nobody had looked at how the program ended.
+    """
+    done = _run(_RELEASING, tmp_path)
+    assert done.returncode == 0, done.stderr[:300] + done.stderr[-2000:]
+    assert "through" in done.stdout
+
+
+_ENDING = """
+import faulthandler, sys, time
+import pyarrow as pa
+import txnlog
+faulthandler.dump_traceback_later(10, exit=True)
+
+class Job:
+    def __init__(self):
+        self.ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
+        self.ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+        self.ns.produce("orders", [{"id": number} for number in range(10)])
+        self.consumer = self.ns.consumer("orders", "billing")
+        self.messages = self.consumer.receive(5)
+        self.txn = self.ns.begin()
+        self.txn.produce("orders", [{"id": 11}])
+
+    def __del__(self):
+        CALL
+
+job = Job()
+job.itself = job  # Python collects it when the program has ended
+time.sleep(float(sys.argv[2]))
+print("through", flush=True)
+"""
+
+
+@pytest.mark.parametrize("idle_s", [0, 1.5], ids=["engine has a thread", "engine has none"])
+@pytest.mark.parametrize(
+    "call", ["self.ns.close()", "self.txn.commit()", "self.consumer.close()", "self.ns.produce('orders', [{'id': 1}])"]
+)
+def test_a_finalizer_that_runs_when_the_program_has_ended_does_not_wait_for_threads_that_are_gone(
+    tmp_path: Path, call: str, idle_s: float
+) -> None:
+    """HANG: a job that closes its namespace in ``__del__`` and is a global of its program: the program never ended."""
+    done = _run(_ENDING.replace("CALL", call), tmp_path, str(idle_s))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "through" in done.stdout
+    assert ("CalledAfterTheEnd" in done.stderr) == (call != "self.ns.close()"), done.stderr
+    assert ("Exception ignored" in done.stderr) == (call != "self.ns.close()"), done.stderr
+    assert "before these transactions with work" in done.stderr
+
+
+def _run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
         cwd=Path(txnlog.__file__).parent.parent,
     )
-    assert "through" in done.stdout, done.stderr[:300] + done.stderr[-2000:]

@@ -62,6 +62,7 @@ def test_a_process_whose_store_hangs_ends_within_a_minute(tmp_path: Path, topics
         out, _ = program.communicate()
         assert "through" in out
         pytest.fail("the process does not end")
+    assert program.returncode == 0
     assert "through" in out
 
 
