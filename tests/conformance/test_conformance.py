@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.conformance import second_checkpoints, second_cursors, second_entries, second_log, second_rows
 from tests.conformance.misreading import Misreading
 from tests.conformance.misreadings import MISREADINGS
+from tests.effort import every
 from txnlog.format.actions import KNOWN_ACTIONS
 from txnlog.testing.conformance import Answer, Case, cases_of, difference
 from txnlog.testing.conformance.__main__ import main
@@ -135,8 +136,10 @@ def test_the_page_names_every_exit_code():
 
 
 def test_the_same_seed_gives_the_same_answers(tmp_path):
-    make(tmp_path, 1)
-    made, kept = cases_of(tmp_path), cases()
+    first, step = every(3)
+    names = [*ROOTS, *VARIANTS][first::step]
+    make(tmp_path, 1, names)
+    made, kept = cases_of(tmp_path), [case for case in cases() if case.golden in names]
     assert [(c.golden, c.arguments[1:], c.expected) for c in made] == [
         (c.golden, c.arguments[1:], c.expected) for c in kept
     ]

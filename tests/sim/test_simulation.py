@@ -78,13 +78,14 @@ def test_seeds_that_found_something_once_pass():
     assert run_seeds(kept_seeds()).failures == {}
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_what_a_planted_bug_replaces_is_called_as_it_is_replaced(mutant: Mutant):
     """Else it is the replacement that is found."""
     run_planted(mutant, range(6))
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None

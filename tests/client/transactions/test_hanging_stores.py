@@ -45,6 +45,7 @@ print("through")
 """
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("topics", ["orders", "orders,audit"])
 def test_a_process_whose_store_hangs_ends_within_a_minute(tmp_path: Path, topics: str) -> None:
     """HANG: a job whose commit in the background writes two files, to a store that does not answer (NFS, no timeout).

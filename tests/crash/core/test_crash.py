@@ -16,11 +16,12 @@ import pytest
 from tests.crash.core.run import SUPERVISOR, local_plan, problems, s3_plan
 from tests.crash.harness.plan import Plan
 from tests.crash.harness.run import carry_out, numbers
+from tests.effort import tries
 from tools.servers import S3Server, s3_server
 
-LOCAL_SECONDS = float(os.environ.get("TXNLOG_CRASH_SECONDS", "9"))
+LOCAL_SECONDS = float(os.environ.get("TXNLOG_CRASH_SECONDS", tries(9, 6)))
 S3_SECONDS = LOCAL_SECONDS / 2
-LOCAL_KILLS = int(os.environ.get("TXNLOG_CRASH_KILLS", "40"))
+LOCAL_KILLS = int(os.environ.get("TXNLOG_CRASH_KILLS", tries(40, 26)))
 S3_KILLS = LOCAL_KILLS // 5
 PATIENCE_S = 120.0
 LONGEST = 3.0

@@ -13,8 +13,9 @@ import pytest
 
 from tests.crash.delta.run import LONGEST, SUPERVISOR, plan_for, problems
 from tests.crash.harness.run import carry_out, numbers
+from tests.effort import tries
 
-SECONDS = float(os.environ.get("TXNLOG_CRASH_DELTA_SECONDS", "8"))
+SECONDS = float(os.environ.get("TXNLOG_CRASH_DELTA_SECONDS", tries(8, 6)))
 
 
 @pytest.mark.clause("P-99")

@@ -31,7 +31,7 @@ from txnlog.common.backoff import Backoff
 
 __all__ = ["shop"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

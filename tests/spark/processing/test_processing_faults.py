@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["memory_place", "shop"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 
 # --- deaths -----------------------------------------------------------------------------------------------------------

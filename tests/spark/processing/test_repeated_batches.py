@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["shop"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 VALUES: dict[str, list[Any]] = {
     "byte": [-(2**7), 2**7 - 1],

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 PAGES = tries(200, 12)
 COLUMNS: dict[str, tuple[pa.DataType, str, Callable[[int], Any]]] = {

@@ -18,7 +18,7 @@ from tests.spark.reads import ORDERS, ids, lake, load, orders, refused, same
 
 __all__ = ["lake"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tests.spark.scans import LEVELS, SCHEMA, busy, delete_before, flushed, ns, 
 
 __all__ = ["busy", "ns"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 
 STEPS = (

@@ -31,7 +31,7 @@ from tests.spark.scans import SCHEMA, flushed, ns, planned, rows
 
 __all__ = ["ns"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 
 @pytest.mark.parametrize("call", [spark_ext.read_topic, spark_ext.visible])

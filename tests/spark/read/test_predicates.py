@@ -26,7 +26,7 @@ from txnlog.format.keys import SEGMENT_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 HISTORIES = tries(400, 60)
 A_JOB = 100

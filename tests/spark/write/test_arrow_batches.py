@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=3)
+pytestmark = pytest.mark.some(one_in=6)
 
 LIMIT = 64 << 20
 """Spark's own, of a batch."""
