@@ -273,18 +273,13 @@ def subscription_epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 def timeout_then_commit(patch: pytest.MonkeyPatch) -> None:
     """The owner reports a timeout without a word to the log, and commits all the same when asked again."""
-    check = TransactionMachine._check_deadline
 
-    async def mutated(self: TransactionMachine) -> None:
-        try:
-            self._opening.left_ms()
-        except TransactionTimedOut:
-            self._opening.deadline_ms = None
-            self._opening.timeout_ms = None
-            raise
-        await check(self)
+    async def mutated(self: TransactionMachine, error: TransactionTimedOut) -> TransactionTimedOut:
+        self._opening.deadline_ms = None
+        self._opening.timeout_ms = None
+        return error
 
-    patch.setattr(TransactionMachine, "_check_deadline", mutated)
+    patch.setattr(TransactionMachine, "_end_timed_out", mutated)
 
 
 def sequences_not_checked(patch: pytest.MonkeyPatch) -> None:

@@ -188,10 +188,10 @@ def begin_transaction(
         txn_version = whole_number("txn_version", txn_version, 0, MAX_NUMBER)
     if _is_full(connection):
         follower.refresh()
-    if _is_full(connection):
-        raise LimitExceeded(
-            f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
-        )
+        if _is_full(connection):
+            raise LimitExceeded(
+                f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
+            )
     return Transaction(
         connection,
         connection.appender.take_numbers(1)[0] if number is None else number,

@@ -326,7 +326,7 @@ class Transaction(ProcessBound):
         machine = self._machine
         if machine.submitted is not None:
             return machine.submitted
-        future = Promise[Committed](self._runtime.call_back)
+        future: Promise[Committed] = Promise(self._runtime.call_back)
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
         if machine.result is not None:
             future.set_result(machine.result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -28,6 +27,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.fold.producers import check_producer, committed_app
+from txnlog.fold.state import Outcome
 from txnlog.log.transaction_commands import AbortCommand, CommitResult, Skipped, ended_error, forgotten
 from txnlog.replies import IfClosed, after_part, copy_of
 from txnlog.results import Committed
@@ -36,7 +36,6 @@ from txnlog.wording import Argument, Call, Words
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.engine.promises import Promise
-    from txnlog.fold.state import Outcome
     from txnlog.format.actions import AbortReason
     from txnlog.log.commands import Command
     from txnlog.log.transaction_commands import Opening
@@ -153,22 +152,26 @@ class OwnedTransaction:
         """Raise the conflict with more work; otherwise the work has all rows that were produced before."""
         self.check_owner()
         self.check_not_submitted()
-        await self._check_takes(Request.WORK)
+        if not self._takes(Request.WORK):
+            raise await self._refused(Request.WORK)
         outcome = self._follower.state.outcomes.get(self._number)
         if outcome is not None:
             await self._ended_elsewhere(outcome)
         self._check_not_fenced()
-        await self._check_deadline()
+        if (late := self._timed_out()) is not None:
+            raise await self._end_timed_out(late)
         self.work.collect()
 
-    async def _check_takes(self, request: Request) -> None:
-        """Raise the refusal of a call for which the table of its life has no cell."""
+    def _takes(self, request: Request) -> bool:
+        """Whether the table of its life has a cell for this call: what comes often is no coroutine."""
+        return request in TABLE[self.life.stage]
+
+    async def _refused(self, request: Request) -> TxnLogError:
+        """The refusal of a call for which the table has no cell."""
         stage = self.life.stage
-        if request in TABLE[stage]:
-            return
         if stage is Stage.PREPARED:
-            await self._ended_elsewhere(await self._decided())
-        raise self._refusal(stage, request)
+            return await self._take_over(await self._decided())
+        return self._refusal(stage, request)
 
     def _refusal(self, stage: Stage, request: Request) -> TxnLogError:
         txn = self._opening.id
@@ -219,16 +222,22 @@ class OwnedTransaction:
             self._release(error)
             raise
 
-    async def _check_deadline(self) -> None:
+    def _timed_out(self) -> TransactionTimedOut | None:
+        """The error where it is past its deadline."""
         try:
             self._opening.left_ms()
         except TransactionTimedOut as error:
-            if self.life.logged:
-                outcome = await self._end("timeout")
-                if outcome is not None and (outcome.state == "COMMITTED" or outcome.reason != "timeout"):
-                    await self._ended_elsewhere(outcome)
-            self._release(error)
-            raise
+            return error
+        return None
+
+    async def _end_timed_out(self, error: TransactionTimedOut) -> TxnLogError:
+        """End it, past its deadline. Gives the error for who called: of the end that the log has, if it is another."""
+        if self.life.logged:
+            outcome = await self._end("timeout")
+            if outcome is not None and (outcome.state == "COMMITTED" or outcome.reason != "timeout"):
+                return await self._take_over(outcome)
+        self._release(error)
+        return error
 
     def _has_failed(self) -> TransactionHasFailedOperation:
         cause = self.cause
@@ -250,8 +259,12 @@ class OwnedTransaction:
         before = self.life
         self.life = before.after(request, Fate.SENT)
         try:
-            with contextlib.nullcontext() if self._claims is None else self._claims.under_way():
-                reply = await self._appender.carry_out(command, in_background=self.submitted is not None)
+            # What was sent is settled, whoever waits for it.
+            sent = self._appender.carry_out(command, in_background=self.submitted is not None, goes_on=True)
+            if self._claims is None:
+                return await sent
+            with self._claims.under_way():
+                return await sent
         except Cancelled:
             self._settle(before, request, Fate.NOTHING)
             raise
@@ -260,8 +273,6 @@ class OwnedTransaction:
             if isinstance(error, Exception):
                 await GO_ON
             raise
-        await GO_ON  # what was sent is settled, whoever waits for it
-        return reply
 
     def _settle(self, before: Life, request: Request, fate: Fate) -> None:
         """A call that began at ``before`` has this fate. An end that came meanwhile stays."""
@@ -332,10 +343,10 @@ class OwnedTransaction:
         return error
 
     async def _end_committed(self, result: CommitResult) -> Committed:
-        dropped = () if isinstance(result, Skipped) else getattr(result, "dropped_subscriptions", ())
-        shown = partial(self._connection.committed, result, self.claims.subscriptions)
-        known = all(number in self.claims.subscriptions for number in dropped)
-        return self._note_committed(shown() if known else await self._follower.runtime.job(shown))
+        subscriptions = {} if self._claims is None else self._claims.subscriptions
+        shown = partial(self._connection.committed, result, subscriptions)
+        is_known = not isinstance(result, Outcome) or subscriptions.keys() >= set(result.dropped_subscriptions)
+        return self._note_committed(shown() if is_known else await self._follower.runtime.job(shown))
 
     def _note_committed(self, result: Committed) -> Committed:
         self.result, self.life = result, self.life.ended(Stage.COMMITTED)

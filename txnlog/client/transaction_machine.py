@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from txnlog.client.ledger import Receipt
     from txnlog.client.transaction_claims import Acknowledging
     from txnlog.engine.promises import Promise
+    from txnlog.fold.state import Outcome
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 
 
@@ -39,8 +40,10 @@ class _Ending(Replying):
     """
 
     def __init__(self, transaction: OwnedTransaction) -> None:
-        super().__init__(transaction.reply)
         self._transaction = transaction
+
+    def _reply(self, error: TxnLogError) -> TxnLogError:
+        return self._transaction.reply(error)
 
     def __enter__(self) -> None:
         self._transaction.work.takes_rows = False
@@ -213,38 +216,41 @@ class TransactionMachine(OwnedTransaction):
         """Commit. In the background, the handle may be closed meanwhile."""
         async with self._turn:
             with _Ending(self):
-                return await self._commit(in_background=in_background)
+                command = await self._commit_command(in_background=in_background)
+                if command is None:
+                    assert self.result is not None, "a transaction that needs no entry has its result"
+                    return self.result
+                before = self.life
+                try:
+                    try:
+                        result = await self._send(Request.COMMIT, command)
+                    except TxnLogError as error:
+                        result = await self._committed_all_the_same(before, command, error)
+                    if isinstance(result, Skipped):
+                        result = await self._own_end(before, result)
+                except TxnLogError as end:
+                    await self._note_not_committed(before, end)
+                    raise
+                if isinstance(result, Skipped):
+                    await self._end_in_log("user")  # what an earlier flush logged is not wanted
+                    self.claims.abort()
+                return await self._end_committed(result)
 
-    async def _commit(self, *, in_background: bool) -> Committed:
-        command = await self._commit_command(in_background=in_background)
-        if command is None:
-            assert self.result is not None, "a transaction that needs no entry has its result"
-            return self.result
-        before = self.life
-        try:
-            with unknown_outcome(IfUnknown.COMMIT):
-                result = await self._committed(before, command)
-        except TxnLogError as end:
-            await self._note_not_committed(before, end)
-            raise
-        if isinstance(result, Skipped):
-            await self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
-            self.claims.abort()
-        return await self._end_committed(result)
-
-    async def _committed(self, before: Life, command: CommitCommand) -> CommitResult:
-        try:
-            result = await self._send(Request.COMMIT, command)
-        except TxnLogError as error:
+    async def _committed_all_the_same(self, before: Life, command: CommitCommand, error: TxnLogError) -> Outcome:
+        """The end that only a checkpoint remembers, behind an error of this call. Otherwise raises that error."""
+        with unknown_outcome(IfUnknown.COMMIT):
             outcome = await self._recorded(error, again=before.stage in UNANSWERED)
             if outcome is None:
-                raise
-            result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
-        if isinstance(result, Skipped) and before.stage in UNANSWERED:
-            # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
+                raise error
+            return command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
+
+    async def _own_end(self, before: Life, skipped: Skipped) -> CommitResult:
+        """Who brought the batch before: perhaps this very commit, whose end only a checkpoint remembers."""
+        if before.stage not in UNANSWERED:
+            return skipped
+        with unknown_outcome(IfUnknown.COMMIT):
             own = await self._outcome()
-            result = own if own is not None and own.state == "COMMITTED" else result
-        return result
+        return own if own is not None and own.state == "COMMITTED" else skipped
 
     async def _commit_command(self, *, in_background: bool) -> CommitCommand | None:
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
@@ -253,7 +259,8 @@ class TransactionMachine(OwnedTransaction):
             return None
         if not in_background:
             self.check_owner()
-        await self._check_takes(Request.COMMIT)
+        if not self._takes(Request.COMMIT):
+            raise await self._refused(Request.COMMIT)
         if stage is Stage.PREPARED:
             error = await self._take_over(await self._decided())
             if self.result is None:
@@ -265,7 +272,8 @@ class TransactionMachine(OwnedTransaction):
             raise failed
         work = self.work
         if stage not in UNANSWERED:
-            await self._check_deadline()
+            if (late := self._timed_out()) is not None:
+                raise await self._end_timed_out(late)
             work.collect()
             if not self.life.logged and work.empty:
                 self._check_not_fenced()
@@ -304,7 +312,8 @@ class TransactionMachine(OwnedTransaction):
                 await self._end("user")  # an abort before this one did not reach the log
             self.claims.abort()
             return
-        await self._check_takes(Request.ABORT)
+        if not self._takes(Request.ABORT):
+            raise await self._refused(Request.ABORT)
         self.check_owner()
         outcome = None
         if stage is Stage.PREPARED:

@@ -54,6 +54,9 @@ class Waiting(Protocol):
     def resume(self, effect: Effect[Any], result: Result[Any]) -> None:
         """Let it go on with what came of the effect. Any thread may call it; a second call changes nothing."""
 
+    def resume_here(self, effect: Effect[Any], result: Result[Any]) -> None:
+        """``resume`` by the engine: at once, when the step at hand has ended."""
+
     def resume_after(self, effect: Effect[Any], milliseconds: float) -> Callable[[], None]:
         """Let it go on when so much time has passed, unless what is returned is called."""
 
@@ -168,7 +171,7 @@ class Reply(Effect[R]):
         if self.result is None:
             self.result = Result(value, copy_of(error))
             for waiting in self._waiting:
-                waiting.resume(self, self._own(self.result))
+                waiting.resume_here(self, self._own(self.result))
             self._waiting = []
 
     def begin(self, waiting: Waiting) -> Result[R] | None:

@@ -52,6 +52,10 @@ def _nothing(_result: object = None) -> None:
     pass
 
 
+async def _begun() -> Any:
+    raise AssertionError("it is begun once")
+
+
 class Task(Generic[R]):
     """A command under way.
 
@@ -105,6 +109,10 @@ class Task(Generic[R]):
         """See Waiting."""
         self._engine._hand_back(partial(self._resume, effect, result))
 
+    def resume_here(self, effect: Effect[Any], result: Result[Any]) -> None:
+        """See Waiting."""
+        self._engine._put_here(partial(self._resume, effect, result))
+
     def resume_after(self, effect: Effect[Any], milliseconds: float) -> Step:
         """See Waiting."""
         return self._engine._put_after(milliseconds, partial(self._resume, effect, Result(None)))
@@ -123,6 +131,7 @@ class Task(Generic[R]):
         """Run it up to what it awaits first; nothing where it was cancelled, or has begun, before."""
         if not self.ended and self._coroutine is None:
             self._coroutine = self._command()
+            self._command = _begun  # what it was made of is not kept
             self._advance(Result(None))
 
     def cancel(self) -> None:
@@ -184,6 +193,7 @@ class Engine:
         self._worker = Worker(host, "txnlog-engine")
         self._put = self._worker.put
         self._hand_back = self._worker.hand_back
+        self._put_here = self._worker.put_here
         self._put_after = self._worker.put_after
         self._under_way: dict[Task[Any], None] = {}
 

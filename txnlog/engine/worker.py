@@ -83,8 +83,10 @@ class _ThreadInbox:
         """See Inbox."""
         # First without a wait, which uses up a wake-up that an earlier item left. Else the wait begins with that, and
         # where its time is over by then CPython waits for ever: what is left of it is negative.
-        with suppress(Empty):
+        try:
             return self._items.get_nowait()
+        except Empty:
+            pass
         while True:
             try:
                 return self._items.get(timeout=_LONGEST_WAIT_S if timeout_ms is None else timeout_ms / 1e3)
@@ -146,6 +148,7 @@ class Worker:
         self._blocking: list[tuple[Blocking, Callable[[Step], None]]] = []
         self._aside: deque[None] = deque([None] * _MOST_ASIDE)
         self._spare: deque[Inbox] = deque()
+        self._here: deque[Step] = deque()
         self._timers: list[tuple[float, int, Step]] = []
         self._numbers = itertools.count()
 
@@ -157,6 +160,10 @@ class Worker:
         self._inbox.put(step)
         if self._seat:
             self._begin()
+
+    def put_here(self, step: Step) -> None:
+        """``put`` in the thread itself: the step is run before others that wait."""
+        self._here.append(step)
 
     def hand_back(self, step: Step) -> None:
         """``put`` by a thread that did something for a step: it runs the steps itself where no other can be started."""
@@ -200,7 +207,7 @@ class Worker:
     def step_aside(self) -> None:
         """Leave the other steps to another thread: this one is about to wait for something. To be called in it."""
         self._get_up()
-        if not self._inbox.is_empty():
+        if self._here or not self._inbox.is_empty():
             self._begin()
 
     def _sit_down(self) -> bool:
@@ -226,17 +233,27 @@ class Worker:
         """Run steps while this thread has the seat. Whether there was nothing to do for so long that it ends."""
         me = self._host.current()
         while self._thread is me:
-            step = self._next()
-            if step is None:
-                self._get_up()
-                if self._inbox.is_empty() or not self._sit_down():
-                    return True
-                continue
-            self._call(step)
-            del step  # it may have an error, and by the traceback of that what a call was given
+            if self._here:
+                self._run_here()
+            else:
+                step = self._next()
+                if step is None:
+                    self._get_up()
+                    if self._inbox.is_empty() or not self._sit_down():
+                        return True
+                    continue
+                self._call(step)
+                del step  # it may have an error, and by the traceback of that what a call was given
             if self._blocking:
                 self._block()
         return False
+
+    def _run_here(self) -> None:
+        """Run the steps of here. What they have run here in turn waits behind all others, which have their turn."""
+        for _ in range(len(self._here)):
+            self._call(self._here.popleft())
+        while self._here:
+            self._inbox.put(self._here.popleft())
 
     def _call(self, step: Step) -> None:
         try:
@@ -267,7 +284,7 @@ class Worker:
 
     def _goes_aside(self) -> bool:
         """Leave the seat to do what blocks, unless steps wait, or too many threads do so already."""
-        if self._timers or not self._inbox.is_empty():
+        if self._timers or self._here or not self._inbox.is_empty():
             return False
         try:
             self._aside.pop()

@@ -68,25 +68,30 @@ class Append(Effect[R], Generic[R]):
     """Carries out a command with one of the next entries.
 
     Where its caller is gone it is withdrawn while it waits. On its way into the log it goes on: its outcome is heard.
+    With ``goes_on`` the command that awaits it goes on to its own end behind that, too: something is to be settled.
     """
 
     can_be_cancelled = True
 
-    def __init__(self, queue: AppendQueue, command: Command[R], *, in_background: bool) -> None:
+    def __init__(self, queue: AppendQueue, command: Command[R], *, in_background: bool, goes_on: bool) -> None:
         self._queue = queue
         self._command = command
         self._in_background = in_background
+        self._goes_on = goes_on
 
     def begin(self, waiting: Waiting) -> None:
         """See Effect. Raises what refuses new commands."""
-
-        def heard(reply: Result[Any]) -> None:
-            if asked.has_written:
-                waiting.note_written()
-            waiting.resume(self, reply)
-
-        self._asked = asked = Asked(self._command, heard, in_background=self._in_background)
+        self._waiting = waiting
+        self._asked = asked = Asked(self._command, self._hear, in_background=self._in_background)
         self._queue.add(asked)
+
+    def _hear(self, reply: Result[Any]) -> None:
+        waiting = self._waiting
+        if self._asked.has_written:
+            waiting.note_written()
+        if self._goes_on and reply.error is None:
+            waiting.go_on()
+        waiting.resume_here(self, reply)
 
     def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see Effect
         """See Effect."""

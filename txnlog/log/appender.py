@@ -10,11 +10,11 @@ A command whose caller was interrupted (Ctrl-C) is withdrawn, unless it is on it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.engine.admission import Admission
@@ -87,6 +87,28 @@ class _Unresolved:
     txn_ids: frozenset[int]
 
 
+class _Submitted(Generic[R]):
+    """A command in the background, which ``close`` waits for."""
+
+    __slots__ = ("_appender", "_command", "_done")
+
+    def __init__(self, appender: Appender, command: EngineCommand[R], done: Callable[[Result[R]], None]) -> None:
+        self._appender = appender
+        self._command = command
+        self._done = done
+
+    def begin(self) -> Coroutine[Effect[Any], Any, R]:
+        """Make its coroutine. In the engine."""
+        self._appender._submitted.add(self)
+        return self._command()
+
+    def end(self, result: Result[R]) -> None:
+        """It came to its end, or never began. In the engine."""
+        self._appender._submitted.discard(self)
+        self._appender._rest.give(None)
+        self._done(result)
+
+
 class Appender:
     """The one writer of a handle. Thread-safe.
 
@@ -127,7 +149,7 @@ class Appender:
         self._queue = AppendQueue(self._wake)
         self._is_appending = False
         self._admission = Admission(self._wake, lambda: self._is_appending)
-        self._submitted: set[object] = set()
+        self._submitted: set[_Submitted[Any]] = set()
         self._rest: Reply[None] = Reply()
         self._closed: TxnLogError | None = None
         self._unresolved: _Unresolved | None = None
@@ -190,16 +212,8 @@ class Appender:
         """
         if self._closed is not None:
             raise copy_of(self._closed)
-        self._runtime.engine.post(partial(self._run_submitted, command), done, through=self._admission.add)
-
-    async def _run_submitted(self, command: EngineCommand[R]) -> R:
-        name = object()
-        self._submitted.add(name)
-        try:
-            return await command()
-        finally:
-            self._submitted.discard(name)
-            self._rest.give(None)
+        submitted = _Submitted(self, command, done)
+        self._runtime.engine.post(submitted.begin, submitted.end, through=self._admission.add)
 
     def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
@@ -210,7 +224,7 @@ class Appender:
 
         After a long silence the block is renewed first: a number that is given out may be used for a while yet.
         """
-        with Replying(_of_numbers):
+        with _OF_NUMBERS:
             if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
                 self.call(_life_wanted())
             while True:
@@ -254,9 +268,9 @@ class Appender:
         sent = self._unresolved
         return sent is not None and txn in sent.txn_ids and sent.version > self._follower.version
 
-    def carry_out(self, command: Command[R], *, in_background: bool = False) -> Effect[R]:
-        """Carry out a command with one of the next entries; to be awaited. Raises as ``call`` does."""
-        return Append(self._queue, command, in_background=in_background)
+    def carry_out(self, command: Command[R], *, in_background: bool = False, goes_on: bool = False) -> Effect[R]:
+        """Carry out a command with one of the next entries; to be awaited (see Append). Raises as ``call`` does."""
+        return Append(self._queue, command, in_background=in_background, goes_on=goes_on)
 
     def _wake(self) -> None:
         """Have entries appended, behind the steps that wait already: they may bring more for the first one."""
@@ -540,6 +554,9 @@ def _numbers_wanted(pool: NumberPool) -> Command[None]:
 def _of_numbers(error: TxnLogError) -> TxnLogError:
     """The reply where numbers are missing: whatever became of their entry, nothing of the call was done."""
     return no_numbers(error) if isinstance(error, OutcomeUnknown) else error
+
+
+_OF_NUMBERS: Final = Replying(_of_numbers)
 
 
 def _life_wanted() -> Command[None]:

@@ -52,6 +52,8 @@ def refuse_subscribed_again(
 
     Whether the log has the acknowledgement already makes no difference: it went with the subscription of before.
     """
+    if not names:
+        return
     known = draft.transactions.get(txn)
     held = () if known is None else known.held
     for number in dict.fromkeys([*[number for number, _ in held], *[item.subscription for item in acknowledgements]]):

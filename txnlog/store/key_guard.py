@@ -22,13 +22,14 @@ MAX_PART_CHARACTERS: Final = 255
 TEMPORARY_PREFIX: Final = ".txnlog-tmp-"
 """What :class:`txnlog.store.local.LocalStore` calls files it has not finished; never a key, never listed."""
 
-_PART: Final = re.compile(r"[A-Za-z0-9_.~=-]+", re.ASCII)
+_PART: Final = rf"(?!\.\.?(?:/|\Z))(?!{re.escape(TEMPORARY_PREFIX)})[A-Za-z0-9_.~=-]{{1,{MAX_PART_CHARACTERS}}}(?=/|\Z)"
+_KEY: Final = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 
 
 @lru_cache(maxsize=1024)
 def is_key(key: str) -> bool:
     """Whether ``key`` may name an object. Listings skip what is none: a stranger's file, an unfinished one."""
-    return len(key) <= MAX_KEY_CHARACTERS and all(_is_part(part) for part in key.split("/"))
+    return len(key) <= MAX_KEY_CHARACTERS and _KEY.fullmatch(key) is not None
 
 
 def check_key(key: str) -> str:
@@ -50,15 +51,6 @@ def split_prefix(prefix: str) -> tuple[str, str]:
     """The deepest whole folder of a prefix, without its ``/``, and the rest that names in it begin with."""
     folder, _, rest = prefix.rpartition("/")
     return folder, rest
-
-
-def _is_part(part: str) -> bool:
-    return (
-        _PART.fullmatch(part) is not None
-        and part not in {".", ".."}
-        and len(part) <= MAX_PART_CHARACTERS
-        and not part.startswith(TEMPORARY_PREFIX)
-    )
 
 
 def _refusal(what: str, text: str) -> StoreError:

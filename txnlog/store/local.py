@@ -171,7 +171,7 @@ class LocalStore:
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
-        with self._reading(key) as file, open(file, "rb", buffering=0, closefd=False) as stream:
+        with self._translated("get", key), open(self._open(key), "rb", buffering=0) as stream:
             data = stream.read()
         assert data is not None, "a regular file never blocks"
         return data
@@ -179,13 +179,15 @@ class LocalStore:
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
         assert 0 <= start <= end, (start, end)
-        with self._reading(key) as file:
+        with self._translated("get", key), posix.closing(self._open(key)) as file:
             return posix.read_range(file, start, end)
 
     def info(self, key: str) -> ObjectInfo:
         """Size and modification time. Raises ObjectNotFound."""
-        with self._translated("info", key), self._folder_of(key) as (folder, name):
-            return _info(key, posix.status_of_file(folder, name))
+        with self._translated("info", key):
+            folder, name = self._folder_of(key)
+            with posix.closing(folder):
+                return _info(key, posix.status_of_file(folder, name))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Files whose key starts with ``prefix``, in key order. Symbolic links and strangers' names are skipped."""
@@ -194,12 +196,10 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Remove ``key``; an absent key is fine. No fsync: what a power cut brings back is garbage, not damage."""
-        with (
-            contextlib.suppress(ObjectNotFound),
-            self._translated("delete", key),
-            self._folder_of(key) as (folder, name),
-        ):
-            os.unlink(name, dir_fd=folder)
+        with contextlib.suppress(ObjectNotFound), self._translated("delete", key):
+            folder, name = self._folder_of(key)
+            with posix.closing(folder):
+                os.unlink(name, dir_fd=folder)
 
     def url(self, key: str) -> str:
         """The absolute path."""
@@ -362,20 +362,16 @@ class LocalStore:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _folder_of(self, key: str) -> Iterator[tuple[int, str]]:
+    def _folder_of(self, key: str) -> tuple[int, str]:
+        """Descriptor of the folder of a key, and the name in it."""
         *parents, name = check_key(key).split("/")
-        with posix.closing(posix.open_folder(self._root, tuple(parents))) as folder:
-            yield folder, name
+        return posix.open_folder(self._root, tuple(parents)), name
 
-    @contextlib.contextmanager
-    def _reading(self, key: str) -> Iterator[int]:
-        with (
-            self._translated("get", key),
-            self._folder_of(key) as (folder, name),
-            posix.closing(posix.open_file(folder, name)) as file,
-        ):
-            yield file
+    def _open(self, key: str) -> int:
+        """Descriptor of the file of a key, for reading."""
+        folder, name = self._folder_of(key)
+        with posix.closing(folder):
+            return posix.open_file(folder, name)
 
     @contextlib.contextmanager
     def _translated(self, call: str, key: str) -> Iterator[None]:

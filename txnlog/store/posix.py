@@ -6,11 +6,9 @@ A folder is walked part by part with ``O_NOFOLLOW``: a symbolic link below the r
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
 from typing import Final
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -134,13 +132,19 @@ def read_range(file: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-@contextlib.contextmanager
-def closing(descriptor: int) -> Iterator[int]:
+class closing:  # noqa: N801 - as contextlib's, which is for what has a close()
     """Close a descriptor at the end of the block."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_error: object) -> None:
+        os.close(self._descriptor)
 
 
 __all__ = [

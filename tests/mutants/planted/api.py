@@ -81,8 +81,8 @@ MUTANTS: Final = (
     Mutant(
         "a failed transaction may flush",
         "txnlog/client/owned_transaction.py",
-        "        if request in TABLE[stage]:\n",
-        "        if request in TABLE[stage] or stage is Stage.FAILED:\n",
+        "        return request in TABLE[self.life.stage]\n",
+        "        return request in TABLE[self.life.stage] or self.life.stage is Stage.FAILED\n",
         "more work is made durable of what can only be aborted",
         (LIFECYCLE + "a_call_without_a_cell_is_refused_and_sends_nothing",),
     ),
@@ -108,8 +108,8 @@ MUTANTS: Final = (
     Mutant(
         "abort of a committed one",
         "txnlog/client/transaction_machine.py",
-        "        await self._check_takes(Request.ABORT)\n",
-        "        if stage is Stage.COMMITTED:\n            return\n",
+        "            raise await self._refused(Request.ABORT)\n",
+        "            return\n",
         "abort() says fine of what was committed",
         (REFUSALS + "every_call_that_would_add_to_a_committed_one_says_so",),
     ),

@@ -110,10 +110,10 @@ MUTANTS: Final = (
     Mutant(
         "the thread blocks before a step that waits",
         "txnlog/engine/worker.py",
-        "        if self._timers or not self._inbox.is_empty():\n            return False\n"
+        "        if self._timers or self._here or not self._inbox.is_empty():\n            return False\n"
         "        try:\n            self._aside.pop()\n        except IndexError:\n            return False\n"
         "        self._get_up()\n        if not self._inbox.is_empty() and self._sit_down():\n",
-        "        if self._timers:\n            return False\n"
+        "        if self._timers or self._here:\n            return False\n"
         "        try:\n            self._aside.pop()\n        except IndexError:\n            return False\n"
         "        self._get_up()\n        if False:\n",
         "a call waits for a request that is not its own",
