@@ -242,7 +242,12 @@ def advising(error: E, what: str) -> E:
 
 def unknown_outcome(what: str) -> Replying:
     """Around a call that is not simply made again where the store does not say whether it was done: what to do then."""
-    return Replying(lambda error: advising(error, what) if isinstance(error, OutcomeUnknown) else error)
+    return advising_of(OutcomeUnknown, what)
+
+
+def advising_of(kind: type[TxnLogError], what: str) -> Replying:
+    """Around a call whose errors of one kind want another advice than elsewhere."""
+    return Replying(lambda error: advising(error, what) if isinstance(error, kind) else error)
 
 
 def as_part_of(whole: str) -> Replying:
@@ -253,6 +258,9 @@ def as_part_of(whole: str) -> Replying:
         return advising(error, whole) if is_of_part else error
 
     return Replying(reply)
+
+
+_VACUUM_AGAIN: Final = Words("call ", Call("vacuum", "..."), " again, with the same arguments")
 
 
 class IfUnknown:
@@ -296,9 +304,7 @@ class IfUnknown:
         Call("optimize", "topic", "..."),
         " again, with the same arguments: it goes on from what the log shows",
     )
-    ANNOUNCE_VACUUM: Final = Words(
-        "call ", Call("vacuum", "..."), " again, with the same arguments; nothing was deleted"
-    )
+    ANNOUNCE_VACUUM: Final = Words(_VACUUM_AGAIN, "; nothing was deleted")
 
 
 class Rest:
@@ -309,7 +315,7 @@ class Rest:
 
     OPEN: Final = "open it again"
     ADOPT: Final = "adopt it again"
-    VACUUM: Final = Words("call ", Call("vacuum", "..."), " again, with the same arguments")
+    VACUUM: Final = _VACUUM_AGAIN
     MAINTAIN: Final = Words("call ", Call("maintain", "..."), " again, with the same arguments")
     DECIDE: Final = "commit again, or begin the next transaction of the producer, which settles this one first"
     """Of a transaction that is prepared, and which a Delta table decides."""
@@ -355,6 +361,7 @@ __all__ = [
     "Replying",
     "Rest",
     "advising",
+    "advising_of",
     "after_part",
     "after_writing",
     "as_part_of",

@@ -15,7 +15,7 @@ from txnlog.client.positions import check_position
 from txnlog.client.subscription_ownership import check_all_free, check_streamable, release_epochs, try_to_take
 from txnlog.common.names import nearest
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
-from txnlog.replies import in_parts, note_written, reworded
+from txnlog.replies import advising_of, in_parts, note_written
 
 if TYPE_CHECKING:
     from spark_ext.read.scan import Scan
@@ -159,15 +159,12 @@ def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int,
 @contextmanager
 def naming_dropped(connection: Connection) -> Iterator[None]:
     """Context in which the error for a subscription that was dropped during the run names it, and says what to do."""
-    try:
-        with connection.naming_dropped():
-            yield
-    except SubscriptionNotFound as error:
-        again = (
-            "run it again: it goes on at the cursor of the subscription that has the name by then, and creates one at "
-            "the position start where there is none"
-        )
-        raise reworded(error, advice=again) from error.__cause__
+    again = (
+        "run it again: it goes on at the cursor of the subscription that has the name by then, and creates one at the "
+        "position start where there is none"
+    )
+    with advising_of(SubscriptionNotFound, again), connection.naming_dropped():
+        yield
 
 
 def check_acknowledged(connection: Connection, owned: Iterable[Ownership], result: Committed, batch: str) -> None:

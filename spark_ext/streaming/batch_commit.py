@@ -27,7 +27,7 @@ from txnlog.fold.acknowledgements import check_epoch
 from txnlog.format.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.format.actions import Consumer as ConsumerAction
 from txnlog.log.transaction_commands import Skipped
-from txnlog.replies import reworded
+from txnlog.replies import advising_of
 
 if TYPE_CHECKING:
     from spark_ext.write.task_writer import JobNumbers
@@ -376,10 +376,8 @@ def acknowledgements(
 
 
 def _record_of(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
-    try:
+    with advising_of(SubscriptionNotFound, _BEGIN_ANEW):
         return connection_of(ns).subscription_record_by_id(item.subscription)
-    except SubscriptionNotFound as error:
-        raise reworded(error, advice=_BEGIN_ANEW) from error.__cause__
 
 
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:

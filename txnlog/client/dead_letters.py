@@ -25,7 +25,7 @@ from txnlog.format.delta_mode import delta_mode, with_delta_mode
 from txnlog.format.schema import DEAD_LETTER_COLUMNS, StructField, StructType
 from txnlog.log.commands import Answer, Piece, SharedNumbers, digest_of_call
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, Opening
-from txnlog.replies import reworded
+from txnlog.replies import advising_of
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection, TopicHandle
@@ -105,14 +105,12 @@ def target(connection: Connection, subscription: SubscriptionRecord) -> TopicHan
     """
     name = subscription.dead_letter_topic
     assert name is not None, "only a subscription with a dead-letter topic has dead letters"
-    try:
+    needed = (
+        f"the subscription {subscription.name!r} needs its dead-letter topic {name!r}: create_subscription() with the "
+        "same arguments and if_not_exists=True makes it again"
+    )
+    with advising_of(TopicNotFound, needed):
         handle = connection.topic_handle(name)
-    except TopicNotFound as error:
-        needed = (
-            f"the subscription {subscription.name!r} needs its dead-letter topic {name!r}: create_subscription() with "
-            "the same arguments and if_not_exists=True makes it again"
-        )
-        raise reworded(error, advice=needed) from error.__cause__
     source = connection.topic_record_by_id(subscription.topic)
     _check(handle.record, schema_of(source.schema))
     return handle
