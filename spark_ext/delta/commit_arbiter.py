@@ -30,6 +30,7 @@ from txnlog.errors import (
     StoreError,
     TransactionAborted,
     TransactionConflict,
+    TxnLogError,
 )
 from txnlog.replies import Rest, after_writing, as_part_of
 
@@ -129,7 +130,13 @@ class DeltaDecision:
                     appended = True
             except Exception as failure:  # noqa: BLE001 - whatever it is, the table knows whether it has the rows
                 error = failure
-        committed = self._completed(token, commit=True) if appended else self._settled(token)
+        try:
+            committed = self._completed(token, commit=True) if appended else self._settled(token)
+        except TxnLogError as unsettled:
+            if error is not None:  # which is what has to be mended, whatever came behind it
+                why = str(error).partition("\n")[0]
+                unsettled.add_note(f"before that the Delta table {shortened(self._table.name)} refused the rows: {why}")
+            raise
         if committed is not None:
             return committed
         if isinstance(error, OutcomeUnknown):  # the outcome is known by now

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import datasource
 
+from tests.client.support import FakeRuntime, Place, trusting_probe, unique_name
 from tests.sessions import (
     namespace,  # noqa: F401 - a fixture
     set_surroundings,
 )
 from tools.java_archive import QUICK
+from txnlog.client import session_owner
+from txnlog.log import root_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,3 +99,13 @@ def _active(request: pytest.FixtureRequest) -> None:
     if "spark" in request.fixturenames:
         session = request.getfixturevalue("spark")
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A root in memory, at which nobody waits."""
+    monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
+    monkeypatch.setattr(root_log, "probe", trusting_probe)
+    place = Place("memory", f"memory://{unique_name()}")
+    yield place
+    place.close()

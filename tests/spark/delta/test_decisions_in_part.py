@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from spark_ext.delta.commit_arbiter import DeltaDecision
-from tests.client.support import SCHEMA, FakeRuntime, FaultyStore, Place, rows, trusting_probe, unique_name
-from txnlog.client import session_owner
+from tests.client.support import SCHEMA, FaultyStore, Place, rows
 from txnlog.errors import Durable, StoreError
-from txnlog.log import root_log
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """A root in memory, at which nobody waits."""
-    monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
-    monkeypatch.setattr(root_log, "probe", trusting_probe)
-    place = Place("memory", f"memory://{unique_name()}")
-    yield place
-    place.close()
 
 
 class _Table:
@@ -56,6 +43,7 @@ def test_a_transaction_that_is_prepared_and_decided_is_said_to_be(quick: Place) 
     frame: Any = None
     with pytest.raises(StoreError) as caught:
         decision._finish(frame, {}, txn)
+    assert caught.value.__notes__ == ["before that the Delta table 'totals' refused the rows: a column is missing"]
     store.heal()
     assert [item.txn_id for item in ns.transactions(state="PREPARED")] == [txn.id]
     assert table.version is not None, "the table has a commit about it"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 from spark_ext.processing.ownership import take_over
-from tests.client.support import SCHEMA, FakeRuntime, FaultyStore, Place, received, trusting_probe, unique_name
+from tests.client.support import SCHEMA, FaultyStore, Place, received
 from tests.spark.shop import Shop, shop
 from tests.spark.support import ids
 from txnlog.api.internals import connection_of
-from txnlog.client import session_owner
 from txnlog.errors import ConsumerFenced, Durable, RetriableError, TopicNotFound
-from txnlog.log import root_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,16 +20,6 @@ if TYPE_CHECKING:
     from spark_ext.write.dataframe_transaction import DataFrameTransaction
 
 __all__ = ["shop"]  # a fixture
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """A root in memory, at which nobody waits."""
-    monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
-    monkeypatch.setattr(root_log, "probe", trusting_probe)
-    place = Place("memory", f"memory://{unique_name()}")
-    yield place
-    place.close()
 
 
 def _take_over(ns: Any) -> None:
