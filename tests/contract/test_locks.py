@@ -13,7 +13,7 @@ import txnlog
 
 PACKAGE = Path(txnlog.__file__).parent
 
-OUTSIDE = ("cli", "testing")
+OUTSIDE = ("cli/", "testing/")
 """The command line, which no handler calls, and what stands in for a whole process."""
 
 KINDS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Event", "Queue"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import threading
 from typing import Any
 
 import pytest
@@ -130,34 +129,13 @@ def test_tasks_wait_for_each_other_at_an_inbox():
         seen.extend([inbox.take(None), scheduler.now_ms])
 
     def work() -> None:
-        runtime.start(wait, "waiter")
+        actor.start(wait, "waiter")
         runtime.sleep_ms(10)
         inbox.put("item")
 
     actor.start(work, "main")
     scheduler.run()
     assert seen == [None, 5, "item", 10]
-
-
-def test_a_wait_ends_when_it_is_over_or_when_the_event_is_set():
-    scheduler = Scheduler(1)
-    actor = Actor(scheduler, "a")
-    runtime = SimulatedRuntime(actor, SimulatedStore(scheduler), trusts_clock=True)
-    event = threading.Event()
-    seen: list[tuple[bool, float]] = []
-
-    def wait() -> None:
-        while len(seen) < 3:
-            seen.append((runtime.wait_at_most(event, 100), scheduler.now_ms))
-
-    def work() -> None:
-        runtime.start(wait, "waiter")
-        runtime.sleep_ms(150)
-        event.set()
-
-    actor.start(work, "main")
-    scheduler.run()
-    assert seen == [(False, 100), (True, 150), (True, 150)]
 
 
 def test_a_run_that_makes_no_progress_comes_to_an_end():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final
 
 from txnlog.common.limits import RENEW_AFTER_MS
-from txnlog.engine.runtime import Background, Runtime
+from txnlog.engine.effects import Effect, Pause
+from txnlog.engine.engine import Engine
+from txnlog.engine.worker import Step
 from txnlog.errors import TxnLogError
 from txnlog.fold.id_blocks import block_of
 from txnlog.fold.state import Draft
@@ -26,31 +26,33 @@ class BlockKeeper:
     """Renews the block of a number whenever nothing else showed life of it. As a context manager, in the background.
 
     A renewal that fails is logged and tried again: at worst the block is closed, and the job's commit refused.
+
+    Args:
+        number: of the block.
+        carry_out: has a command carried out with one of the next entries.
+        engine: does that.
     """
 
-    def __init__(self, number: int, call: Callable[[Simple[None]], None], runtime: Runtime) -> None:
+    def __init__(self, number: int, carry_out: Callable[[Simple[None]], Effect[None]], engine: Engine) -> None:
         self._number = number
-        self._call = call
-        self._runtime = runtime
-        self._stop = threading.Event()
-        self._thread: Background | None = None
+        self._carry_out = carry_out
+        self._engine = engine
+        self._end: Step | None = None
 
     def __enter__(self) -> BlockKeeper:
-        self._thread = self._runtime.start(self._work, "txnlog-block-keeper")
+        self._end = self._engine.post(self._keep, keeps_process=False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=60)
+    def __exit__(self, *_error: object) -> None:
+        if self._end is not None:
+            self._end()
 
-    def _work(self) -> None:
-        while not self._runtime.wait_at_most(self._stop, _LOOK_MS):
-            self.renew_if_due()
+    async def _keep(self) -> None:
+        while True:
+            await Pause(_LOOK_MS)
+            await self.renew_if_due()
 
-    def renew_if_due(self) -> None:
+    async def renew_if_due(self) -> None:
         """Renew the block if nothing showed life of it for a third of the least grace; nothing where it was closed."""
 
         def decide(draft: Draft, at: Header) -> list[Renew] | Answer[None]:
@@ -60,7 +62,7 @@ class BlockKeeper:
             return [Renew(block.first)]
 
         try:
-            self._call(effect(decide, is_upkeep=True))
+            await self._carry_out(effect(decide, is_upkeep=True))
         except TxnLogError as error:
             _logger.warning("the block of number %d was not renewed: %s", self._number, error.message)
 

@@ -121,7 +121,7 @@ class Connection(SessionOwner):
         ``with connection.keep_alive(block.start): ...`` renews the block of that number in the background. Without it a
         job that takes longer than a vacuum's grace (a day by default) may find that its commit is refused.
         """
-        return BlockKeeper(number, self.appender.call, self.runtime)
+        return BlockKeeper(number, self.appender.carry_out, self.runtime.engine)
 
     @contextmanager
     def keep_blocks_alive(self, wanted: Iterable[int]) -> Iterator[None]:

@@ -84,7 +84,7 @@ class Task(Generic[R]):
         command: Command[R],
         done: Callable[[Result[R]], None],
         *,
-        undo: Step = _nothing,
+        undo: Callable[[], object] = _nothing,
         keeps_process: bool = False,
     ) -> None:
         self._engine = engine
@@ -208,7 +208,7 @@ class Engine:
         *,
         through: Callable[[Step], None] | None = None,
         interrupted: Callable[[BaseException], None] = _nothing,
-        undo: Step = _nothing,
+        undo: Callable[[], object] = _nothing,
         goes_on: bool = False,
     ) -> R:
         """Run a command, and wait for it. Raises whatever the command raises, and what interrupts the wait.
@@ -292,8 +292,8 @@ class Engine:
         *,
         through: Callable[[Step], None] | None = None,
         keeps_process: bool = True,
-    ) -> None:
-        """Run a command that nobody waits for. From any thread.
+    ) -> Step:
+        """Run a command that nobody waits for. From any thread. Returns what cancels it, from any thread.
 
         Args:
             command: makes its coroutine.
@@ -308,6 +308,7 @@ class Engine:
             with suppress(RetriableError):
                 self._put(task.cancel)
             raise
+        return partial(self._put, task.cancel)
 
     def keeps_process(self) -> bool:
         """Whether the end of the process should wait for a command. From any thread."""

@@ -8,7 +8,6 @@ import itertools
 import logging
 import os
 import random
-import threading
 import time
 import uuid
 import weakref
@@ -48,16 +47,6 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Final = SystemClock()
-
-
-class Background(Protocol):
-    """Work that runs at the same time as its caller: a thread, outside of simulations."""
-
-    def is_alive(self) -> bool:
-        """Whether it still runs."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, at most ``timeout`` seconds."""
 
 
 class OfOneProcess(Protocol):
@@ -192,12 +181,6 @@ class Runtime:
             ended.take(None)
         return [result.get() for result in results]
 
-    def start(self, work: Callable[[], None], name: str) -> Background:
-        """Run ``work`` at the same time as the caller, in a thread that ends with the process."""
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        thread.start()
-        return thread
-
     # --- for commands of the engine ---------------------------------------------------------------------------------
 
     @property
@@ -296,10 +279,6 @@ class Runtime:
         except RetriableError:  # it may be made later all the same, where somebody can start a thread
             once()
 
-    def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
-        """Wait until the event is set, or for so long; whether it is set."""
-        return event.wait(milliseconds / 1e3)
-
     def close(self) -> None:
         """Make calls one by one from here on: it is over. Its threads end when they have nothing to do."""
         self._closed = True
@@ -308,7 +287,6 @@ class Runtime:
 
 __all__ = [
     "SYSTEM_CLOCK",
-    "Background",
     "Clock",
     "OfOneProcess",
     "Runtime",

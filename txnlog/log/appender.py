@@ -172,7 +172,7 @@ class Appender:
         txn_ids: Iterable[int] = (),
         *,
         through: Callable[[Callable[[], None]], None] | None = None,
-        undo: Callable[[], None] | None = None,
+        undo: Callable[[], object] | None = None,
         goes_on: bool = False,
     ) -> R:
         """Run a command of the engine that may append something, and wait for it.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from txnlog.engine.runtime import Runtime
-from txnlog.testing.scheduler import Actor, Task
+from txnlog.testing.scheduler import Actor
 from txnlog.testing.simulated_store import SimulatedStore
 
 T = TypeVar("T")
@@ -120,19 +119,9 @@ class SimulatedRuntime(Runtime):
             raise errors[min(errors)]
         return [results[index] for index in range(len(calls))]
 
-    def start(self, work: Callable[[], None], name: str) -> Task:
-        """A task of the same actor."""
-        self._actor.check_alive()
-        return self._actor.start(work, name)
-
     def _run_in_pool(self, work: Callable[[], None]) -> None:
-        self.start(work, "request")
-
-    def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
-        """Let the actor's other tasks run until the event is set, or for so much virtual time; whether it is set."""
         self._actor.check_alive()
-        self._scheduler.wait_for(event.is_set, milliseconds)
-        return event.is_set()
+        self._actor.start(work, "request")
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from tests.by_hand import append
-from tests.client.support import SCHEMA, Place, Unchanged, committed, read, rows, staged
+from tests.client.support import SCHEMA, Place, Unchanged, committed, read, rows, staged, wait_for
 from txnlog.api.producer import begin_transaction
+from txnlog.client import block_keeper
+from txnlog.engine.effects import Pause
+from txnlog.engine.engine import engine_of_process
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.id_blocks import block_of
 from txnlog.format.actions import Begin, Close, Commit, Renew
@@ -179,6 +182,11 @@ def test_a_forgotten_transaction_keeps_its_block_open_for_a_day_and_no_longer(bu
         txn.commit()
 
 
+def renew(ns: Any, keeper: Any) -> None:
+    """Let a keeper look now."""
+    ns._connection.appender.run(keeper.renew_if_due)
+
+
 @pytest.fixture
 def job(memory: Place, lake: Any, clock: ManualClock) -> tuple[Any, range, Any]:
     """A handle, a block for a long job, and its keeper."""
@@ -193,7 +201,7 @@ def test_the_block_of_a_long_job_is_kept_open(job: Any, memory: Place, clock: Ma
     before = driver.snapshot().version
     for _ in range(3 * 12):
         clock.advance(RENEW_MS // 4)
-        keeper.renew_if_due()
+        renew(driver, keeper)
         assert memory.open(clock=clock).vacuum(grace_ms=HOUR_MS).closed_blocks <= 1
     assert renewed(driver, before).count(block.start) == 9
     append(driver, Begin(block.start), Commit(block.start))
@@ -208,39 +216,36 @@ def test_a_renewal_that_fails_is_tried_again_and_troubles_nobody(
     keeper = driver._connection.keep_alive(block.start)
     clock.advance(RENEW_MS)
     store.script.append("refused")
-    keeper.renew_if_due()
+    renew(driver, keeper)
     assert "was not renewed: no space left" in caplog.text
-    keeper.renew_if_due()
+    renew(driver, keeper)
     assert driver._connection.follower.state.blocks[block.start].touched_ms == START_MS + RENEW_MS
 
 
 def test_a_block_that_was_closed_is_not_renewed(job: Any, memory: Place, clock: ManualClock) -> None:
-    _, block, keeper = job
+    driver, block, keeper = job
     clock.advance(DAY_MS)
     other = memory.open(clock=clock)
     append(other, Close(block.start))
     with Unchanged(memory):
-        keeper.renew_if_due()
+        renew(driver, keeper)
 
 
-def test_a_keeper_looks_now_and_then_until_its_job_ends(job: Any, clock: ManualClock) -> None:
+def test_a_keeper_looks_now_and_then_until_its_job_ends(
+    job: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver, block, keeper = job
     looks: list[float] = []
 
-    def wait(_event: Any, milliseconds: float) -> bool:
+    def pause(milliseconds: float) -> Pause:
         looks.append(milliseconds)
         clock.advance(int(milliseconds))
-        return len(looks) > 8
+        return Pause(0 if len(looks) <= 8 else 1_000_000)
 
-    driver._connection.runtime.wait_at_most = wait
+    monkeypatch.setattr(block_keeper, "Pause", pause)
+    under_way = set(engine_of_process()._under_way)
     with keeper:
-        keeper._thread.join(60)
+        wait_for(lambda: len(looks) == 9)
     assert looks == [RENEW_MS / 4] * 9
     assert driver._connection.follower.state.blocks[block.start].touched_ms == START_MS + 2 * RENEW_MS
-
-
-def test_a_keeper_ends_with_its_block(job: Any) -> None:
-    _, _, keeper = job
-    with keeper:
-        assert keeper._thread.is_alive()
-    assert not keeper._thread.is_alive()
+    wait_for(lambda: set(engine_of_process()._under_way) <= under_way)

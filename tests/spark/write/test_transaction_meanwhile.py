@@ -16,6 +16,7 @@ import txnlog
 from spark_ext.support import namespace_cache
 from spark_ext.write.task_writer import TaskIdentity
 from tests.spark.support import Frame
+from txnlog.api.internals import connection_of
 from txnlog.client.block_keeper import BlockKeeper
 from txnlog.errors import (
     InvalidInputError,
@@ -83,7 +84,7 @@ def test_a_job_that_takes_longer_than_a_vacuums_grace_keeps_its_numbers_and_thos
         for _ in range(12):
             clock.advance(15 * MINUTE_MS)
             for keeper in keepers:
-                keeper.renew_if_due()
+                connection_of(ns).appender.run(keeper.renew_if_due)
             other.vacuum(grace_ms=HOUR_MS)
 
     with other, begin(ns) as txn:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
 from txnlog.data.segment_file import encode
-from txnlog.engine.runtime import Background, Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.fold.state import TopicRecord
 from txnlog.format.actions import AnyAction, Commit, Segment, Share, SliceRows
 from txnlog.format.codec import decode_entry, digest_of
@@ -37,19 +37,6 @@ SCHEMA: Final = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field(
 PARTITION: Final = pa.field("_partition", pa.int32(), nullable=False)
 NAMESPACE: Final = "sales"
 
-_CHECKPOINTER: Final = "txnlog-checkpoint"
-
-
-class _Done:
-    """Work that was never begun."""
-
-    def is_alive(self) -> bool:
-        """No."""
-        return False
-
-    def join(self, timeout: float | None = None) -> None:
-        """Nothing to wait for."""
-
 
 class SeededRuntime(Runtime):
     """A runtime with a manual clock and seeded randomness: the same calls write the same log."""
@@ -69,10 +56,6 @@ class SeededRuntime(Runtime):
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """One by one, so that chance is drawn in one order."""
         return [call() for call in calls]
-
-    def start(self, work: Callable[[], None], name: str) -> Background:
-        """As always, but for checkpoints: those are made where a root wants one."""
-        return _Done() if name == _CHECKPOINTER else super().start(work, name)
 
 
 class _Anywhere(ForwardingStore):
