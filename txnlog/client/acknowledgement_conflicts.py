@@ -164,15 +164,20 @@ def _forget_logged_aborts(connection: SessionOwner) -> None:
         aborts.pop(txn, None)
 
 
+def _has_claims(state: State, subscription: int) -> bool:
+    """Whether the log shows claims of its messages: looked for in its own partitions, for others may be very many."""
+    record = state.subscriptions.get(subscription)
+    if record is None:
+        return False
+    cursors = [state.cursors[subscription, item] for item in range(state.topics[record.topic].partitions)]
+    return any(cursor.holds or cursor.cumulative is not None for cursor in cursors)
+
+
 def _have_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> bool:
     now_ms = connection.runtime.now_ms()
 
     def look(state: State) -> bool:
-        held = any(
-            cursor.holds or cursor.cumulative is not None
-            for (subscription, _), cursor in state.cursors.items()
-            if subscription in subscriptions
-        )
+        held = any(_has_claims(state, number) for number in subscriptions)
         return held and bool(overdue(state.draft(), now_ms, connection.session.unlogged_aborts))
 
     return connection.follower.look(look)

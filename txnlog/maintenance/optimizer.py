@@ -76,6 +76,20 @@ def optimize(
     progress: Progress | None = None,
 ) -> Optimized:
     """Merge the small segments of a topic. See ``Namespace.optimize``."""
+    work = begin(connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=dry_run, progress=progress)
+    return work.foresee() if dry_run else work.run()
+
+
+def begin(
+    connection: Connection,
+    topic: str,
+    target_size_bytes: int,
+    *,
+    max_bytes: int | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Optimization:
+    """See ``optimize``: what is to be run, and can be asked afterwards what it did."""
     target_size_bytes = check_target(target_size_bytes)
     if max_bytes is not None:
         max_bytes = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
@@ -84,8 +98,7 @@ def optimize(
     with contextlib.nullcontext() if dry_run else refused_write():
         connection.follower.refresh()
         record = connection.topic_record(topic)
-    work = _Optimize(connection, record, target_size_bytes, max_bytes, progress)
-    return work.foresee() if dry_run else work.run()
+    return Optimization(connection, record, target_size_bytes, max_bytes, progress)
 
 
 def check_target(target_size_bytes: int) -> int:
@@ -114,7 +127,7 @@ class _Missing(Exception):
         self.segment = segment
 
 
-class _Optimize:
+class Optimization:
     """One optimize of one topic: of what was visible when it began, and of what it made of that."""
 
     def __init__(
@@ -156,6 +169,10 @@ class _Optimize:
                     self._done.lost_races += 1
                     break  # what is known of the others is as old
                 self._report(wanted[index + 1 :])
+        return self._result(finished=False)
+
+    def so_far(self) -> Optimized:
+        """What it did before an error ended it."""
         return self._result(finished=False)
 
     def _plan(self) -> list[Merge]:

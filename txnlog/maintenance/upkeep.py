@@ -59,27 +59,31 @@ def maintain(
             finished = False  # nobody looked at the others
             break
         try:
-            done = optimizer.optimize(
+            work = optimizer.begin(
                 connection, topic.name, target_size_bytes, max_bytes=left, progress=_reported(progress, "optimize")
             )
         except TopicNotFound:
             continue  # dropped meanwhile
+        try:
+            done = work.run()
+            finished = finished and done.finished
+        except TopicNotFound:
+            done = work.so_far()
         except CorruptionError as error:
             # One file that is damaged must not keep all others from being looked after.
             _logger.warning("%r was not optimized: %s", topic.name, error.message)
             _report(failures, topic.name, error)
-            continue
+            done = work.so_far()
         left = max(0, left - done.read_bytes)
-        finished = finished and done.finished
         if done.entries:
             optimized.append(done)
     published, unpublished = _published(connection)
-    for name, against in unpublished.items():
+    for name, failure in unpublished.items():
         if name == DELTA_TABLES:
-            _logger.warning("The Delta tables were not brought up to date: %s", against.message)
+            _logger.warning("The Delta tables were not brought up to date: %s", failure.message)
         else:
-            _logger.warning("The Delta table of %r was not brought up to date: %s", name, against.message)
-        _report(failures, name, against)
+            _logger.warning("The Delta table of %r was not brought up to date: %s", name, failure.message)
+        _report(failures, name, failure)
     vacuumed = vacuum.vacuum(
         connection,
         retain_ms,
