@@ -47,7 +47,7 @@ def tables_of(state: State | Draft) -> dict[str, dict[Any, Any]]:
     """All tables of a state or a draft, as dictionaries of their own."""
     if isinstance(state, State):
         return {name: dict(table) for name, table in state.as_tables().items()}
-    return {name: dict(getattr(state, name).items()) for name in (*State.__slots__, "claims")}
+    return {name: dict(getattr(state, name).items()) for name in (*State.__slots__, "unclaimed")}
 
 
 class Log:

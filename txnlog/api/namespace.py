@@ -78,7 +78,7 @@ class Namespace(Administration):
         """Requests that this handle sent to the store so far, by call and kind of object, ``("put", "segment"): 3``.
 
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
-        entry, segment, checkpoint, hint, delta, root and other.
+        entry, segment, checkpoint, hint (a heartbeat), delta, probe, root and other.
         """
         return self._connection.session.requests.counts()
 
@@ -356,7 +356,7 @@ class Namespace(Administration):
         return subscriptions.describe(self._connection, subscriptions.find(self._connection, topic, name))
 
     def lag(self, topic: str, subscription: str) -> Listing:
-        """The lag of a subscription by partition: cursor, end, behind_messages and behind_ms of a subscription.
+        """The lag of a subscription by partition: cursor, end, messages and time behind, and what is pending or leased.
 
         Raises:
             TopicNotFound, SubscriptionNotFound: with the nearest name.

@@ -164,6 +164,21 @@ def _forget_logged_aborts(connection: SessionOwner) -> None:
         aborts.pop(txn, None)
 
 
+def claim_in(
+    ledgers: Iterable[Ledger],
+    number: int,
+    wanted: Iterable[Acknowledgement],
+    deadline_ms: int | None,
+    *,
+    plain: bool = False,
+) -> None:
+    """Note claims in those of the ledgers that are of their subscription and epoch."""
+    for item in wanted:
+        for ledger in ledgers:
+            if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
+                ledger.claim(number, item, deadline_ms, plain=plain)
+
+
 def _has_claims(state: State, subscription: int) -> bool:
     """Whether the log shows claims of its messages: looked for in its own partitions, for others may be very many."""
     record = state.subscriptions.get(subscription)
@@ -183,4 +198,4 @@ def _have_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> boo
     return connection.follower.look(look)
 
 
-__all__ = ["check_conflicts", "end_claims", "end_overdue", "ending_overdue", "ledgers_of"]
+__all__ = ["check_conflicts", "claim_in", "end_claims", "end_overdue", "ending_overdue", "ledgers_of"]

@@ -110,7 +110,7 @@ class Checkpointer:
         if base is not None and base.version == state.head.version:
             return base
         objects: list[tuple[str, bytes]] = []
-        parts = self._hot(state, objects) + self._cold(state, base, objects)
+        parts = (self._hot(state, objects), *self._cold(state, base, objects))
         put_unnamed(self._store, self._runtime, objects)
         head = state.head
         manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
@@ -120,10 +120,11 @@ class Checkpointer:
         self._delay = self._runtime.jitter(1.0)
         return manifest
 
-    def _hot(self, state: State, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
+    def _hot(self, state: State, objects: list[tuple[str, bytes]]) -> Part:
+        """The one run of hot rows, whose object is added."""
         part, data = checkpoint_codec.encode_hot(state, self._runtime.unique())
         objects.append((keys.part_key(part.unique), data))
-        return (part,)
+        return part
 
     def _cold(self, state: State, base: Manifest | None, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
         """The runs of the checkpoint before and one with what ended since; of too many the newest are merged."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
+from txnlog.client.acknowledgement_conflicts import check_conflicts, claim_in, ledgers_of
 from txnlog.client.ledger import Receipt
 from txnlog.common import ranges
 from txnlog.errors import TransactionConflict, TxnLogError
@@ -58,10 +58,7 @@ def acknowledge_plain(
     ledgers = ledgers_of(connection, wanted, receipt)
 
     def claim(rest: Sequence[Acknowledgement]) -> None:
-        for item in rest:
-            for ledger in ledgers:
-                if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
-                    ledger.claim(number, item, None, plain=True)  # for as long as it takes: see below
+        claim_in(ledgers, number, rest, None, plain=True)  # for as long as it takes: see below
 
     appender = connection.appender
 

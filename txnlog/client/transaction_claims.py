@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from txnlog.client.acknowledgement_conflicts import check_conflicts, ledgers_of
+from txnlog.client.acknowledgement_conflicts import check_conflicts, claim_in, ledgers_of
 from txnlog.errors import AbortableError, Durable, FencedError, TxnLogError
 from txnlog.fold.acknowledgements import live_subscription
 from txnlog.log.dropped import SubscriptionName
@@ -111,10 +111,7 @@ class TransactionClaims:
         def claim(rest: Sequence[Acknowledgement]) -> None:
             self._note_subscriptions(rest)
             self._opening.note_effect()
-            for item in rest:
-                for ledger in self._ledgers:
-                    if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
-                        ledger.claim(self._number, item, self._opening.deadline_ms)
+            claim_in(self._ledgers, self._number, rest, self._opening.deadline_ms)
             work.add_acknowledgements(rest)
 
         await check_conflicts(self._connection, self._number, wanted, receipt, claim)

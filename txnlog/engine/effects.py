@@ -222,7 +222,7 @@ class _Written(Effect[None]):
 
 
 WRITTEN: Final = _Written()
-"""Awaits nothing. Something of the command is on the store by now that other commands have put there."""
+"""Awaits nothing. Notes that the command has written something, which is on the store already."""
 
 
 class _Done:

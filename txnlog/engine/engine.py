@@ -61,6 +61,7 @@ class Task(Generic[R]):
 
     Attributes:
         keeps_process: whether the end of the process waits for it.
+        has_written: whether an entry in the log has something of it that readers find.
         ended: whether it came to its end.
     """
 

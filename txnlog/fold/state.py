@@ -335,7 +335,7 @@ TABLES: Final = (
     "namespace_names",
     "verdicts",
 )
-"""Every table of a state; a draft has the same, and ``claims`` for the entry at hand."""
+"""Every table of a state; a draft has the same, and ``unclaimed`` for the entry at hand."""
 
 _TABLES: Final = frozenset(TABLES)
 
@@ -402,7 +402,7 @@ class State:
         return {name: getattr(self, name) for name in TABLES}
 
 
-class Claim(NamedTuple):
+class Unclaimed(NamedTuple):
     """What the commits of the entry at hand have not claimed yet of a shared segment's slice."""
 
     topic: int
@@ -416,7 +416,7 @@ class Draft:
     Its tables are made when they are used first: most drafts use some of them, and each command of an entry has one.
     """
 
-    __slots__ = (*TABLES, "_journal", "_state", "_tables", "claims")
+    __slots__ = (*TABLES, "_journal", "_state", "_tables", "unclaimed")
 
     heads: DraftTable[str, Head]
     topics: DraftTable[int, TopicRecord]
@@ -440,13 +440,13 @@ class Draft:
     namespaces: DraftTable[int, NamespaceRecord]
     namespace_names: DraftTable[str, int]
     verdicts: DraftTable[tuple[str, str], Verdict]
-    claims: DraftTable[tuple[int, int], Claim]
+    unclaimed: DraftTable[tuple[int, int], Unclaimed]
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._tables: dict[str, DraftTable[Any, Any]] = {}
-        self.claims = DraftTable({}, self._journal)
+        self.unclaimed = DraftTable({}, self._journal)
 
     if not TYPE_CHECKING:  # which would not find misspelt names
 
@@ -499,7 +499,7 @@ class Draft:
             if table is not None and table.changed():
                 table.merge()
         self._journal.clear()
-        self.claims = DraftTable({}, self._journal)
+        self.unclaimed = DraftTable({}, self._journal)
 
 
 __all__ = [
@@ -508,7 +508,6 @@ __all__ = [
     "AppRecord",
     "Batch",
     "Block",
-    "Claim",
     "CumulativeHold",
     "Cursor",
     "Draft",
@@ -534,4 +533,5 @@ __all__ = [
     "TopicRecord",
     "TransactionRecord",
     "TransactionState",
+    "Unclaimed",
 ]

@@ -22,7 +22,6 @@ from txnlog.fold.producers import NAMES_ADVICE, check_producer, committed_app
 from txnlog.fold.state import (
     AppRecord,
     Batch,
-    Claim,
     Draft,
     Outcome,
     SegmentRecord,
@@ -30,6 +29,7 @@ from txnlog.fold.state import (
     StreamRecord,
     TopicRange,
     TransactionRecord,
+    Unclaimed,
 )
 from txnlog.fold.topics import live_topic
 from txnlog.fold.transaction_ends import forget, refuse_ended, use_number
@@ -145,7 +145,7 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
         )
         for found in slices:
             assert found.offset is not None, "given just now"
-            draft.claims.put((action.segment, found.partition), Claim(topic.id, found.offset, found.rows))
+            draft.unclaimed.put((action.segment, found.partition), Unclaimed(topic.id, found.offset, found.rows))
         state, ended, timestamp = "visible", at.version, at.timestamp_ms
     draft.segments.put(
         action.segment,
@@ -401,7 +401,7 @@ def _note_sequence(
 def _claim(draft: Draft, share: Share) -> tuple[int, int]:
     """The next rows of a shared segment's slice belong to this commit. Returns topic and first offset."""
     place = (share.segment, share.partition)
-    left = draft.claims.get(place)
+    left = draft.unclaimed.get(place)
     if left is None:
         raise InvalidInputError(
             f"segment {share.segment} has no shared rows of partition {share.partition} in this entry"
@@ -411,13 +411,13 @@ def _claim(draft: Draft, share: Share) -> tuple[int, int]:
         raise InvalidInputError(
             f"segment {share.segment} has {rows} rows of partition {share.partition} left, not {share.rows}"
         )
-    draft.claims.put(place, Claim(topic, offset + share.rows, rows - share.rows))
+    draft.unclaimed.put(place, Unclaimed(topic, offset + share.rows, rows - share.rows))
     return topic, offset
 
 
 def check_claims(draft: Draft) -> None:
     """At the end of an entry: every row of its shared segments belongs to a commit."""
-    for (number, partition), left in draft.claims.items():
+    for (number, partition), left in draft.unclaimed.items():
         if left.rows:
             raise InvalidInputError(f"no commit claims {left.rows} rows of segment {number}, partition {partition}")
 

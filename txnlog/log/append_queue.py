@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from txnlog.common.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
 from txnlog.engine.effects import Effect, Result, Waiting
@@ -18,8 +18,13 @@ from txnlog.replies import copy_of
 
 R = TypeVar("R")
 
-_GROUP_COMMANDS = 1_024
+_GROUP_COMMANDS: Final = 1_024
 """Deciding them takes some 30 ms of the engine, which is about what an entry costs on a store that is not local."""
+
+
+_COMMAND_BYTES: Final = 200
+_PIECE_BYTES: Final = 64
+"""About what a command, and each of its shares, takes in an entry: what is too much all the same is divided later."""
 
 
 def _nothing(_reply: Result[Any]) -> None:
@@ -159,7 +164,7 @@ class AppendQueue:
             if kind is not None:
                 alone.add(kind)
             batch.append(asked)
-            size += 200 + 64 * len(asked.command.pieces)
+            size += _COMMAND_BYTES + _PIECE_BYTES * len(asked.command.pieces)
             rows_bytes += sum(piece.size_bytes for piece in asked.command.pieces)
         self.put_back(kept)
         self._last_batch = len(batch)

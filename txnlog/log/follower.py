@@ -37,7 +37,7 @@ from txnlog.log.log_reader import NO_ENTRIES, SLOTS_AT_ONCE, Log, up_to_free
 T = TypeVar("T")
 
 _LOOK_MS: Final = 5_000.0
-"""For so long it is believed that the log is there, while nothing new comes: one GET more now and then."""
+"""Where nothing new comes for so long, one GET more sees whether the log is still there."""
 
 
 class Follower:

@@ -22,7 +22,7 @@ import msgspec
 from txnlog.errors import LimitExceeded, TxnLogError
 from txnlog.fold import id_blocks as numbers
 from txnlog.fold.apply import apply, begin_entry, finish_entry
-from txnlog.fold.state import Claim, Draft
+from txnlog.fold.state import Draft, Unclaimed
 from txnlog.format.actions import AnyAction, Header
 from txnlog.format.codec import digest_of, encode_action, encode_entry
 from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
@@ -381,8 +381,8 @@ def _supposed_rows(member: Member, draft: Draft) -> SharedNumbers:
             continue
         number = supposed.setdefault(piece.topic, draft.head.next_number + piece.topic)
         place = (number, piece.partition)
-        claim = draft.claims.get(place) or Claim(piece.topic, draft.end_of(piece.topic, piece.partition), 0)
-        draft.claims.put(place, claim._replace(rows=claim.rows + piece.rows))
+        claim = draft.unclaimed.get(place) or Unclaimed(piece.topic, draft.end_of(piece.topic, piece.partition), 0)
+        draft.unclaimed.put(place, claim._replace(rows=claim.rows + piece.rows))
     return supposed
 
 

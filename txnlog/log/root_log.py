@@ -1,4 +1,4 @@
-"""The root log: the namespaces of a root, their coordinator ids, verdicts on the store. The same engine as any log."""
+"""The root log: the namespaces of a root, their coordinator ids, verdicts on the store. A log like any other."""
 
 from __future__ import annotations
 

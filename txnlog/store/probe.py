@@ -66,8 +66,8 @@ FULL: Final = Effort()
 is enough there: what makes it slow lies between its look and its write as well, and leaves it open in most rounds."""
 
 LIGHT: Final = Effort(threads=8, rounds=8, overtaking_rounds=4, overtaking_bytes=1 << 20, least_overtaking_rounds=2)
-"""For a folder or memory, where ``link(2)`` or a lock of ours decides, raced for in the conformance suite: what remains
-to be asked is whether this very file system keeps to it. Some 30 ms."""
+"""For a folder or memory, where ``link(2)`` or one step of a dictionary decides, raced for in the conformance suite:
+what remains to be asked is whether this very file system keeps to it. Some 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import pyarrow.dataset
-import pyarrow.parquet  # noqa: F401 - likewise
-import s3fs  # noqa: F401 - likewise
+import pyarrow.parquet  # noqa: F401 - a worker that is forked need not import it
+import s3fs  # noqa: F401 - a worker that is forked need not import it
 
 from tests.crash.harness import journal, judging
 from tests.crash.harness.faulty_store import deliver

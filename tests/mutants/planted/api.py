@@ -181,8 +181,8 @@ MUTANTS: Final = (
     Mutant(
         "in the work before it is claimed",
         "txnlog/client/transaction_claims.py",
-        "                        ledger.claim(self._number, item, self._opening.deadline_ms)\n",
-        "                        pass\n",
+        "            claim_in(self._ledgers, self._number, rest, self._opening.deadline_ms)\n",
+        "            pass\n",
         "a message is delivered again while a transaction can commit it",
         (INTERRUPTS + "what_an_interrupted_acknowledgement_has_in_its_transaction_is_held",),
     ),
@@ -213,7 +213,7 @@ MUTANTS: Final = (
     Mutant(
         "a plain acknowledgement claims nothing",
         "txnlog/client/plain_acknowledgement.py",
-        "ledger.claim(number, item, None, plain=True)",
+        "claim_in(ledgers, number, rest, None, plain=True)",
         "pass",
         "two threads work on the messages that one of them acknowledges",
         (CONSUMER_THREADS + "what_it_takes_is_claimed_and_nobody_receives_it",),

@@ -175,8 +175,8 @@ MUTANTS: Final = (
     Mutant(
         "rows claimed twice",
         "txnlog/fold/transactions.py",
-        "Claim(topic, offset + share.rows, rows - share.rows)",
-        "Claim(topic, offset, rows - share.rows)",
+        "Unclaimed(topic, offset + share.rows, rows - share.rows)",
+        "Unclaimed(topic, offset, rows - share.rows)",
         "two transactions own the same rows",
         (OFFSETS + "commits_claim_a_shared_segment_in_the_order_of_the_lines",),
     ),

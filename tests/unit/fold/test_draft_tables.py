@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txnlog.fold.draft_tables import DraftTable, rollback
-from txnlog.fold.state import Claim, Head, State
+from txnlog.fold.state import Head, State, Unclaimed
 
 keys = st.integers(0, 5)
 steps = st.lists(
@@ -68,12 +68,12 @@ def test_a_rollback_undoes_every_table_of_a_draft_in_one_go():
     mark = draft.savepoint()
     draft.ends.put((1, 0), 9)
     draft.topic_names.put("orders", 1)
-    draft.claims.put((7, 0), Claim(1, 0, 3))
+    draft.unclaimed.put((7, 0), Unclaimed(1, 0, 3))
     draft.head = Head(version=4)
     draft.rollback(mark)
     assert draft.ends.get((1, 0)) == 5
     assert "orders" not in draft.topic_names
-    assert draft.claims.get((7, 0)) is None
+    assert draft.unclaimed.get((7, 0)) is None
     assert draft.head == Head()
 
 
@@ -81,11 +81,11 @@ def test_a_merged_draft_is_empty_and_may_go_on():
     state = State()
     draft = state.draft()
     draft.ends.put((1, 0), 5)
-    draft.claims.put((7, 0), Claim(1, 0, 3))
+    draft.unclaimed.put((7, 0), Unclaimed(1, 0, 3))
     draft.merge()
     assert state.ends == {(1, 0): 5}
     assert draft.ends.changed() == {}
-    assert draft.claims.get((7, 0)) is None, "claims belong to one entry"
+    assert draft.unclaimed.get((7, 0)) is None, "claims belong to one entry"
     draft.ends.put((1, 0), 6)
     draft.merge()
     assert state.ends == {(1, 0): 6}
