@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.client import positions
+from txnlog.client.arrow_start import start_arrow
 from txnlog.common.validation import IN_SECONDS, epoch_ms, is_in_seconds, shown, truth
 from txnlog.data import scan_planner
-from txnlog.data.arrow_start import start_arrow
 from txnlog.data.scan_planner import OffsetRanges, ScanPlan
 from txnlog.data.segment_reader import output_schema, parts_of
 from txnlog.data.segment_rows import offsets_text
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import InvalidInputError, VersionNotAvailable
 from txnlog.fold.garbage import may_be_gone
 from txnlog.replies import only_looking
@@ -25,7 +25,7 @@ from txnlog.replies import only_looking
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
-_logger = logging.getLogger("txnlog.snapshot")
+_logger = LogLines("txnlog.snapshot")
 
 
 class Snapshot:

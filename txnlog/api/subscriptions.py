@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
@@ -11,6 +10,7 @@ import msgspec
 
 from txnlog.api.consumer import Consumer
 from txnlog.client import dead_letters
+from txnlog.client.arrow_start import start_arrow
 from txnlog.client.delivery import TopicDelivery
 from txnlog.client.failover_delivery import WAITING, FailoverTopicDelivery, LeasedTopicDelivery
 from txnlog.client.positions import resolve_position
@@ -27,8 +27,8 @@ from txnlog.common.names import (
     similar,
 )
 from txnlog.common.validation import Duration, long_enough_ms, shown, truth, whole_number
-from txnlog.data.arrow_start import start_arrow
 from txnlog.engine.effects import STILL_WANTED, Cancelled
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import (
     InvalidInputError,
     SubscriptionExists,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.client.positions import Position
 
-_logger: Final = logging.getLogger("txnlog.subscriptions")
+_logger: Final = LogLines("txnlog.subscriptions")
 
 T = TypeVar("T")
 

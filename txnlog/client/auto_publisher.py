@@ -7,13 +7,13 @@ How a topic is published, and as what, is not known here: whoever is named under
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from txnlog.client.background import BackgroundWork
 from txnlog.client.shadowing import check_not_hidden, not_loaded
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import TxnLogError, UnsupportedFeature
 from txnlog.fold.state import Draft, TopicRecord
@@ -21,7 +21,7 @@ from txnlog.format.delta_mode import is_auto
 from txnlog.log.follower import Follower
 from txnlog.store.base import ObjectInfo, Store
 
-_logger = logging.getLogger("txnlog.publisher")
+_logger = LogLines("txnlog.publisher")
 
 GROUP: Final = "txnlog.publisher"
 """The entry-point group. What is named there is called with the follower, the namespace's objects and the runtime."""

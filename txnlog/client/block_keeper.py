@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.engine.effects import Effect, Pause
 from txnlog.engine.engine import Engine
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.worker import Step
 from txnlog.errors import TxnLogError
 from txnlog.fold.id_blocks import block_of
@@ -16,7 +16,7 @@ from txnlog.fold.state import Draft
 from txnlog.format.actions import Header, Renew
 from txnlog.log.commands import Answer, Simple, effect
 
-_logger = logging.getLogger("txnlog.block_keeper")
+_logger = LogLines("txnlog.block_keeper")
 
 _LOOK_MS: Final = RENEW_AFTER_MS // 4
 """Between two looks: a renewal is late by so much at most, and one that failed is tried again in time."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 
 from txnlog.client.background import BackgroundWork
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
 from txnlog.fold.state import State
@@ -19,7 +19,7 @@ from txnlog.replies import IfUnknown, note_written, unknown_outcome
 from txnlog.store.base import Store
 from txnlog.wording import Call, Words
 
-_logger = logging.getLogger("txnlog.checkpointer")
+_logger = LogLines("txnlog.checkpointer")
 
 _SPREAD = 0.2
 _SPREAD_ENTRIES = int(CHECKPOINT_ENTRIES * _SPREAD)

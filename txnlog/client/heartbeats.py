@@ -6,19 +6,19 @@ what it saw, and how long it saw no change by its own elapsed time. What the sto
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import TxnLogError
 from txnlog.format import keys
 from txnlog.store.base import ObjectNotFound, Store
 
-_logger = logging.getLogger("txnlog.consumer")
+_logger = LogLines("txnlog.consumer")
 
 _MOST_BYTES: Final = 4_096
 """More than a hint has: what else is in the object does not matter."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -11,6 +10,7 @@ from txnlog.client.transaction_buffer import Rows, TransactionWork
 from txnlog.client.transaction_claims import TransactionClaims
 from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, Request, Stage
 from txnlog.engine.effects import GO_ON, Cancelled, Turn
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from txnlog.log.transaction_commands import Opening
 
 R = TypeVar("R")
-_logger = logging.getLogger("txnlog.transaction")
+_logger = LogLines("txnlog.transaction")
 
 _Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
 """An operation was refused, and the transaction has not ended by that."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from txnlog.client.arrow_start import start_arrow
 from txnlog.client.partition_numbers import check_partition
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.data import partitioner
-from txnlog.data.arrow_start import start_arrow
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.errors import InvalidInputError, RetriableError, StoreError
 from txnlog.log.commands import Piece

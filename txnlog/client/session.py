@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -18,6 +17,7 @@ from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.names import NamespaceName
 from txnlog.common.validation import shortened
 from txnlog.data.segment_reader import SegmentReader
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     ClockSkew,
@@ -45,7 +45,7 @@ from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 from txnlog.wording import Argument, Call, Words
 
-_logger: Final = logging.getLogger("txnlog.clock")
+_logger: Final = LogLines("txnlog.clock")
 
 _CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
 """A clock that was set, or a machine that slept; slower drift is less than what the check allows for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from txnlog.client.ledger import Delivery, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.engine.effects import WRITTEN
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.fold import leases
 from txnlog.fold.leases import Wanted, in_turn
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from txnlog.client.connection import Connection
 
-_logger = logging.getLogger("txnlog.consumer")
+_logger = LogLines("txnlog.consumer")
 
 _MAX_ROUNDS = 1_000
 """Grants that came to nothing, and entries of dead letters, in one call."""

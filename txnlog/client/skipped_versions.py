@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from txnlog.fold.state import AppRecord
 
-_logger: Final = logging.getLogger("txnlog.transaction")
+from txnlog.engine.log_lines import LogLines
+
+_logger: Final = LogLines("txnlog.transaction")
 
 
 def warn_of_larger(last: AppRecord, wanted: int) -> None:

@@ -63,10 +63,8 @@ class TransactionMachine(OwnedTransaction):
         self.forget_submitted(future)
         if isinstance(result.error, Cancelled):
             future.forget()  # the call itself was interrupted: nobody has the Future
-        elif result.error is None:
-            future.set_result(result.get())
-        elif not future.done():  # it may have been refused already
-            future.set_exception(result.error)
+        else:
+            future.settle(result.value, result.error, self._follower.runtime.call_elsewhere)
 
     def refuse(self, future: Promise[Committed], error: TxnLogError) -> None:
         """A commit in the background could not begin. From any thread."""

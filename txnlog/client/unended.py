@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-_logger = logging.getLogger("txnlog.transaction")
+from txnlog.engine.log_lines import LogLines
+
+_logger = LogLines("txnlog.transaction")
 
 _MOST_SHOWN: Final = 8
 """Transactions of one report, and topics of one transaction."""

@@ -17,12 +17,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from txnlog.engine.effects import Cancelled, Effect, Result
-from txnlog.engine.worker import THREADS, Blocking, Host, Inbox, Step, Worker, has_ended
+from txnlog.engine.effects import Cancelled, Effect, Pause, Result
+from txnlog.engine.log_lines import call_for_pending, is_pending, write_pending
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, has_ended
 from txnlog.errors import RetriableError, TxnLogError
 from txnlog.replies import note_written
 
 R = TypeVar("R")
+
+_LOG_PAUSE_MS: Final = 50.0
 
 Command = Callable[[], Coroutine[Effect[Any], Any, R]]
 """Makes the coroutine of a command: in the engine, so that there is none where an interrupt comes before."""
@@ -63,6 +66,7 @@ class Task(Generic[R]):
         keeps_process: whether the end of the process waits for it.
         has_written: whether an entry in the log has something of it that readers find.
         ended: whether it came to its end.
+        is_refused: whether there was no thread for it: it must not begin when there is one again.
     """
 
     __slots__ = (
@@ -76,6 +80,7 @@ class Task(Generic[R]):
         "_undo",
         "ended",
         "has_written",
+        "is_refused",
         "keeps_process",
     )
 
@@ -99,6 +104,7 @@ class Task(Generic[R]):
         self.keeps_process = keeps_process
         self.has_written = False
         self.ended = False
+        self.is_refused = False
 
     def go_on(self) -> None:
         """See Waiting."""
@@ -130,7 +136,7 @@ class Task(Generic[R]):
 
     def begin(self) -> None:
         """Run it up to what it awaits first; nothing where it was cancelled, or has begun, before."""
-        if not self.ended and self._coroutine is None:
+        if not self.ended and not self.is_refused and self._coroutine is None:
             self._coroutine = self._command()
             self._command = _begun  # what it was made of is not kept
             self._advance(Result(None))
@@ -261,6 +267,8 @@ class Engine:
         try:
             ask()
             reply: Result[Any] = replies.take(None)
+            if is_pending():
+                write_pending()
             if reply.error is None:
                 return reply.value  # nothing is called from here on: an interrupt comes before, or later
         except BaseException as error:
@@ -319,8 +327,13 @@ class Engine:
         self._under_way[task] = None
         if self.is_current:
             task.begin()
-        else:
+            return
+        try:
             through(task.begin)
+        except RetriableError:
+            task.is_refused = True
+            self._under_way.pop(task, None)  # the end of the process need not wait for what was refused
+            raise
 
 
 async def _call(function: Callable[[], R]) -> R:
@@ -341,10 +354,32 @@ def engine_of_process() -> Engine:
 def callbacks_of_process() -> Worker:
     """The thread of this process that calls what users want to have called, such as callbacks of Futures, in order."""
     found: Worker | None = _of_process.get("callbacks")
-    return _of_process.setdefault("callbacks", Worker(THREADS, "txnlog-callbacks")) if found is None else found
+    return _of_process.setdefault("callbacks", Worker(THREADS, CALLBACKS)) if found is None else found
+
+
+_is_writing: Final[set[str]] = set()
+
+
+def _write_log_lines_soon() -> None:
+    """A thread of the client has logged something. Mostly who waits for that thread writes it, and otherwise this."""
+    if not _is_writing:
+        _is_writing.add("soon")
+        with suppress(RetriableError):
+            engine_of_process().post(_write_log_lines, keeps_process=False)
+
+
+async def _write_log_lines() -> None:
+    await Pause(_LOG_PAUSE_MS)
+    _is_writing.clear()
+    if is_pending():
+        callbacks_of_process().put(write_pending)
+
+
+call_for_pending(_write_log_lines_soon)
 
 
 def _begin_in_child() -> None:
+    _is_writing.clear()
     _of_parents.append(dict(_of_process))
     _of_process.clear()
 

@@ -11,13 +11,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from txnlog.engine.engine import engine_of_process
+from txnlog.engine.engine import CalledAfterTheEnd, engine_of_process
+from txnlog.engine.log_lines import write_pending
 from txnlog.engine.runtime import is_at_work
-from txnlog.engine.worker import Step
+from txnlog.engine.worker import Step, has_ended
 from txnlog.errors import InvalidTransactionState
 from txnlog.replies import copy_of
 
@@ -59,6 +60,8 @@ class Promise(Future[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """See Future. Each call gives an error of its own."""
         self._ask()
+        if has_ended() and not self.done():
+            raise CalledAfterTheEnd
         return copy_of(super().exception(timeout))
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
@@ -70,6 +73,29 @@ class Promise(Future[T]):
         self._has_callbacks = True
         super().add_done_callback(partial(_pass_on, self._call_back, fn))
 
+    def settle(self, value: Any, error: BaseException | None, elsewhere: Callable[[Callable[[], None]], None]) -> None:
+        """Set the result, or the error, unless it is set. Waits for nobody: to be called by the engine.
+
+        Who asks the Future has its lock for a moment, in which Python may run a signal's handler or a finalizer, and
+        that may wait for the engine. So where somebody has the lock, or others wait for several Futures, it is set by
+        another thread: ``elsewhere`` has it call something.
+        """
+        if self._condition.acquire(blocking=False):
+            try:
+                if not self._waiters:  # which concurrent.futures.wait() adds
+                    self._set(value, error)
+                    return
+            finally:
+                self._condition.release()
+        elsewhere(partial(self._set, value, error))
+
+    def _set(self, value: Any, error: BaseException | None) -> None:
+        with contextlib.suppress(InvalidStateError):  # it was refused before
+            if error is None:
+                self.set_result(value)
+            else:
+                self.set_exception(error)
+
     def set_result(self, result: T) -> None:
         """See Future."""
         super().set_result(result)
@@ -77,11 +103,11 @@ class Promise(Future[T]):
 
     def set_exception(self, exception: BaseException | None) -> None:
         """See Future."""
+        super().set_exception(copy_of(exception))
         if not self._asked and len(_failures) < _MOST_FAILURES:
             _failures[self._number] = str(exception)
         if self._asked:  # by another thread just now, which found nothing to take out
             _failures.pop(self._number, None)
-        super().set_exception(copy_of(exception))
         self._keep()
 
     def _keep(self) -> None:
@@ -177,6 +203,7 @@ class _End:
     def report(self) -> None:
         """Wait again, and report failures: nobody is left who could ask."""
         self.wait()
+        write_pending()
         if self._is_open():
             _logger.error("calls in the background were not finished within %d s", _EXIT_S)
         for number, text in list(_failures.items()):

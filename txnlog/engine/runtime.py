@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
-import logging
 import os
 import random
 import time
@@ -19,11 +18,12 @@ from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
 from txnlog.engine.effects import Pause, Read, Request, Requests, Result, result_of
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
-from txnlog.engine.worker import THREADS, Blocking, Crew, Host, Inbox, Step, Worker
+from txnlog.engine.log_lines import LogLines
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Crew, Host, Inbox, Step, Worker
 from txnlog.errors import InvalidInputError, RetriableError
 
 T = TypeVar("T")
-_logger = logging.getLogger("txnlog.runtime")
+_logger = LogLines("txnlog.runtime")
 
 _NO_THREAD_PAUSE_MS: Final = 100.0
 
@@ -116,7 +116,7 @@ class Runtime:
         self.clock: Clock = clock or SYSTEM_CLOCK
         self.trusts_clock = clock is not None
         self._host = host or THREADS
-        self._own = None if host is None else (Engine(host), Worker(host, "txnlog-callbacks"))
+        self._own = None if host is None else (Engine(host), Worker(host, CALLBACKS))
         self._random = random.SystemRandom()
         self._closed = False
         self._begin_in_child()
@@ -208,6 +208,14 @@ class Runtime:
                 self.callbacks.put(lambda: None)
                 return
 
+    def call_elsewhere(self, call: Callable[[], None]) -> None:
+        """Have something called that may wait for a thread which waits for the engine. From any thread."""
+
+        async def called() -> None:
+            await self.request(call)
+
+        self.engine.post(called)
+
     def current(self) -> object:
         """What runs now: a thread."""
         return self._host.current()
@@ -218,11 +226,12 @@ class Runtime:
 
     @property
     def is_working(self) -> bool:
-        """Whether this thread does something that a command awaits.
+        """Whether this thread does something that a command awaits, or is there to do so.
 
         What a finalizer or a logging handler calls there must not wait for a command, which may wait for that one.
         """
-        return (self, self._host.current()) in _working
+        current = self._host.current()
+        return (self, current) in _working or current in self._crew.threads
 
     def _noted(self, call: Callable[[], T]) -> Callable[[], T]:
         def noted() -> T:

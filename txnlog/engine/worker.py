@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import sys
 import threading
 import time
@@ -15,9 +14,13 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
+from txnlog.engine.log_lines import LogLines, run_as_own_thread
 from txnlog.errors import Durable, RetriableError
 
-_logger = logging.getLogger("txnlog.engine")
+_logger = LogLines("txnlog.engine")
+
+CALLBACKS: Final = "txnlog-callbacks"
+"""The thread that calls what users want to have called: no command waits for it."""
 
 _IDLE_MS: Final = 1_000.0
 """A thread with nothing to do ends after this: a process that forks should have as few threads as it can."""
@@ -107,7 +110,8 @@ class _Threads:
         if has_ended():
             return
         try:
-            threading.Thread(target=work, name=name, daemon=True).start()
+            own = work if name == CALLBACKS else partial(run_as_own_thread, work)
+            threading.Thread(target=own, name=name, daemon=True).start()
         except RuntimeError as error:
             raise RetriableError(
                 "this process cannot start another thread",
@@ -329,6 +333,10 @@ class Crew:
     """Makes calls that block, a limited number at a time, in threads that do not keep the process.
 
     Without a lock, as the worker: of more threads than are needed the others end at once.
+
+    Attributes:
+        threads: those that there are. A finalizer that Python runs in one of them, even between two calls, must not
+            wait for what may need that very thread.
     """
 
     def __init__(self, host: Host, name: str, most: int) -> None:
@@ -339,6 +347,7 @@ class Crew:
         self._free: deque[None] = deque([None] * most)
         self._waiting: deque[None] = deque()
         self._is_over = False
+        self.threads: set[object] = set()
 
     def close(self) -> None:
         """Let its threads end as soon as they have nothing to do."""
@@ -363,9 +372,12 @@ class Crew:
             self._host.start(self._run, self._name)
 
     def _run(self) -> None:
+        me = self._host.current()
+        self.threads.add(me)
         try:
             self._free.pop()
         except IndexError:
+            self.threads.discard(me)
             return
         while True:
             self._waiting.append(None)
@@ -382,6 +394,7 @@ class Crew:
             if self._is_over and self._inbox.is_empty():
                 break
         self._free.append(None)
+        self.threads.discard(me)
         if not self._inbox.is_empty():
             with suppress(RetriableError):
                 self._begin()

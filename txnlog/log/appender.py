@@ -9,7 +9,6 @@ A command whose caller was interrupted (Ctrl-C) is withdrawn, unless it is on it
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.engine.admission import Admission
 from txnlog.engine.effects import Effect, Reply, Result
-from txnlog.engine.engine import CalledInItsOwnWork
+from txnlog.engine.engine import CalledAfterTheEnd, CalledInItsOwnWork
 from txnlog.engine.engine import Command as EngineCommand
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
+from txnlog.engine.worker import has_ended
 from txnlog.errors import (
     Durable,
     OutcomeUnknown,
@@ -48,7 +49,7 @@ from txnlog.store.base import Store
 
 R = TypeVar("R")
 T = TypeVar("T")
-_logger = logging.getLogger("txnlog.appender")
+_logger = LogLines("txnlog.appender")
 
 _LONGEST_RACE_PAUSE_MS = 20.0
 _MAX_STEPS = 4_000
@@ -212,6 +213,8 @@ class Appender:
         """
         if self._closed is not None:
             raise copy_of(self._closed)
+        if has_ended():
+            raise CalledAfterTheEnd
         submitted = _Submitted(self, command, done)
         self._runtime.engine.post(submitted.begin, submitted.end, through=self._admission.add)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
 from typing import Protocol
@@ -13,6 +12,7 @@ import pyarrow as pa
 from txnlog.common.limits import MAX_CHECKPOINT_RUNS
 from txnlog.common.lru import Recent
 from txnlog.common.validation import shortened
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.fold.apply import newer_checkpoint
@@ -24,7 +24,7 @@ from txnlog.log.checkpoint_codec import Manifest, Part
 from txnlog.store.base import ObjectNotFound, Store
 from txnlog.wording import Call, Words
 
-_logger = logging.getLogger("txnlog.log")
+_logger = LogLines("txnlog.log")
 
 _CACHED_PARTS = len(checkpoint_codec.COLD_KINDS) * MAX_CHECKPOINT_RUNS
 """Cold runs kept in memory: those of a whole checkpoint."""

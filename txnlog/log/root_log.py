@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -13,6 +12,7 @@ from txnlog.common.ids import Coordinators
 from txnlog.common.limits import FORMAT_VERSION
 from txnlog.common.names import NamespaceName, folded, nearest, parse_namespace_name
 from txnlog.common.validation import shortened
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     CorruptionError,
@@ -45,7 +45,7 @@ from txnlog.store.probe import needed_bytes, probe
 from txnlog.store.wrappers import PrefixStore
 from txnlog.wording import Call, Either, Words
 
-_logger = logging.getLogger("txnlog.root")
+_logger = LogLines("txnlog.root")
 
 _HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
 """Advice that is as good on the command line and in Spark, where nothing makes a namespace."""

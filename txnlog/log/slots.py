@@ -5,18 +5,18 @@ And before that the files that they will name.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from txnlog.common.backoff import Backoff
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
 from txnlog.replies import not_sent
 from txnlog.store.base import Created, ObjectNotFound, Store
 
-_logger = logging.getLogger("txnlog.slots")
+_logger = LogLines("txnlog.slots")
 
 CREATE_ATTEMPTS: Final = 12
 _BACKOFF: Final = Backoff(20.0, 10_000.0)

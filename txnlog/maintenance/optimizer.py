@@ -7,7 +7,6 @@ others were ahead it is planned again. An optimize that stops anywhere leaves fi
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
 from txnlog.data.segment_rows import PlannedSegment, naming_segment
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.format import schema as schemas
@@ -39,7 +39,7 @@ from txnlog.store.base import ObjectNotFound
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
-_logger = logging.getLogger("txnlog.optimizer")
+_logger = LogLines("txnlog.optimizer")
 
 _WAVE_FILES: Final = 64
 _WAVE_BYTES: Final = 16 << 20

@@ -7,13 +7,13 @@ made again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import Duration, whole_number
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
 from txnlog.format.delta_mode import is_auto
 from txnlog.maintenance import optimizer, vacuum
@@ -24,7 +24,7 @@ from txnlog.wording import Words
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
-_logger = logging.getLogger("txnlog.upkeep")
+_logger = LogLines("txnlog.upkeep")
 
 DELTA_TABLES: Final = "Delta tables"
 """The key of ``failures`` for why nothing could be published; no topic can have that name."""

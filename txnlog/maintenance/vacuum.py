@@ -6,7 +6,6 @@ listed; then files are deleted. A vacuum that stops anywhere leaves files for th
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
 from txnlog.common.validation import Duration, duration_ms, long_enough_ms
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import AccessDenied
 from txnlog.fold import garbage
 from txnlog.fold.garbage import ClosedNumbers, Garbage, WaitingNumbers
@@ -33,7 +33,7 @@ from txnlog.store.base import ObjectInfo
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
-_logger = logging.getLogger("txnlog.vacuum")
+_logger = LogLines("txnlog.vacuum")
 
 _WAVE_FILES: Final = 256
 """Files deleted between two looks at the listing: a vacuum of millions of files holds no more of them in memory."""

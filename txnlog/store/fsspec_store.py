@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import Durable, StoreError
 from txnlog.store import fsspec_errors
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
@@ -30,7 +31,7 @@ _READ_ATTEMPTS: Final = 3
 """For answers that break off in the middle; everything else is repeated by the libraries themselves, with jitter."""
 
 
-_logger: Final = logging.getLogger("txnlog.store")
+_logger: Final = LogLines("txnlog.store")
 
 
 def _anything(_answer: object) -> bool:

@@ -184,7 +184,14 @@ print("through", flush=True)
 @pytest.mark.some(2)
 @pytest.mark.parametrize("idle_s", [0, 1.5], ids=["engine has a thread", "engine has none"])
 @pytest.mark.parametrize(
-    "call", ["self.ns.close()", "self.txn.commit()", "self.consumer.close()", "self.ns.produce('orders', [{'id': 1}])"]
+    "call",
+    [
+        "self.ns.close()",
+        "self.txn.commit()",
+        "self.consumer.close()",
+        "self.ns.produce('orders', [{'id': 1}])",
+        "self.txn.commit_async().result()",
+    ],
 )
 def test_a_finalizer_that_runs_when_the_program_has_ended_does_not_wait_for_threads_that_are_gone(
     tmp_path: Path, call: str, idle_s: float

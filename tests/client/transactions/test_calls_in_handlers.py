@@ -28,6 +28,7 @@ from txnlog.store.identity import make_identity
 
 _PATIENCE_S = 10
 _PACKAGE = str(Path(txnlog.__file__).parent)
+_THREADING = str(threading.__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -210,4 +211,66 @@ def test_a_timer_whose_handler_produces_stops_no_loop(tmp_path: Path) -> None:
         [sys.executable, "-c", _TIMER, tmp_path], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "through" in done.stdout
+
+
+@pytest.mark.parametrize("asked", ["result", "done", "exception", "add_done_callback"])
+def test_a_call_inside_of_a_question_to_a_future_comes_through(local: Place, asked: str) -> None:
+    """HANG: as each place of the client's code is tried by test_calls_in_handlers, here each of the Future's."""
+    ns = _opened(local)
+    for place in itertools.count(1):
+        txn = _begun(ns)
+        other = begun(ns, 3)
+
+        def call(txn: Any = txn) -> None:
+            future = txn.commit_async()
+            if asked == "add_done_callback":
+                future.add_done_callback(lambda _: None)
+            else:
+                getattr(future, asked)()
+
+        if not _comes_through(call, other.commit, _THREADING, place):
+            break
+    assert place > 2
+
+
+_POLLING = """
+import faulthandler, signal, sys, time
+import pyarrow as pa
+import txnlog
+faulthandler.dump_traceback_later(40, exit=True)
+ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
+for topic in ("orders", "audit"):
+    ns.create_topic(topic, pa.schema([("id", pa.int64())]))
+ns.produce("orders", [{"id": 0}])  # Arrow is started
+calls = 0
+
+def report(*_):
+    global calls
+    calls += 1
+    ns.produce("audit", [{"id": calls}])
+    signal.setitimer(signal.ITIMER_REAL, 0.0131)
+
+signal.signal(signal.SIGALRM, report)
+signal.setitimer(signal.ITIMER_REAL, 0.0131)
+began = time.monotonic()
+n = 0
+while time.monotonic() - began < 4:
+    txn = ns.begin()
+    txn.produce("orders", [{"id": n}])
+    future = txn.commit_async()
+    while not future.done():
+        pass  # something else is done meanwhile
+    n += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print("through", calls, n)
+"""
+
+
+def test_a_timer_whose_handler_produces_stops_no_loop_that_polls_a_future(tmp_path: Path) -> None:
+    """HANG: nothing is forced but that the program looks often."""
+    done = subprocess.run(
+        [sys.executable, "-c", _POLLING, tmp_path], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr[:3500]
     assert "through" in done.stdout

@@ -147,3 +147,49 @@ def test_a_forked_child_does_not_wait_for_a_future_of_its_parent(memory: Place) 
         in_child(future.result)
     answered.set()
     assert future.result(20).offsets == {("orders", 0): range(1)}
+
+
+_REFUSED = """
+import sys, time, threading, resource, os
+import pyarrow as pa
+import txnlog
+from txnlog.errors import RetriableError
+ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
+ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+ns.produce("orders", [{"id": 1}])
+consumer = ns.consumer("orders", "billing")
+messages = consumer.receive(1)
+txn = ns.begin()
+txn.produce("orders", [{"id": 2}])
+time.sleep(3)  # its threads end
+# as at a container's limit
+import _thread
+real = threading._start_new_thread
+def refuse(*a, **k):
+    raise RuntimeError("can't start new thread")
+threading._start_new_thread = refuse
+try:
+    CALL
+except RetriableError as error:
+    print("refused", error, flush=True)
+if len(sys.argv) > 2:
+    threading._start_new_thread = real
+print("through", time.time(), flush=True)
+"""
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("call", ["txn.commit_async().exception(5)", "consumer.close()"])
+def test_the_end_of_a_process_does_not_wait_for_what_was_refused(tmp_path: Path, call: str) -> None:
+    """HANG, for a minute, and LIE: "nothing was written", and at the end "calls were not finished"."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", _REFUSED.replace("CALL", call), tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert "through" in done.stdout, done.stderr
+    assert "were not finished" not in done.stderr
+    assert time.monotonic() - began < 30, "half of the time that an end waits"

@@ -413,9 +413,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "Arrow starts in the thread that reads",
-        "txnlog/data/arrow_start.py",
-        "        pa.array([0])\n",
-        "",
+        "txnlog/client/arrow_start.py",
+        "    pa.array([0])\n",
+        "    pass\n",
         "Ctrl-C in the first read of a process is swallowed, or aborts it",
         ("tests/client/consuming/test_first_read.py",),
     ),

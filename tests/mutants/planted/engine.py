@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     BACKGROUND,
+    CALLS_IN_HANDLERS,
     CLOSING,
     ENGINE,
     FINALIZERS,
@@ -50,6 +51,14 @@ MUTANTS: Final = (
         "        elif effect.cancel(self) or True:\n",
         "an entry that was sent has no owner: what the handle has in memory is not what the log says",
         (ENGINE + "a_request_under_way_goes_on_when_the_wait_is_interrupted",),
+    ),
+    Mutant(
+        "the engine waits for the lock of a Future",
+        "txnlog/engine/promises.py",
+        "        if self._condition.acquire(blocking=False):\n",
+        "        if self._condition.acquire():\n",
+        "a handler of a signal that calls txnlog while its thread asks a Future hangs the process",
+        (CALLS_IN_HANDLERS + "a_call_inside_of_a_question_to_a_future_comes_through",),
     ),
     Mutant(
         "steps whose time has come go before all others",
@@ -213,8 +222,8 @@ MUTANTS: Final = (
     Mutant(
         "the threads keep the process",
         "txnlog/engine/worker.py",
-        "threading.Thread(target=work, name=name, daemon=True).start()",
-        "threading.Thread(target=work, name=name, daemon=False).start()",
+        "threading.Thread(target=own, name=name, daemon=True).start()",
+        "threading.Thread(target=own, name=name, daemon=False).start()",
         "a process whose store does not answer never ends",
         (HANGING + "a_process_whose_store_hangs_ends_within_a_minute",),
     ),

@@ -1,0 +1,55 @@
+"""What Arrow does at its first conversion in a process, done in a thread where nothing can interrupt it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+
+import pyarrow as pa
+
+from txnlog.engine.worker import has_ended
+from txnlog.errors import Durable, RetriableError
+
+_started: Final[dict[str, threading.Thread]] = {}
+
+
+def start_arrow() -> None:
+    """Have Arrow import pandas now, before any read, and wait for that.
+
+    Arrow does so at its first conversion to or from NumPy, which takes half a second. From within its C++ code it
+    swallows Ctrl-C there, and a handler of a signal that converts something as well waits for ever: so not in the
+    thread of a caller, which is the one that is interrupted. And in a thread that does not keep the process, Arrow
+    aborts the process if that ends meanwhile: so in one that does.
+
+    Raises RetriableError where no thread can be started.
+    """
+    if "done" in _started:
+        return
+    thread = _started.get("thread")
+    if has_ended():  # nor does any thread begin any more
+        _convert()
+        return
+    if thread is None:
+        thread = threading.Thread(target=_convert, name="txnlog-arrow", daemon=False)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise RetriableError(
+                "this process cannot start another thread",
+                advice="see the limit of its threads (of a container, or ulimit -u), and make the same call again",
+                durable=Durable.NOTHING,
+            ) from error
+        _started.setdefault("thread", thread)  # of two, which a handler may have begun inside, each waits for its own
+    thread.join()
+    _started["done"] = thread
+
+
+def _convert() -> None:
+    pa.array([0])
+
+
+os.register_at_fork(after_in_child=_started.clear)
+
+
+__all__ = ["start_arrow"]
