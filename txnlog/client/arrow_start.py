@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from txnlog.engine.engine import CalledAfterTheEnd
 from txnlog.engine.worker import has_ended
 from txnlog.errors import Durable, RetriableError
 
@@ -22,14 +23,13 @@ def start_arrow() -> None:
     thread of a caller, which is the one that is interrupted. And in a thread that does not keep the process, Arrow
     aborts the process if that ends meanwhile: so in one that does.
 
-    Raises RetriableError where no thread can be started.
+    Raises RetriableError where no thread can be started, CalledAfterTheEnd where the program has ended.
     """
     if "done" in _started:
         return
     thread = _started.get("thread")
-    if has_ended():  # nor does any thread begin any more
-        _convert()
-        return
+    if has_ended():  # Arrow would abort the process
+        raise CalledAfterTheEnd
     if thread is None:
         thread = threading.Thread(target=_convert, name="txnlog-arrow", daemon=False)
         try:
