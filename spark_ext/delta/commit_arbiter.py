@@ -133,7 +133,7 @@ class DeltaDecision:
         try:
             committed = self._completed(token, commit=True) if appended else self._settled(token)
         except TxnLogError as unsettled:
-            if error is not None:  # which is what has to be mended, whatever came behind it
+            if error is not None:  # which is what the user has to correct, whatever came behind it
                 why = str(error).partition("\n")[0]
                 unsettled.add_note(f"before that the Delta table {shortened(self._table.name)} refused the rows: {why}")
             raise

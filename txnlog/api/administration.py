@@ -192,14 +192,11 @@ class Administration:
             CorruptionError: a file is missing or damaged; what was merged before stays merged.
             OutcomeUnknown, StoreError: call it again.
         """
-        return optimizer.optimize(
-            self._connection,
-            topic,
-            target_size_bytes,
-            max_bytes=max_bytes,
-            dry_run=truth("dry_run", dry_run),
-            progress=progress,
+        only_foreseen = truth("dry_run", dry_run)
+        work = optimizer.begin(
+            self._connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=only_foreseen, progress=progress
         )
+        return work.foresee() if only_foreseen else work.run()
 
     @in_parts()
     def maintain(

@@ -9,8 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from txnlog.engine.engine import CalledAfterTheEnd
-from txnlog.engine.worker import has_ended
-from txnlog.errors import Durable, RetriableError
+from txnlog.engine.worker import has_ended, start_thread
 
 _started: Final[dict[str, threading.Thread]] = {}
 
@@ -32,14 +31,7 @@ def start_arrow() -> None:
         raise CalledAfterTheEnd
     if thread is None:
         thread = threading.Thread(target=_convert, name="txnlog-arrow", daemon=False)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            raise RetriableError(
-                "this process cannot start another thread",
-                advice="see the limit of its threads (of a container, or ulimit -u), and make the same call again",
-                durable=Durable.NOTHING,
-            ) from error
+        start_thread(thread)
         _started.setdefault("thread", thread)  # of two, which a handler may have begun inside, each waits for its own
     thread.join()
     _started["done"] = thread

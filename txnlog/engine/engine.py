@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Pause, Result
-from txnlog.engine.log_lines import call_for_pending, is_pending, write_pending
+from txnlog.engine.log_lines import call_for_pending, write_pending
 from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, has_ended
 from txnlog.errors import RetriableError, TxnLogError
 from txnlog.replies import note_written
@@ -267,8 +267,7 @@ class Engine:
         try:
             ask()
             reply: Result[Any] = replies.take(None)
-            if is_pending():
-                write_pending()
+            write_pending()
             if reply.error is None:
                 return reply.value  # nothing is called from here on: an interrupt comes before, or later
         except BaseException as error:
@@ -371,8 +370,7 @@ def _write_log_lines_soon() -> None:
 async def _write_log_lines() -> None:
     await Pause(_LOG_PAUSE_MS)
     _is_writing.clear()
-    if is_pending():
-        callbacks_of_process().put(write_pending)
+    callbacks_of_process().put(write_pending)
 
 
 call_for_pending(_write_log_lines_soon)

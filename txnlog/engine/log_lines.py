@@ -46,11 +46,6 @@ def write_pending() -> None:
         logger.log(level, text, *arguments, exc_info=error)
 
 
-def is_pending() -> bool:
-    """Whether lines wait."""
-    return bool(_pending)
-
-
 class LogLines:
     """As a logger, but for threads of the client. ``exc_info`` is an error, or True for the one at hand."""
 
@@ -96,4 +91,4 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-__all__ = ["LogLines", "call_for_pending", "is_pending", "run_as_own_thread", "write_pending"]
+__all__ = ["LogLines", "call_for_pending", "run_as_own_thread", "write_pending"]

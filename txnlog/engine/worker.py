@@ -42,6 +42,18 @@ def has_ended() -> bool:
     return sys.is_finalizing()
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread. Raises RetriableError where the process cannot have another one."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise RetriableError(
+            "this process cannot start another thread",
+            advice="see the limit of its threads (of a container, or ulimit -u), and make the same call again",
+            durable=Durable.NOTHING,
+        ) from error
+
+
 class Inbox(Protocol):
     """What a thread is to do, or to hear of, next."""
 
@@ -109,15 +121,8 @@ class _Threads:
         """See Host. Nothing runs any more where the interpreter has ended, whatever is asked for."""
         if has_ended():
             return
-        try:
-            own = work if name == CALLBACKS else partial(run_as_own_thread, work)
-            threading.Thread(target=own, name=name, daemon=True).start()
-        except RuntimeError as error:
-            raise RetriableError(
-                "this process cannot start another thread",
-                advice="see the limit of its threads (of a container, or ulimit -u), and make the same call again",
-                durable=Durable.NOTHING,
-            ) from error
+        own = work if name == CALLBACKS else partial(run_as_own_thread, work)
+        start_thread(threading.Thread(target=own, name=name, daemon=True))
 
     def current(self) -> object:
         """See Host."""
@@ -409,4 +414,4 @@ def do(work: Blocking) -> None:
     work()()
 
 
-__all__ = ["THREADS", "Blocking", "Crew", "Host", "Inbox", "Step", "Worker", "do", "has_ended"]
+__all__ = ["THREADS", "Blocking", "Crew", "Host", "Inbox", "Step", "Worker", "do", "has_ended", "start_thread"]

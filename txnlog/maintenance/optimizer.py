@@ -66,20 +66,6 @@ _METADATA: Final = tuple(STORED_COLUMNS.field(name) for name in ("_txn", "_versi
 """What a merged segment stores behind the user's columns."""
 
 
-def optimize(
-    connection: Connection,
-    topic: str,
-    target_size_bytes: int,
-    *,
-    max_bytes: int | None = None,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> Optimized:
-    """Merge the small segments of a topic. See ``Namespace.optimize``."""
-    work = begin(connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=dry_run, progress=progress)
-    return work.foresee() if dry_run else work.run()
-
-
 def begin(
     connection: Connection,
     topic: str,
@@ -89,7 +75,7 @@ def begin(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Optimization:
-    """See ``optimize``: what is to be run, and can be asked afterwards what it did."""
+    """Begin to merge the small segments of a topic (see ``Namespace.optimize``): to be run, or only foreseen."""
     target_size_bytes = check_target(target_size_bytes)
     if max_bytes is not None:
         max_bytes = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
@@ -415,4 +401,4 @@ def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -
     return pa.Table.from_arrays(columns, schema=pa.schema([*schema, *_METADATA]))
 
 
-__all__ = ["Progress", "check_target", "optimize"]
+__all__ = ["Optimization", "Progress", "begin", "check_target"]

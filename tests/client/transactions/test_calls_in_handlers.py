@@ -176,7 +176,7 @@ def test_a_commit_inside_of_the_call_that_starts_the_engines_thread_ends(
     assert place > 2, "places"
 
 
-_TIMER = """
+_AMID_A_TIMER = """
 import faulthandler, signal, sys, time
 import pyarrow as pa
 import txnlog
@@ -196,22 +196,40 @@ def report(*_):
 signal.signal(signal.SIGALRM, report)
 signal.setitimer(signal.ITIMER_REAL, 0.0131)
 began = time.monotonic()
-while time.monotonic() - began < 2.5:
-    with producer.begin() as txn:
-        txn.produce("orders", [{"id": calls}])
-    consumer.acknowledge(consumer.receive(timeout_ms=0))
+while time.monotonic() - began < SECONDS:
+    WORK
 signal.setitimer(signal.ITIMER_REAL, 0)
 print("through", calls)
 """
 
+_CONSUMING = """
+    with producer.begin() as txn:
+        txn.produce("orders", [{"id": calls}])
+    consumer.acknowledge(consumer.receive(timeout_ms=0))
+"""
+
+_POLLING = """
+    txn = ns.begin()
+    txn.produce("orders", [{"id": calls}])
+    future = txn.commit_async()
+    while not future.done():
+        pass  # something else is done meanwhile
+"""
+
+
+def _runs_through(folder: Path, work: str, seconds: float) -> None:
+    """A program that does this again and again, and reports every 13 ms in a signal's handler, comes to its end."""
+    program = _AMID_A_TIMER.replace("    WORK\n", work.lstrip("\n")).replace("SECONDS", str(seconds))
+    done = subprocess.run(
+        [sys.executable, "-c", program, folder], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3500:]
+    assert "through" in done.stdout
+
 
 def test_a_timer_whose_handler_produces_stops_no_loop(tmp_path: Path) -> None:
     """HANG: nothing is forced: a program that reports every 13 ms in its handler stands still within 1 to 10 s."""
-    done = subprocess.run(
-        [sys.executable, "-c", _TIMER, tmp_path], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "through" in done.stdout
+    _runs_through(tmp_path, _CONSUMING, 2.5)
 
 
 @pytest.mark.parametrize("asked", ["result", "done", "exception", "add_done_callback"])
@@ -234,43 +252,6 @@ def test_a_call_inside_of_a_question_to_a_future_comes_through(local: Place, ask
     assert place > 2
 
 
-_POLLING = """
-import faulthandler, signal, sys, time
-import pyarrow as pa
-import txnlog
-faulthandler.dump_traceback_later(40, exit=True)
-ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
-for topic in ("orders", "audit"):
-    ns.create_topic(topic, pa.schema([("id", pa.int64())]))
-ns.produce("orders", [{"id": 0}])  # Arrow is started
-calls = 0
-
-def report(*_):
-    global calls
-    calls += 1
-    ns.produce("audit", [{"id": calls}])
-    signal.setitimer(signal.ITIMER_REAL, 0.0131)
-
-signal.signal(signal.SIGALRM, report)
-signal.setitimer(signal.ITIMER_REAL, 0.0131)
-began = time.monotonic()
-n = 0
-while time.monotonic() - began < 4:
-    txn = ns.begin()
-    txn.produce("orders", [{"id": n}])
-    future = txn.commit_async()
-    while not future.done():
-        pass  # something else is done meanwhile
-    n += 1
-signal.setitimer(signal.ITIMER_REAL, 0)
-print("through", calls, n)
-"""
-
-
 def test_a_timer_whose_handler_produces_stops_no_loop_that_polls_a_future(tmp_path: Path) -> None:
     """HANG: nothing is forced but that the program looks often."""
-    done = subprocess.run(
-        [sys.executable, "-c", _POLLING, tmp_path], capture_output=True, text=True, timeout=90, check=False
-    )
-    assert done.returncode == 0, done.stderr[:3500]
-    assert "through" in done.stdout
+    _runs_through(tmp_path, _POLLING, 4)

@@ -222,8 +222,8 @@ MUTANTS: Final = (
     Mutant(
         "the threads keep the process",
         "txnlog/engine/worker.py",
-        "threading.Thread(target=own, name=name, daemon=True).start()",
-        "threading.Thread(target=own, name=name, daemon=False).start()",
+        "threading.Thread(target=own, name=name, daemon=True)",
+        "threading.Thread(target=own, name=name, daemon=False)",
         "a process whose store does not answer never ends",
         (HANGING + "a_process_whose_store_hangs_ends_within_a_minute",),
     ),
