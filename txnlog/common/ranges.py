@@ -57,9 +57,11 @@ def union(left: Ranges, right: Ranges) -> Ranges:
 
 
 def intersect(left: Ranges, right: Ranges) -> Ranges:
-    """All offsets of both."""
+    """All offsets of both. One range against many costs a search, and not a walk through all of them."""
+    if not left or not right:
+        return EMPTY
     result: list[Range] = []
-    i = j = 0
+    i, j = _first_near(left, right[0][0]), _first_near(right, left[0][0])
     while i < len(left) and j < len(right):
         start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
         if start < end:
@@ -72,11 +74,11 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
 
 
 def subtract(left: Ranges, right: Ranges) -> Ranges:
-    """The offsets of ``left`` that ``right`` lacks."""
-    if not right:
+    """The offsets of ``left`` that ``right`` lacks. One range less many costs a search, as with ``intersect``."""
+    if not left or not right:
         return left
     result: list[Range] = []
-    j = 0
+    j = _first_near(right, left[0][0])
     for start, end in left:
         while j < len(right) and right[j][1] <= start:
             j += 1
@@ -89,6 +91,11 @@ def subtract(left: Ranges, right: Ranges) -> Ranges:
         if position < end:
             result.append((position, end))
     return tuple(result)
+
+
+def _first_near(ranges: Ranges, start: int) -> int:
+    """The index of a range before which all ranges end before this offset."""
+    return max(bisect_right(ranges, (start, start)) - 1, 0)
 
 
 def below(ranges: Ranges, end: int) -> Ranges:
