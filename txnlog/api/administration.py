@@ -23,7 +23,10 @@ class Administration:
     _connection: Connection
 
     def transactions(self, state: str | None = None, min_age_ms: Duration | None = None) -> Listing:
-        """Open and prepared transactions, and those that ended lately; by state and age if asked.
+        """Open and prepared transactions, and those that ended since a log checkpoint; by state and age if asked.
+
+        The checkpoint is the one from which this client reads the namespace: what ended before it is not listed, but
+        :meth:`transaction` finds it for at least 7 days after its end.
 
         What the log shows: a transaction is there from its first ``flush()``, its ``prepare()``, or its first
         acknowledgement on a Shared subscription, not from ``begin``.

@@ -195,7 +195,7 @@ class Namespace(Administration):
     def begin(
         self, *, timeout_ms: Duration | None = None, txn_app_id: str | None = None, txn_version: int | None = None
     ) -> Transaction:
-        """Begin an anonymous transaction; see :meth:`txnlog.api.producer.Producer.begin`."""
+        """Begin an anonymous transaction; see :meth:`txnlog.Producer.begin`."""
         return begin_transaction(
             self._connection, None, None, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
         )
@@ -203,7 +203,7 @@ class Namespace(Administration):
     def produce(self, topic: str, data: Any, partition: int | None = None) -> Committed:
         """Produce outside a transaction, in nobody's name: one atomic entry, visible on return.
 
-        See :meth:`txnlog.api.producer.Producer.produce`, of a producer whose name makes it idempotent.
+        See :meth:`txnlog.Producer.produce`, of a producer whose name makes it idempotent.
 
         Raises:
             SchemaMismatch, TopicNotFound, OffsetOutOfRange: naming the column, the nearest topic, the partitions;
