@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 
 class Namespace(Administration):
-    """A handle of one namespace. Thread-safe; bound to its process: forked or unpickled, it is a writer of its own.
+    """A handle: the object by which a process uses one namespace.
+
+    Thread-safe; bound to its process: forked or unpickled, it is a writer of its own.
 
     Any call, also of what it makes, may raise InvalidTransactionState where the handle was closed, and StoreError,
     RetriableError or CorruptionError where the log cannot be read; one that writes, ReadOnly with ``mode="r"``. Other
@@ -347,7 +349,7 @@ class Namespace(Administration):
         return subscriptions.names_of(self._connection, topic)
 
     def subscription(self, topic: str, name: str) -> SubscriptionInfo:
-        """A subscription: type, epoch, cursor by partition, what is pending.
+        """A subscription: type, epoch, cursor by partition, what open transactions have acknowledged of it.
 
         Raises:
             TopicNotFound, SubscriptionNotFound: with the nearest name.
