@@ -126,6 +126,7 @@ def markdown(text: str) -> str:
     """A docstring's marks as those of Markdown."""
     text = re.sub(r":\w+:`~(?:\w+\.)*(\w+)`", r"`\1`", text)
     text = re.sub(r":\w+:`(?:txnlog\.)?([\w.]+)`", r"`\1`", text)
+    text = re.sub(r"(?<![`\w-])(--[a-z]+(?:-[a-z]+)*)", r"`\1`", text)  # or they would become dashes
     return text.replace("``", "`")
 
 
