@@ -63,7 +63,7 @@ NAVIGATION = {
     "Operations": ["Overview </docs/operations/index>", "docs/stores", "docs/operations/*"],
     "Reference": ["Overview </docs/reference/index>", *(f"docs/reference/{name}" for name in (
         "open", "namespace", "transaction", "producer", "consumer", "snapshot", "results", "errors", "catalog", "spark_ext",
-        "testing",
+        "testing", "command-line",
     )), "PROTOCOL"],
     "The project": [
         "docs/guarantees", "docs/testing", "docs/decisions", "Benchmarks </benchmarks/RESULTS>", "docs/map", "CHANGELOG", "CONTRIBUTING",
@@ -86,6 +86,10 @@ ADDED = {
 """What pages have behind their own text in the site alone: it would be noise where git shows them."""
 
 
+LEFT_OUT = re.compile("<!-- names: .*?<!-- end of names -->", re.DOTALL)
+"""What readers of the repository have in place of docstrings, which the site shows themselves."""
+
+
 def _read(app: Any, docname: str, content: list[str]) -> None:
     """Show links to files that are no pages as what they are, names in the repository; add what the site needs."""
     folder = (ROOT / docname).parent
@@ -104,7 +108,7 @@ def _read(app: Any, docname: str, content: list[str]) -> None:
         return f'[{text}]{{.repository title="{name} in the repository"}}'
 
     lines, fence = [], ""
-    for line in content[0].split("\n"):
+    for line in LEFT_OUT.sub("", content[0]).split("\n"):
         mark = re.match(r"\s*(```+|~~~+)", line)
         if mark and not fence:
             fence = mark[1]

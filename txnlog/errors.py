@@ -218,13 +218,17 @@ class ProducerFenced(FencedError):
 
 
 class ConsumerFenced(FencedError):
-    """The subscription's epoch was raised by a newer consumer, a seek or a drop."""
+    """A newer consumer, a seek or a drop raised the subscription's epoch: the number under which a consumer works."""
 
     _default_advice = "after its own seek a consumer receives again; otherwise stop, or open a new consumer"
 
 
 class CoordinatorFenced(FencedError):
-    """The block of numbers this writer used was closed."""
+    """The numbers that the log had reserved for this writer were withdrawn: it was silent for too long.
+
+    Each writer takes the numbers of its transactions and segments from a *block*, which it reserves in the log. A
+    vacuum closes the blocks of writers that were silent for ``grace_ms``, and an adoption closes all.
+    """
 
     _default_advice = "open the namespace again and repeat the work; what was not committed is garbage"
 

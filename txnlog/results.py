@@ -98,7 +98,7 @@ class SubscriptionInfo(_Shown):
     Attributes:
         topic, name: what it is called.
         type: ``exclusive``, ``failover`` or ``shared``.
-        epoch: raised by whatever fences its consumers: a newer consumer, a seek, a drop.
+        epoch: a number that grows with whatever fences its consumers: a newer consumer, a seek, a drop.
         cursors: one :class:`PartitionCursor` a partition.
         id: the version of the entry that created it.
         takeover: when a newer consumer may fence the active one: ``any``, ``same_name`` or ``after_lease``.
@@ -265,7 +265,7 @@ class Vacuumed(_Shown):
     Attributes:
         version: of the log as it was announced; nothing that came later was touched.
         oldest_readable: older versions cannot be read any more.
-        closed_blocks: blocks of numbers whose writers were silent for the grace.
+        closed_blocks: writers that were silent for the grace, whose reserved numbers (a block) were withdrawn.
         unnamed_files: files that no entry names (of writers that died).
         aborted_files: files of aborted transactions.
         replaced_files: files whose rows lie in others.

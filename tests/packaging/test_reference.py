@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import runpy
 import types
 
 import pytest
@@ -14,6 +15,7 @@ import spark_ext
 import txnlog
 from tests.packaging.surface import ATTRIBUTES, CALLS
 from tests.pages import ROOT, page
+from tools import reference
 from txnlog import errors, results, testing
 
 MODULES = {"txnlog": txnlog, "catalog": catalog, "spark_ext": spark_ext, "errors": errors, "testing": testing}
@@ -113,3 +115,20 @@ def test_the_reference_names_nothing_that_is_not_public():
 
 def test_helpers_of_the_errors_are_no_part_of_the_surface():
     assert [name for name in errors.__all__ if not name[0].isupper()] == []
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if "{eval-rst}" in page(name)])
+def test_a_page_has_a_table_of_its_names_for_readers_of_the_repository(name):
+    text = page(name)
+    assert reference.page(ROOT / name) == text, "run: python -m tools.reference"
+    table = text.partition(reference.NAMES[0])[2].partition(reference.NAMES[1])[0]
+    rows = dict(re.findall(r"^\| \[`([\w.]+)[^`]*`\]\([^)]+\) \| (.*) \|$", table, re.MULTILINE))
+    assert {found["name"] for found in ENTRY.finditer(text)} <= set(rows)
+    assert [name for name, sentence in rows.items() if not re.match(r"\S.*[\w)`\"}].?$", sentence)] == []
+
+
+def test_the_site_has_the_docstrings_and_not_the_table_of_them():
+    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    found = [conf["LEFT_OUT"].sub("", page(name)) for name in PAGES]
+    assert [text for text in found if reference.NAMES[0] in text or "the name leads to the file" in text] == []
+    assert sum("{eval-rst}" in text for text in found) > 10

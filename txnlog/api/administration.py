@@ -23,7 +23,10 @@ class Administration:
     _connection: Connection
 
     def transactions(self, state: str | None = None, min_age_ms: Duration | None = None) -> Listing:
-        """Open and prepared transactions, and those that ended lately; by state and age if asked.
+        """Open and prepared transactions, and those that ended since a log checkpoint; by state and age if asked.
+
+        The checkpoint is the one from which this client reads the namespace: what ended before it is not listed, but
+        :meth:`transaction` finds it for at least 7 days after its end.
 
         What the log shows: a transaction is there from its first ``flush()``, its ``prepare()``, or its first
         acknowledgement on a Shared subscription, not from ``begin``.
@@ -77,7 +80,7 @@ class Administration:
         return transaction_admin.complete(self._connection, token, commit=commit)
 
     def fence(self, producer: str, by: str = "admin") -> int:
-        """Fence a producer name: its open transactions are aborted, its handle is refused from now on.
+        """Fence a producer name: its open transactions are aborted, and its owner is refused from now on.
 
         Raises:
             InvalidInputError: nobody started it; with the nearest name.
@@ -133,8 +136,9 @@ class Administration:
         Args:
             retain_ms: versions younger than this stay readable: milliseconds, or ``"7d"``, ``"36h"``. Older ones do as
                 long as no file of theirs is deleted. Less than an hour is refused without ``allow_short_retention``.
-            grace_ms: how long a writer may be silent, and what ended is left alone; an hour at least. The unused
-                numbers of a silent writer are withdrawn: work that it did not log is refused (``CoordinatorFenced``).
+            grace_ms: how long a writer may be silent; an hour at least. The unused numbers of one that is silent for
+                longer are withdrawn: work that it did not log is refused (``CoordinatorFenced``). What was replaced,
+                aborted or dropped stays for this time, too, if it is longer than ``retain_ms``.
             allow_short_retention: a ``retain_ms`` below an hour is meant.
             dry_run: only count. Works with mode="r" too, where the store's clock is not looked at.
             before: called with what becomes unreadable, before anything is written or deleted, where anything does.

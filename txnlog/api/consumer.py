@@ -122,7 +122,7 @@ class Consumer(ProcessBound):
 
     @in_parts()
     def negative_acknowledge(self, messages: Messages) -> None:
-        """Release messages: they are delivered again. One that is pending in a transaction is not affected.
+        """Release messages: they are delivered again. What an open transaction acknowledged is not affected.
 
         Nor is one that was received again since, by whichever thread: that one has it. On a Shared subscription the log
         counts the release, and anybody may receive them, at once: there is no delay.

@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 
 class Namespace(Administration):
-    """A handle of one namespace. Thread-safe; bound to its process: forked or unpickled, it is a writer of its own.
+    """A handle: the object by which a process uses one namespace.
+
+    Thread-safe; bound to its process: forked or unpickled, it is a writer of its own.
 
     Any call, also of what it makes, may raise InvalidTransactionState where the handle was closed, and StoreError,
     RetriableError or CorruptionError where the log cannot be read; one that writes, ReadOnly with ``mode="r"``. Other
@@ -195,7 +197,7 @@ class Namespace(Administration):
     def begin(
         self, *, timeout_ms: Duration | None = None, txn_app_id: str | None = None, txn_version: int | None = None
     ) -> Transaction:
-        """Begin an anonymous transaction; see :meth:`txnlog.api.producer.Producer.begin`."""
+        """Begin an anonymous transaction; see :meth:`txnlog.Producer.begin`."""
         return begin_transaction(
             self._connection, None, None, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
         )
@@ -203,7 +205,7 @@ class Namespace(Administration):
     def produce(self, topic: str, data: Any, partition: int | None = None) -> Committed:
         """Produce outside a transaction, in nobody's name: one atomic entry, visible on return.
 
-        See :meth:`txnlog.api.producer.Producer.produce`, of a producer whose name makes it idempotent.
+        See :meth:`txnlog.Producer.produce`, of a producer whose name makes it idempotent.
 
         Raises:
             SchemaMismatch, TopicNotFound, OffsetOutOfRange: naming the column, the nearest topic, the partitions;
@@ -347,7 +349,7 @@ class Namespace(Administration):
         return subscriptions.names_of(self._connection, topic)
 
     def subscription(self, topic: str, name: str) -> SubscriptionInfo:
-        """A subscription: type, epoch, cursor by partition, what is pending.
+        """A subscription: type, epoch, cursor by partition, what open transactions have acknowledged of it.
 
         Raises:
             TopicNotFound, SubscriptionNotFound: with the nearest name.

@@ -61,7 +61,7 @@ class Producer(ProcessBound):
     def begin(
         self, *, timeout_ms: Duration | None = None, txn_app_id: str | None = None, txn_version: int | None = None
     ) -> Transaction:
-        """Begin a transaction; several may be open at once. No round trip once the client has a block of numbers.
+        """Begin a transaction; several may be open at once. No request, once numbers are reserved.
 
         In a ``with`` block it ends at the end of the block: it is committed, or aborted where anything raises, the
         commit included; only one whose outcome is unknown (``OutcomeUnknown``) waits for ``commit()`` or ``abort()``.
@@ -76,7 +76,8 @@ class Producer(ProcessBound):
             InvalidInputError, NameNotAllowed: a timeout above the cap, one of ``txn_app_id`` and ``txn_version`` alone,
                 or a value that neither can have.
             LimitExceeded: the namespace has too many open transactions.
-            OutcomeUnknown: the store did not answer for a block of numbers; call it again: no transaction has begun.
+            OutcomeUnknown: the store did not answer when numbers for TxnIDs were to be reserved; call it again: no
+                transaction has begun.
         """
         self._check()
         txn = begin_transaction(

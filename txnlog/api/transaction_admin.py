@@ -70,7 +70,7 @@ def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
 
 
 def transactions(connection: Connection, state: str | None, min_age_ms: Duration | None) -> Listing:
-    """Open and prepared transactions, and those that ended since the newest checkpoint, newest first."""
+    """Open and prepared transactions, and those that ended after the checkpoint that this client uses, newest first."""
     state = state.upper() if isinstance(state, str) else state
     if state is not None and state not in STATES:
         raise InvalidInputError(f"unknown state {shown(state)}", advice=nearest(str(state), STATES))

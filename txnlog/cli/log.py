@@ -25,7 +25,7 @@ def log() -> None:
 @json_option
 @click.pass_obj
 def log_show(target: Target, entry: int | None, limit: int, version: int | None, *, as_json: bool) -> None:
-    """The newest entries, or the actions of the one of a VERSION."""
+    """List the newest entries, or the actions of the entry VERSION."""
     if None not in (entry, version):
         raise click.UsageError("give the version once")
     version = entry if version is None else version

@@ -17,16 +17,18 @@ from txnlog.results import Unreadable, Vacuumed
 
 
 @click.command()
-@click.option("--force", is_flag=True, help="Also where its root lists it: of a copy of a whole root.")
+@click.option(
+    "--force", is_flag=True, help="Also if the root lists it already: for copies of a whole root, and backups put back."
+)
 @json_option
 @click.pass_obj
 def adopt(target: Target, *, force: bool, as_json: bool) -> None:
-    """Make a copy of a namespace one of its own in its root: writing to it is refused before.
+    """Make a copy a namespace of its own in its root; until then writing to it is refused.
 
     TxnIDs from before keep their meaning; new ones have a coordinator id that the log never had.
 
-    A namespace that was dropped comes back in the same way while its folder is there, with what handles that were open
-    have committed to it since.
+    A namespace that was dropped comes back in the same way while its folder is there, with what programs that had it
+    open have committed to it since.
     """
     name, coordinator = target.adopt(force=force)
     Printer(as_json).record({"namespace": name, "coordinator": coordinator})
@@ -54,9 +56,9 @@ _grace_option = click.option(
     metavar="DURATION",
     default=duration_text(DEFAULT_GRACE_MS),
     show_default=True,
-    help="How long a writer may be silent.",
+    help="How long a writer may be silent; what ended or was replaced within this time is kept too.",
 )
-_short_option = click.option("--allow-short-retention", is_flag=True, help="A --retain-ms below an hour is meant.")
+_short_option = click.option("--allow-short-retention", is_flag=True, help="Accept a --retain-ms below an hour.")
 
 
 @click.command()
@@ -79,8 +81,8 @@ def vacuum(
 ) -> None:
     """Delete files that nobody can need: aborted, replaced, of dropped topics, or left behind by writers that died.
 
-    Says first which versions cannot be read any more, and asks on a terminal. Where nobody can be asked, in a job or
-    a pipe, it goes on.
+    On a terminal it says first which versions become unreadable, and asks. In a job or a pipe it says so, and goes on
+    without a question.
     """
     asks = not yes and _is_terminal()
     with target.open(write=not dry_run) as ns, StatusLine() as status:

@@ -53,7 +53,7 @@ def _subscriptions(ns: Namespace, topic_name: str | None) -> list[tuple[str, str
 @json_option
 @click.pass_obj
 def lag(target: Target, topic_name: str | None, subscription: str | None, *, as_json: bool) -> None:
-    """How far a subscription is behind, by partition; without a name those of the topic, or of all topics."""
+    """Show by partition how far a subscription is behind; without its name, all of the topic, or of all topics."""
     rows: list[dict[str, Any]] = []
     with target.open() as ns:
         if topic_name is not None and subscription is not None:

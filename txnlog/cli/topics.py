@@ -68,7 +68,7 @@ def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
 @topic.command("create")
 @click.argument("name")
 @click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
-@click.option("--if-not-exists", is_flag=True, help="One that is there, with as many partitions, is fine.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists, with as many partitions, is no error.")
 @click.pass_obj
 def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: bool) -> None:
     """Create a topic of key, value and headers; one with columns of its own is made in Python."""
@@ -103,7 +103,7 @@ def topic_alter(
     *,
     as_json: bool,
 ) -> None:
-    """Add columns, widen others, or change settings; what is so already is fine.
+    """Add columns, widen others, or change settings; a change that was made already is no error.
 
     Types are Spark's: string, binary, boolean, byte (tinyint), short (smallint), integer (int), long (bigint), float
     (real), double, date, timestamp, timestamp_ntz, decimal(10,2). Nested ones are added in Python.
@@ -166,7 +166,12 @@ def topic_drop(target: Target, name: str, *, yes: bool) -> None:
 @click.option("--version", type=int, help="Of the namespace; the newest by default.")
 @click.option("--timestamp", help='The version at a time with a zone: "2026-11-21T12:00:00Z".')
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to print.")
-@click.option("--isolation-level", default="read_committed", show_default=True)
+@click.option(
+    "--isolation-level",
+    default="read_committed",
+    show_default=True,
+    help="Or read_uncommitted: rows of open, prepared and aborted transactions too.",
+)
 @json_option
 @click.pass_obj
 def read(

@@ -26,7 +26,7 @@ def transactions() -> None:
 @json_option
 @click.pass_obj
 def transactions_list(target: Target, state: str | None, min_age_ms: Duration | None, *, as_json: bool) -> None:
-    """Open transactions that the log shows, and those that ended since the newest checkpoint."""
+    """List open and prepared transactions, and those that ended after the log checkpoint that is used to open."""
     with target.open() as ns:
         found = ns.transactions(state, min_age_ms)
     Printer(as_json).dataclasses(found)
@@ -37,7 +37,7 @@ def transactions_list(target: Target, state: str | None, min_age_ms: Duration | 
 @json_option
 @click.pass_obj
 def transactions_describe(target: Target, txn_id: str, *, as_json: bool) -> None:
-    """What the log shows of a transaction (UNKNOWN is no negative answer)."""
+    """Show a transaction as the log has it. UNKNOWN says neither committed nor aborted: it may not be there yet."""
     with target.open() as ns:
         found = ns.transaction(txn_id)
     Printer(as_json).dataclasses([found])
@@ -95,7 +95,7 @@ def producers_list(target: Target, *, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_obj
 def producers_fence(target: Target, name: str) -> None:
-    """Fence a producer: its open transactions are aborted, its handle is refused from now on."""
+    """Fence a producer: abort its open transactions, and refuse the process that has it from now on."""
     with target.open(write=True) as ns:
         epoch = ns.fence(name, by="command line")
     click.echo(f"{name} has epoch {epoch}, which nobody owns")

@@ -1,0 +1,63 @@
+"""docs/reference/command-line.md has every command as the parser has it, and prints what the commands print."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+
+from tests.cli.command_line import run
+from tests.pages import page
+from tools import reference
+from txnlog.cli.commands import DONE
+
+NAME = "docs/reference/command-line.md"
+PARTS = re.compile(r"^```(python|text|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CALL = re.compile(r"^\$ txnlog (.*)$", re.MULTILINE)
+
+VARYING = [
+    (r" +", " "),
+    (r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", "<time>"),
+    (r"\b(?!0{16})[0-9a-f]{32}\b", "<id>"),
+    (r'("behind_ms": |PREPARED \d+ <time> )\d+', r"\1<age>"),
+    (r"\b\d{3,5}\b", "<bytes>"),
+]
+"""What differs from one run to the next, or with a newer Arrow: times, ages, ids, sizes; and the blanks that align."""
+
+
+def steady(text: str) -> str:
+    """A text without what varies."""
+    for pattern, stands in VARYING:
+        text = re.sub(pattern, stands, text)
+    return text.strip()
+
+
+def test_the_page_has_every_command_once_as_the_parser_has_it() -> None:
+    assert reference.page(reference.COMMAND_LINE) == page(NAME), "run: python -m tools.reference"
+    marked = re.findall(r"^<!-- txnlog ([a-z -]+): generated", page(NAME), re.MULTILINE)
+    assert marked == ["--help", *reference.commands()]
+
+
+def test_every_command_but_adopt_has_an_example() -> None:
+    shown = {" ".join(shlex.split(call)[1:]) for call in CALL.findall(page(NAME))}
+    without = [path for path in reference.commands() if not any(f"{call} ".startswith(f"{path} ") for call in shown)]
+    assert without == ["adopt"]
+
+
+def test_the_examples_print_what_the_page_shows(tmp_path) -> None:
+    names: dict[str, object] = {}
+    printed = io.StringIO()
+    for kind, text in PARTS.findall(page(NAME)):
+        here = text.replace("/tmp/", f"{tmp_path}/")
+        if kind == "python":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(here, NAME, "exec"), names)
+        elif kind == "text":
+            assert printed.getvalue() == here
+        else:
+            call, _, shown = here.partition("\n")
+            done = run(*shlex.split(call.removeprefix("$ txnlog ")))
+            assert done.returncode == DONE, f"{call}: {done.stderr}"
+            assert steady(done.stdout) == steady(shown), call
