@@ -23,8 +23,8 @@ from spark_ext.processing.stop import interruptible
 from spark_ext.read.scan import Scan, open_scan
 from spark_ext.support import spark_errors
 from spark_ext.write import write_jobs
-from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler
-from txnlog.api.internals import acknowledge_ranges, check_open, connection_of, discard, end_overdue, leave_outcome_open
+from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler, behind_commit
+from txnlog.api.internals import acknowledge_ranges, connection_of, discard, end_overdue, leave_outcome_open
 from txnlog.client import dead_letters
 from txnlog.common.backoff import Backoff
 from txnlog.common.validation import shortened
@@ -313,7 +313,7 @@ class Run:
         ns = item.scan.namespace
         inner = write_jobs.begin(ns, write_jobs.reserve_job(ns))
         identity = self._identity.of(item.batch, connection_of(ns), self._what_is_left(item.scan))
-        with DataFrameTransaction(ns, inner, self._order.storage, identity=identity) as txn:
+        with DataFrameTransaction(ns, inner, self._order.storage, identity=identity, batch="the batch") as txn:
             try:
                 # Acknowledged first, so that also a commit by the handler includes it.
                 acknowledge_ranges(inner, list(item.batch.acknowledgements))
@@ -333,10 +333,8 @@ class Run:
                 if not isinstance(error, Exception):
                     raise
                 raised = error.error if isinstance(error, _HandlerFailedError) else error
-                raised.add_note(
-                    f"process {self._order.name!r}: the handler had committed its batch, at version {result.version}"
-                )
-                raise _FinalError(raised) from error
+                note = f"process {self._order.name!r}: the handler had committed its batch, at version {result.version}"
+                raise _FinalError(behind_commit(raised, note)) from error
 
     def _what_is_left(self, scan: Scan) -> WhatIsLeft:
         return partial(what_is_left, scan, self._owned)
@@ -360,6 +358,7 @@ class Run:
         frame = self._frame(item)
         try:
             self._order.handler(frame, txn)
+            txn._check_handled()
             if inner.state == "OPEN":
                 txn._work_elsewhere()  # also the handler's: only now Spark computes its writes to Delta tables
         except _NOT_THE_HANDLERS:
@@ -368,12 +367,6 @@ class Run:
             if (interrupt := _interrupt_behind(error)) is not None:
                 raise interrupt from error
             raise _HandlerFailedError(error) from error
-        if inner.state == "ABORTED":
-            try:
-                check_open(inner)  # raises how it ended
-            except InvalidTransactionState as error:
-                error.add_note("the handler aborted it: it may return without writing, or raise what went wrong")
-                raise _HandlerFailedError(error) from error
 
     def _frame(self, item: _Try) -> DataFrame:
         make = native_frame if self._order.native else format_frame

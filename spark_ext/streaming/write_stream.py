@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 
 from spark_ext.delta.idempotence import of_stream
 from spark_ext.streaming import batch_commit
+from spark_ext.streaming.batch_errors import BatchOutcome, reaching_spark
 from spark_ext.streaming.query_checkpoint import Checkpoint
-from spark_ext.streaming.quiet_stop import recognised_interrupt
 from spark_ext.support.namespace_cache import Target, target_of
 from spark_ext.support.paths import check_absolute_checkpoint
 from spark_ext.support.spark_errors import first_line
@@ -24,7 +24,7 @@ from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler,
 from txnlog.api.internals import connection_of
 from txnlog.common.names import nearest, parse_label
 from txnlog.common.validation import shown
-from txnlog.errors import InvalidInputError, TransactionAborted
+from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -188,10 +188,10 @@ class _Batches:
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls with each micro-batch."""
-        with recognised_interrupt(self.query, batch_id):
-            self._run(df, batch_id)
+        with reaching_spark(self.query, batch_id) as outcome:
+            self._run(df, batch_id, outcome)
 
-    def _run(self, df: DataFrame, batch_id: int) -> None:
+    def _run(self, df: DataFrame, batch_id: int, outcome: BatchOutcome) -> None:
         ns, checkpoint = self.open()
         offsets = checkpoint.offsets(batch_id)
         if offsets is None:
@@ -219,14 +219,11 @@ class _Batches:
         # it is written to (docs/spark.md), and that may have been created again on purpose.
         with (
             batch_commit.batch_transaction(ns, write_jobs.reserve_job(ns), batch, wanted) as inner,
-            DataFrameTransaction(ns, inner, self.target.storage, identity=known) as txn,
+            DataFrameTransaction(ns, inner, self.target.storage, identity=known, batch=f"batch {batch_id}") as txn,
         ):
+            outcome.txn = inner
             self.handler(df, txn)
-            if txn.state == "ABORTED":
-                raise TransactionAborted(
-                    f"the handler aborted the transaction of batch {batch_id}",
-                    advice="raise an error from the handler to stop the query, or return without writing",
-                )
+            txn._check_handled()
         batch_commit.warn_of_dropped(batch, txn.result)
 
 

@@ -17,6 +17,12 @@ LATEST_OFFSET: Final = -1
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+_LEAST_MS: Final = 1_000_000_000
+"""Smaller numbers except 0 are refused as times: they are in the first days of 1970, before any log.
+
+Times in seconds are larger, and have an error of their own.
+"""
+
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,8}", re.ASCII)
 
 
@@ -100,6 +106,8 @@ def time_as_given(value: str) -> str | int:
 def at_or_after(value: str) -> int:
     """The first epoch millisecond at or after a time: messages have whole ones."""
     time = _time(value)
+    if isinstance(time, int) and 0 < time < _LEAST_MS:
+        raise BadValueError("is a time, in epoch milliseconds such as 1795248000000 (0 is before all messages)")
     return time if isinstance(time, int) else -((_EPOCH - time) // _MILLISECOND)
 
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
@@ -27,10 +27,16 @@ from txnlog.api.internals import check_open, connection_of, discard, leave
 from txnlog.api.producer import begin_transaction
 from txnlog.common.names import parse_topic_name
 from txnlog.common.validation import shown, type_of
-from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    TransactionHasFailedOperation,
+    TxnLogError,
+)
 from txnlog.format.actions import Segment
 from txnlog.log.transaction_commands import Skipped
-from txnlog.replies import copy_of, in_parts, note_written
+from txnlog.replies import Replying, copy_of, in_parts, note_written, reworded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -67,6 +73,7 @@ class DataFrameTransaction:
         storage: str,
         skipped: Skipped | None = None,
         identity: Identity | None = None,
+        batch: str | None = None,
     ) -> None:
         self._ns = ns
         self._txn = txn
@@ -81,6 +88,8 @@ class DataFrameTransaction:
         self._decide: Callable[[Transaction], Committed] | None = None
         self._identity = identity
         """The identity of this work in other systems, by which a repetition is recognized; None for none."""
+        self._batch = batch
+        """What a handler is to write in it, as errors name it; None for the transaction of a block."""
         self.result: Committed | None = None
 
     def __repr__(self) -> str:
@@ -123,6 +132,10 @@ class DataFrameTransaction:
             Exception: what Spark raises if the job fails. Its rows are not in the transaction, which is aborted at the
                 end of its block even if the exception was caught.
         """
+        with Replying(self._advising_the_handler):
+            return self._write(df, topic)
+
+    def _write(self, df: DataFrame, topic: str) -> int:
         self._check_usable()
         if self._skipped is not None:
             return 0
@@ -187,7 +200,8 @@ class DataFrameTransaction:
         """
         self._check_usable()
         if self._skipped is None:
-            self._txn.acknowledge(messages, cumulative=cumulative)
+            with Replying(self._advising_the_handler):
+                self._txn.acknowledge(messages, cumulative=cumulative)
 
     @in_parts()
     def flush(self) -> None:
@@ -203,7 +217,7 @@ class DataFrameTransaction:
         """
         self._check_usable()
         if self._skipped is None:
-            with self._lock:
+            with Replying(self._advising_the_handler), self._lock:
                 write_jobs.add_segments(self._txn, self._segments)
                 self._txn.flush()
 
@@ -255,7 +269,8 @@ class DataFrameTransaction:
         Raises InvalidInputError for a second work with the same key, which identifies its place.
         """
         self._check_usable()
-        check_open(self._txn)
+        with Replying(self._advising_the_handler):
+            check_open(self._txn)
         with self._lock:
             if key in self._elsewhere:
                 raise _twice(where, self.id)
@@ -309,6 +324,35 @@ class DataFrameTransaction:
                 f"a write of the transaction {self.id} failed: {spark_errors.in_a_line(self._failed)[:300]}"
             ) from copy_of(self._failed)
 
+    def _check_handled(self) -> None:
+        """Raise how the transaction ended if it was aborted while a handler had it: the batch has no other one."""
+        self._check_usable()
+        if self._txn.state == "ABORTED":
+            with Replying(self._advising_the_handler):
+                check_open(self._txn)
+
+    def _advising_the_handler(self, error: TxnLogError) -> TxnLogError:
+        """Where a handler ended its transaction itself: what that means for the batch, and what to do instead."""
+        if self._batch is None or not isinstance(error, InvalidTransactionState):
+            return error
+        match self._txn.state:
+            case "ABORTED":
+                return reworded(
+                    error,
+                    message=f"the handler aborted the transaction of {self._batch}, of which nothing is committed",
+                    advice="do not abort it in the handler: raise an error to stop; or return without writing, and the "
+                    "batch counts as processed",
+                )
+            case "COMMITTED":
+                return reworded(
+                    error,
+                    message=f"the transaction of {self._batch} is committed: nothing can be added to it any more",
+                    advice="leave txn.commit() out of the handler, whose transaction is committed when it returns; or "
+                    "call it last",
+                    durable=Durable.MAYBE,
+                )
+        return error
+
     def __enter__(self) -> DataFrameTransaction:
         if self._entered:
             raise InvalidTransactionState(
@@ -333,8 +377,17 @@ class DataFrameTransaction:
                 raise
 
 
+E = TypeVar("E", bound=Exception)
+
 Handler = Callable[["DataFrame", DataFrameTransaction], object]
 """A function that a stream calls with each batch and its transaction."""
+
+
+def behind_commit(error: E, note: str) -> E:
+    """The error of a handler whose batch is committed: with a note of that, and never that nothing was written."""
+    answer = reworded(error, durable=Durable.MAYBE) if isinstance(error, TxnLogError) else error
+    answer.add_note(note)
+    return answer
 
 
 def check_handler(handler: object) -> None:
@@ -464,4 +517,4 @@ def _decision(spark: SparkSession, ns: Namespace, table: str, producer: str) -> 
     return DeltaDecision(ns, DeltaTable(spark, table), producer)
 
 
-__all__ = ["DataFrameTransaction", "Handler", "check_handler", "no_frame", "transaction"]
+__all__ = ["DataFrameTransaction", "Handler", "behind_commit", "check_handler", "no_frame", "transaction"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.spark.support import ids, versions
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
+    Durable,
     InvalidTransactionState,
     SchemaMismatch,
     TopicNotFound,
@@ -238,7 +240,7 @@ def test_a_handler_may_write_nothing_or_commit_by_itself(shop: Shop) -> None:
         (lambda batch, txn: txn.write(batch, "evne"), TopicNotFound, "did you mean 'even'"),
         (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), SchemaMismatch, "no column 'x'"),
         (hides_a_mismatch, TransactionHasFailedOperation, "topic 'odd', column 'id': null"),
-        (lambda _batch, txn: txn.abort(), InvalidTransactionState, "was aborted"),
+        (lambda _batch, txn: txn.abort(), InvalidTransactionState, "the handler aborted the transaction of the batch"),
     ],
     ids=["raises", "unknown topic", "unknown column", "swallows", "aborts"],
 )
@@ -260,6 +262,19 @@ def test_a_handler_that_fails_stops_the_run_and_leaves_nothing_of_its_batch(
     assert shop.ns.transactions("OPEN") == ()
     assert shop.run(lambda batch, _txn: shop.calls.append(sorted(row["id"] for row in batch.collect()))).rows == 4
     assert shop.calls == [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7]]
+
+
+def test_a_handler_that_exits_ends_the_program_and_leaves_nothing_of_its_batch(shop: Shop) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        sys.exit(3)
+
+    shop.produce(0)
+    with pytest.raises(SystemExit) as raised:
+        shop.run(handler)
+    assert raised.value.code == 3
+    shop.check(0, 0)
+    assert (shop.behind(), shop.ns.transactions("OPEN")) == (4, ())
 
 
 def test_a_handler_is_tried_as_often_as_asked(shop: Shop) -> None:
@@ -312,3 +327,18 @@ def test_a_handler_that_fails_behind_its_own_commit_is_not_run_again(shop: Shop)
     assert "the handler had committed its batch" in raised.value.__notes__[-1]
     shop.check(0, 4)
     assert (shop.behind(), ids(shop.ns, "dead")) == (0, [])
+
+
+def test_more_work_of_a_handler_behind_its_own_commit_is_refused_and_not_as_if_nothing_were_durable(shop: Shop) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        txn.commit()
+        shop.handle(batch, txn)
+
+    shop.produce(0)
+    with pytest.raises(InvalidTransactionState, match="the transaction of the batch is committed") as raised:
+        shop.run(handler)
+    assert "leave txn.commit() out of the handler" in raised.value.advice
+    assert raised.value.durable is Durable.MAYBE
+    assert "the handler had committed its batch" in raised.value.__notes__[-1]
+    shop.check(0, 0)
+    assert shop.behind() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import threading
 import time
 import uuid
@@ -210,8 +211,9 @@ def _swallows(batch: Any, txn: Any) -> None:
             r"TransactionHasFailedOperation: a write of .* failed: SchemaMismatch: topic 'odd', column 'id': null",
         ),
         (lambda batch, txn: txn.abort(), r"the handler aborted the transaction of batch 0"),
+        (lambda batch, txn: sys.exit(3), r"InvalidInputError: the handler of batch 0 raised SystemExit\(3\)"),
     ],
-    ids=["raises", "unknown topic", "unknown column", "no frame", "fails in a task", "swallows", "aborts"],
+    ids=["raises", "unknown topic", "unknown column", "no frame", "fails in a task", "swallows", "aborts", "exits"],
 )
 def test_a_bad_handler_stops_the_query_and_leaves_nothing(pipeline: Pipeline, bad: Any, problem: str) -> None:
     def handler(batch: Any, txn: Any) -> None:
