@@ -218,9 +218,9 @@ def test_a_time_takes_what_is_left_of_it_and_a_version_reports_what_is_gone(name
     namespace.produce("orders", [{"id": 9}], partition=1)
     append(namespace, DeleteRecords(namespace._connection.topic_record("orders").id, ((0, 3),)))
     left = [3, 4, 9]
-    assert ids_of(batch(namespace, "orders", startingTimestamp=1)) == left
-    assert ids_of(Run(namespace, "orders", startingTimestamp=1).all()) == left
-    assert batch(namespace, "orders", endingTimestamp=1) == []
+    assert ids_of(batch(namespace, "orders", startingTimestamp=0)) == left
+    assert ids_of(Run(namespace, "orders", startingTimestamp=0).all()) == left
+    assert batch(namespace, "orders", endingTimestamp=0) == []
     for read in (batch, stream):
         with pytest.raises(
             OffsetOutOfRange, match=r"partition 0 of 'orders' holds offsets 3 to 5; 0 to 5 were.*failOn"
@@ -245,7 +245,7 @@ def test_a_checkpoint_and_a_cursor_come_before_a_time_and_a_version(namespace: N
         namespace.produce("orders", [{"id": number}])
     newest = namespace.snapshot().version
     namespace.create_subscription("orders", "billing", start={0: 1})
-    cases: tuple[Options, ...] = ({"startingTimestamp": 1}, {"startingVersion": newest})
+    cases: tuple[Options, ...] = ({"startingTimestamp": 0}, {"startingVersion": newest})
     for options in cases:
         assert ids_of(Run(namespace, "orders", subscription="billing", **options).all()) == [1, 2, 3]
         log: list[Offset] = []
