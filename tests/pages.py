@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,14 @@ def needs_spark(name: str) -> bool:
     return "pyspark" in "".join(blocks(page(name)))
 
 
-def run_page(name: str, folder: Path, given: dict[str, Any] | None = None, *, compare: bool = True) -> None:
+def run_page(
+    name: str,
+    folder: Path,
+    given: dict[str, Any] | None = None,
+    *,
+    compare: bool = True,
+    console: Callable[[str, str], None] | None = None,
+) -> None:
     """Run the Python of a page as one program in a folder: it must print what the page says.
 
     A block of text after a block of Python is all that this block, and those before it, printed since the last one.
@@ -48,13 +56,19 @@ def run_page(name: str, folder: Path, given: dict[str, Any] | None = None, *, co
     Args:
         folder: stands for /tmp.
         compare: False runs the page only. That is for a second run, which adds to what the first one left.
+        console: called with each call on a console, behind its ``$ ``, and what it prints there by the page; without it
+            these blocks are passed over.
     """
     names = given if given is not None else {}
     printed = io.StringIO()
-    for kind, code in re.findall(r"^```(python|text)\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE):
+    for kind, code in re.findall(r"^```(python|text|console)\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE):
         if kind == "python":
             with contextlib.redirect_stdout(printed):
                 exec(compile(code.replace("/tmp/", f"{folder}/"), name, "exec"), names)
+        elif kind == "console":
+            if console is not None:
+                call, _, shown = code.replace("/tmp/", f"{folder}/").partition("\n")
+                console(call.removeprefix("$ "), shown)
         elif compare:
             assert printed.getvalue().replace(f"{folder}/", "/tmp/").rstrip() == code.rstrip(), name
             printed = io.StringIO()

@@ -119,7 +119,12 @@ def _first_sentence(text: str) -> str:
     """The first sentence of a docstring, as Markdown in a cell of a table."""
     paragraph = " ".join(text.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.!?])\s", paragraph, maxsplit=1)[0]
-    return markdown(sentence).replace("|", "\\|")
+    return _cell(markdown(sentence))
+
+
+def _cell(text: str) -> str:
+    """A text that stays in one cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def markdown(text: str) -> str:
@@ -140,7 +145,7 @@ def commands(group: click.Group = cli, path: str = "") -> dict[str, click.Comman
 
 
 def described(path: str) -> str:
-    """Markdown: how a command is called, what it does, and its arguments and options. ``...`` is the program itself."""
+    """Markdown: how a command is called, what it does, and its options. ``--help`` is the program itself."""
     command = commands()[path] if path != "--help" else cli
     context = click.Context(command, info_name=f"txnlog ROOT/NAMESPACE {path}" if path != "--help" else "txnlog")
     parts = [f"```\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"]
@@ -158,7 +163,7 @@ def _option(option: click.Option) -> str:
         name += f" {option.make_metavar(context).removesuffix(' RANGE')}"
     default = "" if option.is_flag or not option.show_default else str(option.default)
     cells = (f"`{name}`", default, markdown(option.help or ""))
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def page(path: Path) -> str:

@@ -31,16 +31,15 @@ class BatchOutcome:
         self.txn: Transaction | None = None
 
     @property
-    def _version(self) -> int | None:
-        """The version that committed the batch, None where nothing is known of one."""
-        return None if self.txn is None or self.txn.result is None else self.txn.result.version
+    def _committed(self) -> str | None:
+        """That the batch is committed, as errors say it of "the batch"; None where nothing is known of that."""
+        result = None if self.txn is None else self.txn.result
+        return None if result is None else f"committed, at version {result.version}: a restart of the query skips it"
 
     def of_error(self, error: Exception) -> Exception:
         """An error of the batch, which says so where the batch is committed all the same."""
-        if self._version is None:
-            return error
-        note = f"batch {self._batch_id} is committed, at version {self._version}: a restart of the query skips it"
-        return behind_commit(error, note)
+        committed = self._committed
+        return error if committed is None else behind_commit(error, f"batch {self._batch_id} is {committed}")
 
     def of_exit(self, error: BaseException) -> InvalidInputError:
         """The error in place of one that is no Exception, and would end the thread instead of the query."""
@@ -48,8 +47,8 @@ class BatchOutcome:
         if isinstance(error, SystemExit):
             advice += ", and call sys.exit() after awaitTermination()"
         durable = Durable.NOTHING
-        if self._version is not None:
-            end = f"the batch is committed, at version {self._version}: a restart of the query skips it"
+        if (committed := self._committed) is not None:
+            end = f"the batch is {committed}"
             durable = Durable.MAYBE
         elif self.txn is None or self.txn.state == "ABORTED":
             end = "nothing of the batch is committed, and a restart of the query repeats it"

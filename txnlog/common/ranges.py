@@ -112,10 +112,8 @@ def overlaps(left: Ranges, right: Ranges) -> bool:
 
 def contains(ranges: Ranges, value: int) -> bool:
     """Whether one offset is in the set."""
-    index = bisect_right(ranges, (value, value)) - 1
-    if index >= 0 and ranges[index][0] <= value < ranges[index][1]:
-        return True
-    return index + 1 < len(ranges) and ranges[index + 1][0] == value
+    near = _first_near(ranges, value)
+    return any(start <= value < end for start, end in ranges[near : near + 2])
 
 
 def include(sets: dict[int, Ranges], more: Mapping[int, Ranges]) -> None:

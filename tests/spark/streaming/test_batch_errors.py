@@ -133,35 +133,32 @@ def test_an_error_after_the_commit_has_a_note_of_it(ns: Namespace, run: Run) -> 
     assert note.startswith(f"batch 0 is committed, at version {ns.snapshot().version}: a restart")
 
 
-def test_more_work_after_the_commit_says_what_is_durable_and_what_to_do(ns: Namespace, run: Run) -> None:
+ABORTED = (
+    "the handler aborted the transaction of batch 0, of which nothing is committed (do not abort it in the handler: "
+    "raise an error to stop; or return without writing, and the batch counts as processed; nothing was written)"
+)
+ADDED = (
+    "the transaction of batch 0 is committed: nothing can be added to it any more (leave txn.commit() out of the "
+    "handler, whose transaction is committed when it returns; or call it last; data may be durable)"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "more", "text", "position"),
+    [("commit", True, ADDED, 4), ("abort", False, ABORTED, 0), ("abort", True, ABORTED, 0)],
+)
+def test_a_handler_that_ends_its_transaction_learns_what_it_means_and_what_to_do(
+    ns: Namespace, run: Run, end: str, more: bool, text: str, position: int
+) -> None:
     def handler(batch: Any, txn: Any) -> None:
-        txn.commit()
-        txn.write(batch, "billed")
-
-    with pytest.raises(InvalidTransactionState) as raised:
-        run(handler)
-    assert str(raised.value) == (
-        "the transaction of batch 0 is committed: nothing can be added to it any more (leave txn.commit() out of the "
-        "handler, whose transaction is committed when it returns; or call it last; data may be durable)"
-    )
-    assert (ids(ns, "billed"), cursor(ns)) == ([], [4, 0])
-
-
-@pytest.mark.parametrize("more", [False, True])
-def test_a_handler_that_aborts_learns_what_it_means_and_what_to_do(ns: Namespace, run: Run, more: bool) -> None:
-    def handler(batch: Any, txn: Any) -> None:
-        txn.abort()
+        getattr(txn, end)()
         if more:
             txn.write(batch, "billed")
 
     with pytest.raises(InvalidTransactionState) as raised:
         run(handler)
-    assert str(raised.value) == (
-        "the handler aborted the transaction of batch 0, of which nothing is committed (do not abort it in the "
-        "handler: raise an error to stop; or return without writing, and the batch counts as processed; nothing was "
-        "written)"
-    )
-    assert (ids(ns, "billed"), cursor(ns)) == ([], [0, 0])
+    assert str(raised.value) == text
+    assert (ids(ns, "billed"), cursor(ns)) == ([], [position, 0])
 
 
 def test_a_text_that_is_no_unicode_is_sent_escaped(run: Run) -> None:

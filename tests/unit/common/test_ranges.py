@@ -69,9 +69,11 @@ def test_overlap_is_a_common_member(left, right):
     assert ranges.overlaps(left, right) == bool(members(left) & members(right))
 
 
-@given(normal, st.integers(-2, 45))
-def test_containing_is_membership(some, value):
-    assert ranges.contains(some, value) == (value in members(some))
+@given(normal)
+def test_containing_is_membership(some):
+    inside = members(some)
+    for value in range(-2, 46):  # each: that a range begins at one drawn by chance is rare
+        assert ranges.contains(some, value) == (value in inside)
 
 
 @given(normal)
