@@ -215,7 +215,6 @@ def test_closing_and_opening_leaves_no_thread_behind(memory: Place) -> None:
 _COMMITS = """
 import txnlog
 ns = txnlog.open({root!r}, namespace="sales")
-told = []
 for number in range(30):
     txn = ns.begin()
     txn.produce("orders", [{{"id": number}}])
@@ -274,10 +273,14 @@ def test_a_handle_can_be_used_by_what_runs_as_the_process_ends(local: Place) -> 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for_it(local: Place, asked: bool) -> None:
-    lost = "import shutil; shutil.rmtree(ns._connection.root)\n"
-    done = _run(
-        local, lost + "print([future.exception() for future in told])" if asked else lost, after="told.append(future)"
-    )
+    last = """
+import shutil
+shutil.rmtree(ns._connection.root)
+late = ns.begin()
+late.produce("orders", [{"id": 99}])
+late = late.commit_async()
+"""
+    done = _run(local, last + "print(late.exception())" if asked else last, after="future.result()")
     assert ("a call in the background failed, and nobody asked its Future" in done.stderr) is not asked
 
 
