@@ -327,7 +327,9 @@ def test_a_number_alone_is_no_txn_id_of_any_call(ns: Any, place: Place, call: st
         assert f"'{ns._connection.txn_id(7)}'" in caught.value.advice
 
 
-def test_a_txn_id_that_nobody_was_given_is_refused_and_one_that_is_reserved_is_aborted_for_ever(ns: Any, place: Place) -> None:
+def test_a_txn_id_that_nobody_was_given_is_refused_and_one_that_is_reserved_is_aborted_for_ever(
+    ns: Any, place: Place
+) -> None:
     taken = ns.begin().id
     with Unchanged(place), raises(InvalidInputError, match="never given to a writer"):
         ns.abort(TxnId(taken.coordinator, 10**12))
