@@ -175,17 +175,21 @@ def forget_app(connection: Connection, app_id: str) -> None:
     """Forget the last version of an application id."""
     label = parse_label("txn_app_id", app_id)
 
-    def decide(draft: Draft, _at: Header) -> list[ForgetApp]:
-        if label not in draft.apps:
-            known = [name for name, _ in draft.apps.items()]
-            raise InvalidInputError(
-                f"the log knows no txn_version of a txn_app_id {label!r}: there is nothing to forget",
-                advice=nearest(label, known),
-            )
-        return [ForgetApp(label)]
+    appender = connection.appender  # a reader is refused before it looks at anything
+    connection.follower.refresh()
+    known = connection.follower.look(lambda state: list(state.apps))
+    if label not in known:
+        raise InvalidInputError(
+            f"the log knows no txn_version of a txn_app_id {label!r}: there is nothing to forget",
+            advice=nearest(label, known),
+        )
+
+    def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
+        # It may be done by now: by others, or by a call before this one, whose outcome was unknown.
+        return [ForgetApp(label)] if label in draft.apps else Answer(None)
 
     with unknown_outcome(IfUnknown.FORGET_APP):
-        connection.appender.call(effect(decide))
+        appender.call(effect(decide))
 
 
 def enable(connection: Connection, feature: str) -> None:
