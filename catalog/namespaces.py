@@ -16,10 +16,10 @@ from catalog.publication.publications import MOST_VERSIONS, Publications, Publis
 from txnlog.api.adoption import adopt_namespace
 from txnlog.api.internals import connection_of
 from txnlog.api.namespace import Namespace
-from txnlog.api.opening import open_namespace
+from txnlog.api.opening import check_clock, check_store, open_namespace, root_text
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
-from txnlog.common.validation import shown, truth, whole_number
+from txnlog.common.validation import mapping, shown, truth, whole_number
 from txnlog.engine.runtime import Clock, Runtime, renew_in_child
 from txnlog.errors import (
     Durable,
@@ -84,8 +84,11 @@ class Catalog:
         clock: Clock | None = None,
         store: Store | None = None,
     ) -> None:
-        self.root = absolute(os.fspath(root)) if store is None else os.fspath(root)
-        self._storage_options = dict(storage_options or {})
+        check_clock(clock)
+        check_store(store)
+        text = root_text(root)
+        self.root = absolute(text) if store is None else text
+        self._storage_options = mapping("storage_options", storage_options)
         self._clock = clock
         self._given_store = store
         self._closed = False
@@ -338,6 +341,8 @@ class Catalog:
                 shown). Nothing was registered.
             UnsupportedFeature: the session has no Delta.
         """
+        if not hasattr(spark, "sql"):
+            raise InvalidInputError(f"spark is a SparkSession, not {type(spark).__name__}")
         if as_ not in registration.WAYS:
             raise InvalidInputError(
                 f"topics cannot be registered as {shown(as_)}: a table over the format would lose its path",

@@ -48,6 +48,8 @@ def chosen(
     """
     known = {item.topic: item for item in topics}
     given = mapping("names", names or {})
+    if wanted is not None and not isinstance(wanted, Iterable):
+        raise InvalidInputError(f"topics is a list of names, not {shown(wanted)}")
     asked = list(known) if wanted is None else [wanted] if isinstance(wanted, str) else list(wanted)
     for topic in (*asked, *given):
         if topic not in known:

@@ -20,9 +20,10 @@
     │   ├── NameNotAllowed, SchemaMismatch, LimitExceeded, ReadOnly, UnsupportedFeature
     │   ├── InvalidTransactionState, TransactionNotFound
     │   ├── NamespaceNotFound, TopicNotFound, SubscriptionNotFound, TopicExists, SubscriptionExists
-    │   └── VersionNotAvailable, OffsetOutOfRange
+    │   ├── VersionNotAvailable, OffsetOutOfRange
+    │   └── CalledInItsOwnWork, CalledAfterTheEnd
     ├── StoreError                the store misbehaves or refuses: fix the surroundings
-    │   └── AccessDenied, UnsafeStore, ClockSkew
+    │   └── AccessDenied, UnsafeStore, ClockSkew, ForeignDeltaLog
     └── CorruptionError           stored bytes are damaged: restore data, nothing was guessed
 
 The text of an error ends with what to do and with whether anything may be durable, unless that goes without saying:
@@ -336,6 +337,37 @@ class OffsetOutOfRange(InvalidInputError):
     _goes_without_saying = True
 
 
+class CalledInItsOwnWork(InvalidInputError):
+    """A finalizer, a logging handler or a clock called the client in the middle of the client's own work."""
+
+    _default_advice = "make this call in another thread"
+
+    def __init__(
+        self,
+        message: str = "a finalizer, a logging handler or a clock called the client in the middle of the client's own "
+        "work",
+        *,
+        advice: str | None = None,
+        durable: Durable | None = None,
+    ) -> None:
+        super().__init__(message, advice=advice, durable=durable)
+
+
+class CalledAfterTheEnd(InvalidInputError):
+    """A finalizer called the client when the program had ended."""
+
+    _default_advice = "call close(), or end a with block, as one of the program's last lines"
+
+    def __init__(
+        self,
+        message: str = "a finalizer called the client when the program had ended, and with it the client's threads",
+        *,
+        advice: str | None = None,
+        durable: Durable | None = None,
+    ) -> None:
+        super().__init__(message, advice=advice, durable=durable)
+
+
 # --- fix the surroundings -----------------------------------------------------------------------------------------
 
 
@@ -390,6 +422,12 @@ class ClockSkew(StoreError):
     _default_advice = "set this machine's clock, then open the namespace again"
 
 
+class ForeignDeltaLog(StoreError):
+    """The Delta table of a topic, or one in its place, was written by others than txnlog. It was left as it is."""
+
+    _default_advice = "move it away, or remove its _delta_log, then publish again"
+
+
 class CorruptionError(TxnLogError):
     """Stored bytes are damaged or contradict each other. Nothing was guessed.
 
@@ -411,6 +449,8 @@ class CorruptionError(TxnLogError):
 __all__ = [
     "AbortableError",
     "AccessDenied",
+    "CalledAfterTheEnd",
+    "CalledInItsOwnWork",
     "ClockSkew",
     "ConsumerBusy",
     "ConsumerFenced",
@@ -418,6 +458,7 @@ __all__ = [
     "CorruptionError",
     "Durable",
     "FencedError",
+    "ForeignDeltaLog",
     "InvalidInputError",
     "InvalidTransactionState",
     "LimitExceeded",

@@ -11,13 +11,12 @@ from typing import Final, TypeAlias
 
 from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_log.objects import DeltaLog
-from catalog.errors import ForeignDeltaLog
 from catalog.publication import ended_table
 from catalog.publication.publisher import Changes, TablePublisher
 from catalog.publication.segments_table import SegmentsTable
 from catalog.publication.topic_table import TopicTable, check_published
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
+from txnlog.errors import Durable, ForeignDeltaLog, TxnLogError, VersionNotAvailable
 from txnlog.fold import garbage
 from txnlog.fold.state import TopicRecord
 from txnlog.format.delta_mode import delta_mode, is_auto

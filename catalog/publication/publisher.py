@@ -25,9 +25,8 @@ from catalog.delta_log.checkpoint import Hint, checkpoint_bytes, hint_bytes, is_
 from catalog.delta_log.commit import NOTHING_SHOWN, Shown
 from catalog.delta_log.commit_provenance import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
 from catalog.delta_log.objects import COMMITS_AT_ONCE, DeltaLog
-from catalog.errors import ForeignDeltaLog
 from catalog.publication.table import Table, View
-from txnlog.errors import CorruptionError, Durable, TxnLogError
+from txnlog.errors import CorruptionError, Durable, ForeignDeltaLog, TxnLogError
 from txnlog.replies import in_parts, note_written
 
 _logger = logging.getLogger("txnlog.publisher")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 import pyarrow as pa
 import pytest
@@ -126,3 +127,19 @@ def test_subscriptions_show_who_has_what(tmp_path):
     assert (many["type"], many["leased"], many["pending"], many["redelivered"]) == ("shared", 3, 1, 1)
     assert many["dead_letter_topic"] == "dead"
     assert (lag["behind_messages"], lag["pending"], lag["leased"]) == (5, 1, 3)
+
+
+def test_json_has_no_number_that_json_does_not_have(lake):
+    """``NaN`` is none to ``jq`` and to every strict parser. The texts are those of Spark's ``to_json``."""
+    numbers = [float("nan"), float("inf"), float("-inf"), 0.5]
+    with txnlog.open(lake[0]) as ns:
+        ns.create_topic("rates", pa.schema([("rate", pa.float64()), ("parts", pa.list_(pa.float32()))]))
+        ns.produce("rates", [{"rate": number, "parts": [number]} for number in numbers])
+
+    def refused(text):
+        raise AssertionError(text)
+
+    done = run(lake[0], "read", "rates", "--json")
+    found = [json.loads(line, parse_constant=refused) for line in done.stdout.splitlines()]
+    assert [row["rate"] for row in found] == ["NaN", "Infinity", "-Infinity", 0.5]
+    assert [row["parts"] for row in found] == [["NaN"], ["Infinity"], ["-Infinity"], [0.5]]

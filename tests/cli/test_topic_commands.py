@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
 import pytest
 
+import txnlog
 from tests.cli.command_line import lines, run
 
 
@@ -53,6 +55,13 @@ def test_a_topic_is_altered(lake):
 def test_a_type_may_have_the_name_that_spark_sql_gives_it(lake, given, means):
     (found,) = lines(lake[0], "topic", "alter", "orders", "--add", f"note:{given}", "--json")
     assert found["columns"]["note"] == means
+
+
+def test_a_column_that_refuses_null_is_shown_as_one(lake):
+    with txnlog.open(lake[0]) as ns:
+        ns.create_topic("strict", pa.schema([pa.field("id", pa.int64(), nullable=False), ("note", pa.string())]))
+    (found,) = lines(lake[0], "topic", "describe", "strict", "--json")
+    assert found["columns"] == {"id": "int64 not null", "note": "string"}
 
 
 def test_a_type_that_is_none_is_answered_with_those_that_are(lake):

@@ -61,7 +61,10 @@ def _member(owner, name):
 
 
 NAMES = sorted(public())
-HOMES = {("txnlog.testing", "ACTOR_KINDS"): ("txnlog.testing.actors", "ACTOR_KINDS")}
+HOMES = {
+    ("txnlog.testing", "ACTOR_KINDS"): ("txnlog.testing.actors", "ACTOR_KINDS"),
+    ("catalog", "ForeignDeltaLog"): ("txnlog.errors", "ForeignDeltaLog"),
+}
 """Entries that stand under another module, whose documentation Sphinx finds there only."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import pydoc
@@ -149,7 +150,7 @@ def test_the_spark_functions_have_their_parameters(name):
 def tells_errors(call: object) -> bool:
     """Whether the docstring of a call says what it raises, by the class, or which other call does."""
     text = inspect.getdoc(call) or ""
-    known = "|".join(errors.__all__ + catalog.errors.__all__)
+    known = "|".join(errors.__all__)
     return re.search(rf"\bRaises:?\s[^.]*?\b({known})\b|\bRaises what\b|\b[Ss]ee :(meth|func):`", text) is not None
 
 
@@ -169,6 +170,46 @@ def test_every_error_has_one_group_and_one_base():
         leaf = getattr(errors, name)
         assert issubclass(leaf, errors.TxnLogError)
         assert sum(issubclass(leaf, group) for group in groups) == 1, name
+
+
+CAUGHT = {
+    "BadValueError": "becomes InvalidInputError, with the name of the option",
+    "Cancelled": "thrown into a coroutine whose caller has gone",
+    "Crashed": "the end of a simulated process",
+    "DamagedCommitError": "becomes CorruptionError, or is repaired",
+    "DamagedError": "becomes CorruptionError, with the name of the object",
+    "NoAnswerError": "of a reader under test; the kit counts it",
+    "ObjectNotFound": "the answer of a store, which the log and the readers take as one",
+    "PartitionNotThereError": "becomes CorruptionError of a Delta table",
+    "QueryStopped": "what ends a query of Spark that was stopped, in its own thread",
+    "RefusedError": "the command line's, which ends the process with it",
+    "RepeatBatchError": "the batch is done again",
+    "SlotOccupied": "a CorruptionError, which is what callers see of it",
+    "SpecialFileError": "becomes StoreError",
+    "SymbolicLinkError": "becomes StoreError",
+    "Unfit": "becomes SchemaMismatch, with the name of the topic",
+    "UnusableCheckpoint": "a CorruptionError, which is what callers see of it",
+}
+"""Exceptions outside of ``txnlog.errors`` that no caller has to know, with what becomes of them."""
+
+
+def test_every_exception_of_the_packages_is_in_the_errors_or_never_leaves_them():
+    classes = [
+        (node.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
+        for package in ("txnlog", "catalog", "spark_ext")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path != ROOT / "txnlog" / "errors.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    raised = {
+        name for name, item in vars(builtins).items() if isinstance(item, type) and issubclass(item, BaseException)
+    }
+    raised |= set(errors.__all__) - {"Durable"}
+    found: set[str] = set()
+    while more := {name for name, bases in classes if bases & (raised | found)} - found:
+        found |= more
+    assert {name for name in found if not name.startswith("_")} == set(CAUGHT)
 
 
 def advised_calls() -> set[tuple[str, str]]:

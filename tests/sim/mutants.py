@@ -267,7 +267,7 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
 def subscription_epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements of a consumer that was fenced count."""
-    patch.setattr(acknowledgements, "check_epoch", lambda _record, _epoch: None)
+    patch.setattr(acknowledgements, "check_received", lambda _record, _epoch: None)
     patch.setattr(subscriptions, "_abort_holders", lambda _draft, _record, _at: None)
 
 

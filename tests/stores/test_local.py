@@ -291,6 +291,7 @@ def test_a_disk_that_cannot_take_the_bytes_leaves_nothing_and_says_so(
                 call(NEXT, b"y")
             assert caught.value.durable is Durable.NOTHING
             assert ("ulimit -f" in caught.value.advice) == (code == errno.EFBIG)
+            assert ("df -i" in caught.value.advice) == (code == errno.ENOSPC), "the system says the same of inodes"
     assert files_below(tmp_path / "root") == [KEY]
     assert store.create(NEXT, b"y") is Created.CREATED
 

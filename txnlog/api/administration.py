@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from txnlog.api import transaction_admin
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
-from txnlog.common.validation import Duration, truth
+from txnlog.common.validation import Duration, callback, truth
 from txnlog.maintenance import optimizer, upkeep, vacuum
 from txnlog.maintenance.vacuum import Before
 from txnlog.replies import in_parts
@@ -53,11 +53,13 @@ class Administration:
         """Make a transaction's outcome definite: aborted for ever, or what it truly was.
 
         Recovery calls it before it repeats work whose commit has an unknown outcome. A prepared transaction needs
-        ``force``.
+        ``force``. A TxnID that is reserved for a writer, and was not given out yet, is aborted as well: then nobody
+        ever gets it.
 
         Raises:
             InvalidTransactionState: it is PREPARED, and ``force`` is False.
-            InvalidInputError: the TxnID was never given out by this namespace.
+            InvalidInputError: this is no TxnID, but for example a number alone; or the namespace never gave it to a
+                writer.
             TransactionNotFound: it ended so long ago that its outcome was forgotten.
             OutcomeUnknown: the store did not answer; make the same call again.
         """
@@ -70,10 +72,11 @@ class Administration:
             token: what ``txn.prepare()`` gave, or the ``txn_id`` of ``ns.transactions(state="PREPARED")``.
             commit: the decision of the outside system.
 
-        Returns what a commit gives; None for an abort. The same decision again gives the same answer.
+        Returns what a commit gives; None for an abort. The same decision again gives the same answer, whoever made it
+        first: also of a transaction that ended without having been prepared, which the log does not remember.
 
         Raises:
-            InvalidTransactionState: the opposite decision came first, or the transaction was not prepared.
+            InvalidTransactionState: the opposite decision came first, or the transaction is OPEN: it was not prepared.
             TransactionNotFound: the log shows no such transaction.
             OutcomeUnknown: the store did not answer; call it again with the same decision.
         """
@@ -92,6 +95,7 @@ class Administration:
         """Forget the last ``txn_version`` of an application id; the next transaction may bring any.
 
         Raises:
+            InvalidInputError: the log knows none of this id, as where it was forgotten before; with the nearest id.
             OutcomeUnknown: look at ``ns.last_txn_version(txn_app_id)`` before you make the call again.
         """
         transaction_admin.forget_app(self._connection, txn_app_id)
@@ -160,8 +164,8 @@ class Administration:
             grace_ms,
             allow_short_retention=truth("allow_short_retention", allow_short_retention),
             dry_run=truth("dry_run", dry_run),
-            before=before,
-            progress=progress,
+            before=callback("before", before),
+            progress=callback("progress", progress),
         )
 
     @in_parts()
@@ -198,7 +202,12 @@ class Administration:
         """
         only_foreseen = truth("dry_run", dry_run)
         work = optimizer.begin(
-            self._connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=only_foreseen, progress=progress
+            self._connection,
+            topic,
+            target_size_bytes,
+            max_bytes=max_bytes,
+            dry_run=only_foreseen,
+            progress=callback("progress", progress),
         )
         return work.foresee() if only_foreseen else work.run()
 
@@ -246,8 +255,8 @@ class Administration:
             retain_ms=retain_ms,
             grace_ms=grace_ms,
             allow_short_retention=truth("allow_short_retention", allow_short_retention),
-            before=before,
-            progress=progress,
+            before=callback("before", before),
+            progress=callback("progress", progress),
         )
 
 

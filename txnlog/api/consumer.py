@@ -20,9 +20,9 @@ from txnlog.common.names import nearest
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, shown, whole_number
 from txnlog.data.segment_rows import METADATA_FIELDS
-from txnlog.errors import Durable, InvalidInputError, TopicNotFound
+from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, TopicNotFound, TxnLogError
 from txnlog.format import schema as schemas
-from txnlog.replies import IfUnknown, in_parts, unknown_outcome
+from txnlog.replies import IfUnknown, Replying, in_parts, reworded, unknown_outcome
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -111,14 +111,16 @@ class Consumer(ProcessBound):
         Raises:
             TransactionConflict: a message is pending in an open transaction, or one before a cumulative end was
                 released or passed over, and not received again.
-            ConsumerFenced: a newer consumer took over.
+            ConsumerFenced: a newer consumer took over; or another consumer, or this one before a seek, received the
+                messages: then this consumer goes on, as the text says.
         """
         self._machine.check_usable()
         _ = self._connection.appender  # a reader is refused even where there is nothing to acknowledge
         wanted = checked(messages)._acknowledgements(self._connection, cumulative=cumulative)
         self._check_own(messages)
         if wanted:
-            acknowledge_plain(self._connection, wanted, messages._receipt(cumulative=cumulative))
+            with self._replying_of(messages):
+                acknowledge_plain(self._connection, wanted, messages._receipt(cumulative=cumulative))
 
     @in_parts()
     def negative_acknowledge(self, messages: Messages) -> None:
@@ -128,12 +130,14 @@ class Consumer(ProcessBound):
         counts the release, and anybody may receive them, at once: there is no delay.
 
         Raises:
-            ConsumerFenced: a newer consumer or a seek took over.
+            ConsumerFenced: as of ``acknowledge``, but for messages from before a seek of this consumer: they stay as
+                the seek left them.
         """
         self._machine.check_usable()
         found = checked(messages)
         self._check_own(found)
-        found._release()
+        with self._replying_of(found):
+            found._release()
 
     @in_parts()
     def redeliver_unacknowledged(self) -> None:
@@ -148,6 +152,29 @@ class Consumer(ProcessBound):
                 f"the messages of {messages.topic!r} were received from another subscription than this consumer's",
                 advice="pass them to the consumer that received them",
             )
+
+    def _replying_of(self, messages: Messages) -> Replying:
+        """Around a call about messages: a consumer that was not fenced hears that they were, and that it goes on."""
+        own = next(item for item in self._subscribed if item.subscription == messages._subscription)
+
+        def reply(error: TxnLogError) -> TxnLogError:
+            if not isinstance(error, ConsumerFenced):
+                return error
+            try:
+                record = own.check()
+            except TxnLogError as of_this_one:
+                return of_this_one
+            if own.epoch != record.epoch:  # it waits for its turn
+                return error
+            by = "before a seek of this consumer" if messages._by is own else "by another consumer"
+            return reworded(
+                error,
+                message=f"these messages of {messages.topic!r} were received {by}, in epoch {messages._epoch} of the "
+                f"subscription {record.name!r}; this consumer has its epoch {own.epoch}, and goes on",
+                advice="call receive() of this consumer: it delivers what is not acknowledged, also of these messages",
+            )
+
+        return Replying(reply)
 
     def seek(self, position: Position, topic: str | None = None) -> None:
         """Move the subscription: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or a time with a zone.

@@ -110,8 +110,9 @@ class Namespace(Administration):
 
         Args:
             name: ASCII letters, digits, ``-``, ``_``, single dots.
-            schema: its columns; left out: ``key: binary, value: binary, headers: map<string, binary>``. Times are kept
-                in microseconds, and those with a zone in UTC, whatever the schema has.
+            schema: its columns; left out: ``key: binary, value: binary, headers: map<string, binary>``. Times become
+                ``timestamp("us")``, those with a zone ``timestamp("us", "UTC")``, whatever unit and zone the schema
+                has; the result shows it.
             partitions: their number, from 1 to 10,000 (``LimitExceeded`` above). Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
             if_not_exists: return the topic that is there, if it has the same schema, partitions and key (and the

@@ -63,15 +63,11 @@ def open_namespace(
     create = truth("create", create)
     if mode == "r" and create:
         raise InvalidInputError('create=True needs mode="rw"')
-    if clock is not None and not hasattr(clock, "now_ms"):
+    check_clock(clock)
+    check_store(store)
+    if runtime is not None and not isinstance(runtime, Runtime):
         raise InvalidInputError(
-            f"a clock has a method now_ms(), unlike {shown(clock)}",
-            advice="leave clock out for the machine's clock, or pass an object whose now_ms() gives epoch milliseconds",
-        )
-    if store is not None and not hasattr(store, "create"):
-        raise InvalidInputError(  # not shown: it may hold secrets
-            f"a store has the methods of txnlog.store.Store, unlike {type(store).__name__}",
-            advice="leave store out for the one that root names",
+            f"a runtime is one of txnlog.testing, not {type(runtime).__name__}", advice="leave it out"
         )
     text, name = root_and_name(root, namespace)
     connection = Connection(
@@ -93,13 +89,37 @@ def open_namespace(
     return Namespace(connection)
 
 
-def root_and_name(root: object, namespace: object) -> tuple[str, str]:
-    """Root and name of a namespace, whose path may be given as one. Raises InvalidInputError for what is no path."""
+def check_clock(clock: object) -> None:
+    """Raise InvalidInputError for what is given as a clock, and is none."""
+    if clock is not None and not hasattr(clock, "now_ms"):
+        raise InvalidInputError(
+            f"a clock has a method now_ms(), unlike {shown(clock)}",
+            advice="leave clock out for the machine's clock, or pass an object whose now_ms() gives epoch milliseconds",
+        )
+
+
+def check_store(store: object) -> None:
+    """Raise InvalidInputError for what is given as a store, and is none."""
+    if store is not None and not hasattr(store, "create"):
+        raise InvalidInputError(  # not shown: it may hold secrets
+            f"a store has the methods of txnlog.store.Store, unlike {type(store).__name__}",
+            advice="leave store out for the one that root names",
+        )
+
+
+def root_text(root: object) -> str:
+    """The path or the URL of a root. Raises InvalidInputError for what is none."""
     if not isinstance(root, str | os.PathLike):
         raise InvalidInputError(f"a root is a path or a URL, not {type(root).__name__}")
     text = os.fspath(root)
     if not isinstance(text, str):
         raise InvalidInputError("a root is text, not bytes", advice="use os.fsdecode(...)")
+    return text
+
+
+def root_and_name(root: object, namespace: object) -> tuple[str, str]:
+    """Root and name of a namespace, whose path may be given as one. Raises InvalidInputError for what is no path."""
+    text = root_text(root)
     text = text.rstrip("/") or text
     if namespace is None:
         text, slash, namespace = text.rpartition("/")
@@ -107,4 +127,4 @@ def root_and_name(root: object, namespace: object) -> tuple[str, str]:
     return text, parse_namespace_name(namespace)
 
 
-__all__ = ["open_namespace", "root_and_name"]
+__all__ = ["check_clock", "check_store", "open_namespace", "root_and_name", "root_text"]

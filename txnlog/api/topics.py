@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from txnlog.fold.state import Draft, TopicRecord
 from txnlog.fold.topics import topic_named
 from txnlog.format import schema
 from txnlog.format.actions import DropTopic, Header, Topic
+from txnlog.format.column_text import difference_text
 from txnlog.format.delta_mode import (
     DEFAULT_MODE,
     DeltaMode,
@@ -32,9 +33,6 @@ from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
-
-_MOST_SHOWN: Final = 200
-"""Characters of a topic's columns in a message."""
 
 
 def create(
@@ -135,18 +133,13 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
 def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | None:
     """How a topic differs from one that is wanted; None if it does not."""
     if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
-        return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
+        return f"columns: {difference_text(there.schema, wanted.schema)}"
     if there.partitions != wanted.partitions:
         return f"partitions: {there.partitions} instead of {wanted.partitions}"
     if there.key != wanted.key:
         return f"key: {there.key!r} instead of {wanted.key!r}"
     found = delta_mode(there.properties)
     return None if mode in {None, found} else f"delta: {found!r} instead of {mode!r}"
-
-
-def _columns(columns: schema.StructType) -> str:
-    text = ", ".join(f"{field.name}: {field.type}" for field in schema.to_arrow(columns))
-    return ascii(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")[1:-1]
 
 
 def _partitions(value: object) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from txnlog.client import transaction_ending
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest, parse_label, parse_producer_name
-from txnlog.common.validation import Duration, duration_ms, shown, truth, whole_number
+from txnlog.common.validation import Duration, duration_ms, shown, truth
 from txnlog.errors import InvalidInputError, TransactionNotFound, UnsupportedFeature
 from txnlog.fold import apply
 from txnlog.fold.state import Draft, Outcome, TransactionRecord, TransactionState
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 STATES: Final[tuple[TransactionState, ...]] = get_args(TransactionState)
 
 
-def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
-    """The number of a TxnID of this namespace. Raises InvalidInputError for one of another.
+def number_of(connection: Connection, txn_id: Any) -> int:
+    """The number of a TxnID of this namespace. Raises InvalidInputError for one of another, and for a number alone.
 
-    The number alone, as the log's entries show it, stands for the transaction of this namespace; as text it could be
-    the last digits of a TxnID, which are hexadecimal.
+    A number, as the log's entries show it, could be one of another namespace, and an abort of the wrong one is final.
     """
-    if isinstance(txn_id, int):
-        return whole_number("the number of a transaction", txn_id, 0, MAX_NUMBER)
+    if isinstance(txn_id, int) and not isinstance(txn_id, bool) and 0 <= txn_id <= MAX_NUMBER:
+        raise InvalidInputError(
+            f"the number {txn_id} alone is no TxnID: each namespace has a transaction with it",
+            advice=f"of the namespace {connection.name!r} it is {str(connection.txn_id(txn_id))!r}",
+        )
     parsed = TxnId.parse(txn_id)
     if parsed != connection.txn_id(parsed.number):
         connection.follower.refresh()  # whoever adopted the log since gives TxnIDs with another coordinator id
@@ -88,7 +90,7 @@ def transactions(connection: Connection, state: str | None, min_age_ms: Duration
     return Listing(found)
 
 
-def transaction(connection: Connection, txn_id: TxnId | str | int) -> TransactionInfo:
+def transaction(connection: Connection, txn_id: TxnId | str) -> TransactionInfo:
     """What the log shows of a transaction; ``UNKNOWN`` is no negative answer (``abort`` gives one)."""
     number = number_of(connection, txn_id)
     connection.follower.refresh()
@@ -102,7 +104,7 @@ def transaction(connection: Connection, txn_id: TxnId | str | int) -> Transactio
 
 
 def abort(
-    connection: Connection, txn_id: TxnId | str | int, by: str | None, why: str | None, *, force: bool
+    connection: Connection, txn_id: TxnId | str, by: str | None, why: str | None, *, force: bool
 ) -> TransactionInfo:
     """End a transaction for ever, or return its true outcome: afterwards the answer is definite."""
     number = number_of(connection, txn_id)
@@ -133,7 +135,7 @@ def end_failed(connection: Connection, number: int) -> Outcome:
 
 def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Committed | None:
     """Carry out the outside decision about a prepared transaction; the same decision again gives the same answer."""
-    number = number_of(connection, TxnId.parse(token))  # a number alone could mean a transaction of another namespace
+    number = number_of(connection, token)
     command = CompleteCommand(number, truth("commit", commit))
     try:
         with unknown_outcome(IfUnknown.COMPLETE):
@@ -173,11 +175,21 @@ def forget_app(connection: Connection, app_id: str) -> None:
     """Forget the last version of an application id."""
     label = parse_label("txn_app_id", app_id)
 
+    appender = connection.appender  # a reader is refused before it looks at anything
+    connection.follower.refresh()
+    known = connection.follower.look(lambda state: list(state.apps))
+    if label not in known:
+        raise InvalidInputError(
+            f"the log knows no txn_version of a txn_app_id {label!r}: there is nothing to forget",
+            advice=nearest(label, known),
+        )
+
     def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
+        # It may be done by now: by others, or by a call before this one, whose outcome was unknown.
         return [ForgetApp(label)] if label in draft.apps else Answer(None)
 
     with unknown_outcome(IfUnknown.FORGET_APP):
-        connection.appender.call(effect(decide))
+        appender.call(effect(decide))
 
 
 def enable(connection: Connection, feature: str) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import logging
+import math
 import os
 import sys
 import threading
@@ -19,6 +20,9 @@ from txnlog.common.validation import time_of
 
 _MOMENTS: Final = frozenset({"timestamp_ms", "deadline_ms"})
 """What is epoch milliseconds, unlike an age or a lease, which last so long."""
+
+_NO_NUMBERS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""JSON has no such numbers: they are texts, as in what Spark's ``to_json`` gives and its ``from_json`` reads."""
 
 _DEFAULT_COLUMNS: Final = 80
 """The width of a terminal that does not say it."""
@@ -33,6 +37,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return _NO_NUMBERS[str(value)]
     if isinstance(value, int | float | bool | str) or value is None:
         return value
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
@@ -63,7 +69,7 @@ class Printer:
         """Rows of the same keys; people read that there is none, programs read no line."""
         if self._as_json:
             for row in rows:
-                click.echo(json.dumps(_plain(row)))
+                click.echo(json.dumps(_plain(row), allow_nan=False))
             return
         if not rows:
             click.echo("(none)")
@@ -82,7 +88,7 @@ class Printer:
     def record(self, record: dict[str, Any]) -> None:
         """One thing, a line for each of its sides."""
         if self._as_json:
-            click.echo(json.dumps(_plain(record)))
+            click.echo(json.dumps(_plain(record), allow_nan=False))
             return
         width = max(len(name) for name in record)
         for name, value in record.items():

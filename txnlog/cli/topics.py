@@ -13,6 +13,7 @@ from txnlog.cli.target import Target
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError
 from txnlog.format import schema
+from txnlog.format.column_text import type_text
 from txnlog.format.delta_mode import DELTA_MODES
 from txnlog.results import TopicInfo
 
@@ -60,7 +61,9 @@ def topic_describe(target: Target, name: str, *, as_json: bool) -> None:
 
 
 def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
-    columns = {field.name: str(field.type) for field in info.schema}
+    columns = {
+        field.name: type_text(field.type, nullable=field.nullable) for field in schema.from_arrow(info.schema).fields
+    }
     record = {"topic": info.name, "id": info.id, "key": info.key, "columns": columns, **more}
     Printer(as_json).record({**record, "properties": dict(info.properties)})
 

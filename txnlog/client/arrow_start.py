@@ -8,8 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from txnlog.engine.engine import CalledAfterTheEnd
 from txnlog.engine.worker import has_ended, start_thread
+from txnlog.errors import CalledAfterTheEnd
 
 _started: Final[dict[str, threading.Thread]] = {}
 

@@ -13,7 +13,7 @@ from txnlog.client.acknowledgement_conflicts import check_conflicts, claim_in, l
 from txnlog.client.ledger import Receipt
 from txnlog.common import ranges
 from txnlog.errors import TransactionConflict, TxnLogError
-from txnlog.fold.acknowledgements import acknowledged_of, check_epoch, cursor_of, unknown_subscription
+from txnlog.fold.acknowledgements import acknowledged_of, check_received, cursor_of, unknown_subscription
 from txnlog.fold.state import Draft
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format.actions import Acknowledgement, Commit, Header, PartitionRanges
@@ -88,7 +88,7 @@ def _not_yet_acknowledged(draft: Draft, item: Acknowledgement) -> Acknowledgemen
     record = draft.subscriptions.get(item.subscription)
     if record is None:
         raise unknown_subscription(item.subscription)
-    check_epoch(record, item.epoch)
+    check_received(record, item.epoch)
     left: list[PartitionRanges] = []
     for wanted in item.ranges:
         cursor = cursor_of(draft, item.subscription, wanted.partition)

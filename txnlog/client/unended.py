@@ -51,8 +51,9 @@ def report(what: str, lost: Mapping[str, Iterable[str]], source: object = None) 
     more = f" and {len(lost) - _MOST_SHOWN} more" if len(lost) > _MOST_SHOWN else ""
     text = (
         f"{what} transactions with work were committed, prepared or aborted: {', '.join(shown)}{more}. Nothing of them "
-        "is visible, and nothing will be. Begin a transaction in a with block, which ends it, or call commit() or "
-        "abort()."
+        "is visible, and nothing will be. What was flushed may stay pending in the log until the deadline, and so may "
+        "the acknowledged messages: ns.abort(txn_id) releases them before. Begin a transaction in a with block, which "
+        "ends it, or call commit() or abort()."
     )
     _logger.warning("%s", text)  # first: a filter may turn the warning into an error
     warnings.warn(text, ResourceWarning, stacklevel=2, source=source)

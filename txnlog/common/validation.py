@@ -8,11 +8,13 @@ import json
 import operator
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS, MAX_NUMBER
 from txnlog.errors import InvalidInputError
 from txnlog.wording import Argument, Words
+
+F = TypeVar("F")
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -69,6 +71,15 @@ def truth(what: str, value: object, advice: str = "") -> bool:
         return bool(value)
     raise InvalidInputError(
         Words(Argument(what), f" is True or False, not {shown(value)}"), advice=advice or "pass True or False itself"
+    )
+
+
+def callback(what: str, value: F) -> F:
+    """A function that is called back, or None for none, or InvalidInputError: before anything is done, not when due."""
+    if value is None or callable(value):
+        return value
+    raise InvalidInputError(
+        Words(Argument(what), f" is called back, unlike {shown(value)}"), advice="pass a function, or leave it out"
     )
 
 
@@ -201,6 +212,7 @@ def is_to_come(timestamp_ms: int, log_ms: int) -> bool:
 __all__ = [
     "IN_SECONDS",
     "Duration",
+    "callback",
     "duration_ms",
     "duration_text",
     "epoch_ms",

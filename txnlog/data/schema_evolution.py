@@ -17,6 +17,7 @@ import msgspec
 from txnlog.common.names import nearest
 from txnlog.errors import SchemaMismatch
 from txnlog.format import schema as schemas
+from txnlog.format.column_text import column_text, difference_text, type_text
 from txnlog.format.schema import WHOLE_NUMBERS, ArrayType, DataType, MapType, StructField, StructType
 
 _EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "float"})
@@ -68,10 +69,15 @@ def evolved(
             known[item.name] = _new(item, item.name)
             fields.append(item)
         elif found.type != item.type:
+            shown = f"as {_shown(found.type)}: it cannot be added as {_shown(item.type)}"
+            if not isinstance(found.type, str) and not isinstance(item.type, str):  # cut short, both may look the same
+                shown = f"with another type: {difference_text(StructType((found,)), StructType((item,)))}"
             raise SchemaMismatch(
-                f"the column {item.name!r} is there as {_shown(found.type)}: it cannot be added as {_shown(item.type)}",
+                f"the column {item.name!r} is there {shown}",
                 advice="choose another name, or pass its wider type in widen={...}",
             )
+        elif found.nullable != item.nullable:
+            raise _other_nullability(found)
     result = StructType(tuple(fields))
     schemas.check(result)
     return result
@@ -129,6 +135,20 @@ def _type_holds(there: DataType, wanted: DataType) -> bool:
 
 
 # --- one column -------------------------------------------------------------------------------------------------------
+
+
+def _other_nullability(there: StructField) -> SchemaMismatch:
+    shown = column_text(there.name, there.type, nullable=there.nullable)
+    if there.nullable:
+        return SchemaMismatch(
+            f"the column {shown} is there and may be null: it cannot be added as not null",
+            advice="leave out nullable=False, or choose another name",
+        )
+    return SchemaMismatch(
+        f"the column {shown} is there: it cannot be added as one that may be null",
+        advice=f"to allow null there, pass widen={{{there.name!r}: pa.field({there.name!r}, type)}}; to keep it, leave "
+        "it out of add_columns",
+    )
 
 
 def _new(field: StructField, path: str) -> StructField:
@@ -198,7 +218,7 @@ def _struct(old: StructType, new: StructType, path: str) -> StructType:
 
 def _shown(kind: DataType) -> str:
     """A type for a message, cut short where it is long."""
-    text = kind if isinstance(kind, str) else ascii(str(schemas.type_to_arrow(kind)))[1:-1]
+    text = kind if isinstance(kind, str) else ascii(type_text(kind))[1:-1]
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 

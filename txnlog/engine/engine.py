@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 from txnlog.engine.effects import Cancelled, Effect, Pause, Result
 from txnlog.engine.log_lines import call_for_pending, write_pending
 from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, has_ended
-from txnlog.errors import RetriableError, TxnLogError
+from txnlog.errors import CalledAfterTheEnd, CalledInItsOwnWork, RetriableError, TxnLogError
 from txnlog.replies import note_written
 
 R = TypeVar("R")
@@ -29,26 +29,6 @@ _LOG_PAUSE_MS: Final = 50.0
 
 Command = Callable[[], Coroutine[Effect[Any], Any, R]]
 """Makes the coroutine of a command: in the engine, so that there is none where an interrupt comes before."""
-
-
-class CalledInItsOwnWork(RuntimeError):
-    """A call by what the client itself had called. Not one of its errors: those say what became of a request."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a finalizer, a logging handler or a clock called the client in the middle of the client's own work; make "
-            "this call in another thread (nothing was written)"
-        )
-
-
-class CalledAfterTheEnd(RuntimeError):
-    """A call by a finalizer that runs when the program has ended."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a finalizer called the client when the program had ended, and with it the client's threads; call close(), "
-            "or end a with block, as one of the program's last lines (nothing was written)"
-        )
 
 
 def _nothing(_result: object = None) -> None:
@@ -386,8 +366,6 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 __all__ = [
-    "CalledAfterTheEnd",
-    "CalledInItsOwnWork",
     "Command",
     "Engine",
     "Task",

@@ -115,6 +115,15 @@ def check_epoch(record: SubscriptionRecord, epoch: int) -> None:
         )
 
 
+def check_received(record: SubscriptionRecord, epoch: int) -> None:
+    """Raise ConsumerFenced for messages that were received in another epoch of the subscription than the newest."""
+    if record.epoch != epoch:
+        raise ConsumerFenced(
+            f"these messages of the subscription {record.name!r} were received in its epoch {epoch}, which is "
+            f"{record.epoch} now: another consumer, a newer run of the query or a seek took it over"
+        )
+
+
 def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, int], ...]:
     """Make one transaction's acknowledgements pending. Returns the (subscription, partition) pairs that it holds now.
 
@@ -122,7 +131,7 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
     and cumulative ones, which Pulsar does not.
     """
     record = live_subscription(draft, wanted.subscription)
-    check_epoch(record, wanted.epoch)
+    check_received(record, wanted.epoch)
     touched: list[tuple[int, int]] = []
     ends = dict(wanted.cumulative)
     for partition, position in wanted.expected:
@@ -342,6 +351,7 @@ __all__ = [
     "check_epoch",
     "check_offset",
     "check_ranges",
+    "check_received",
     "count_redelivery",
     "cursor_of",
     "forget_subscription",

@@ -18,12 +18,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.engine.admission import Admission
 from txnlog.engine.effects import Effect, Reply, Result
-from txnlog.engine.engine import CalledAfterTheEnd, CalledInItsOwnWork
 from txnlog.engine.engine import Command as EngineCommand
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.engine.worker import has_ended
 from txnlog.errors import (
+    CalledAfterTheEnd,
+    CalledInItsOwnWork,
     Durable,
     OutcomeUnknown,
     StoreError,

@@ -25,7 +25,7 @@ from txnlog.store.rights import denied
 from txnlog.wording import Either, Words
 
 _ADVICE: Final = {
-    errno.ENOSPC: "free space on the file system, then try again",
+    errno.ENOSPC: "free space on the file system (or inodes, if 'df -i' shows none left), then try again",
     errno.EDQUOT: "free space below your quota, then try again",
     errno.EFBIG: "raise the limit of the size of files (ulimit -f), or use a file system that takes larger ones",
     errno.EISDIR: "move away what has the name of an object and is no file",

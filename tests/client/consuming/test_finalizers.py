@@ -20,8 +20,7 @@ import txnlog
 from tests.client.support import SCHEMA, Place, is_entry, rows, take
 from tests.faults import Once
 from txnlog.engine import engine
-from txnlog.engine.engine import CalledInItsOwnWork
-from txnlog.errors import TxnLogError
+from txnlog.errors import CalledInItsOwnWork, TxnLogError
 from txnlog.store import HookStore
 from txnlog.store.wrappers import StoreCall
 

@@ -395,3 +395,54 @@ def test_a_query_releases_what_is_its_own_only(owned: Any, memory: Place) -> Non
 def test_takeover_of_a_consumer_is_no_rule(ns: Any, memory: Place) -> None:
     with Unchanged(memory), raises(InvalidInputError, match="takeover"):
         ns.consumer("orders", "billing", takeover="any")
+
+
+# --- messages of a consumer that was fenced ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "by"),
+    [("acknowledge", "another consumer"), ("acknowledge", "a seek"), ("negative_acknowledge", "another consumer")],
+)
+def test_a_consumer_that_is_well_hears_that_the_messages_are_of_an_older_epoch(
+    ns: Any, memory: Place, call: str, by: str
+) -> None:
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(4, timeout_ms=0)
+    before = ns.subscription("orders", "billing").epoch
+    if by == "a seek":
+        consumer.seek("earliest")
+    else:
+        consumer = ns.consumer("orders", "billing")
+    epoch = ns.subscription("orders", "billing").epoch
+    with Unchanged(memory), raises(ConsumerFenced) as caught:
+        getattr(consumer, call)(messages)
+    text = str(caught.value)
+    assert f"received {'by' if by == 'another consumer' else 'before'} {by}" in text
+    assert f"in epoch {before} of" in text
+    assert f"this consumer has its epoch {epoch}, and goes on" in text
+    assert "receive()" in text
+    assert "stop" not in text
+    assert caught.value.durable is Durable.NOTHING
+    again = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(again)
+    assert len(again) == 10
+
+
+def test_a_fenced_consumer_hears_of_its_own_epoch_whoever_received_the_messages(ns: Any, memory: Place) -> None:
+    first = ns.consumer("orders", "billing")
+    messages = first.receive(4, timeout_ms=0)
+    second = ns.consumer("orders", "billing")
+    fenced = ns.subscription("orders", "billing").epoch
+    ns.consumer("orders", "billing")
+    for call in (second.acknowledge, second.negative_acknowledge):
+        with Unchanged(memory), raises(ConsumerFenced, match=f"this consumer's is {fenced}"):
+            call(messages)
+
+
+def test_a_transaction_hears_of_which_epoch_the_messages_are(ns: Any) -> None:
+    messages = ns.consumer("orders", "billing").receive(4, timeout_ms=0)
+    before = ns.subscription("orders", "billing").epoch
+    ns.consumer("orders", "billing")
+    with raises(ConsumerFenced, match=f"these messages .* received in its epoch {before}"):
+        ns.begin().acknowledge(messages)

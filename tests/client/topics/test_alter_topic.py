@@ -219,6 +219,41 @@ def test_a_program_that_creates_the_topic_where_there_is_none_goes_on(ns: Any, p
             ns.create_topic("orders", pa.schema([("id", pa.int64())]), if_not_exists=True)
 
 
+LONG = [pa.field(f"column_{number}", pa.string()) for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (pa.field("a", pa.string(), nullable=False), "a: string instead of string not null ("),
+        (
+            pa.field("b", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),
+            "b.value: int64 instead of int64 not null (",
+        ),
+        (
+            pa.field("c", pa.list_(pa.struct([pa.field("d", pa.int64(), nullable=False)]))),
+            "c.element.d: int64 instead of int64 not null (",
+        ),
+        (pa.field("a", pa.int64()), "a: string instead of int64 ("),
+        (pa.field("e", pa.int64(), nullable=False), "e: int64 not null is missing ("),
+        (None, "c: list<element: struct<d: int64>> is one more ("),
+    ],
+)
+def test_a_topic_with_other_columns_is_refused_with_those_that_differ(
+    ns: Any, place: Place, asked: pa.Field | None, text: str
+) -> None:
+    there = {
+        "a": pa.field("a", pa.string()),
+        "b": pa.field("b", pa.map_(pa.string(), pa.int64())),
+        "c": pa.field("c", pa.list_(pa.struct([("d", pa.int64())]))),
+    }
+    ns.create_topic("wide", pa.schema([*LONG, *there.values()]))
+    wanted = there | {asked.name: asked} if asked is not None else {name: there[name] for name in "ab"}
+    with Unchanged(place), raises(TopicExists) as caught:
+        ns.create_topic("wide", pa.schema([*LONG, *wanted.values()]), if_not_exists=True)
+    assert f"exists with other columns: {text}" in str(caught.value)
+
+
 # --- others, meanwhile ------------------------------------------------------------------------------------------------
 
 

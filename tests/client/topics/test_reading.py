@@ -16,6 +16,7 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     OffsetOutOfRange,
+    SchemaMismatch,
     TopicNotFound,
     TxnLogError,
     VersionNotAvailable,
@@ -461,3 +462,43 @@ def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place)
 def test_a_metadata_column_among_the_columns_is_refused_with_the_way_to_it(ns: Any) -> None:
     with raises(InvalidInputError, match="include_metadata=True adds"):
         ns.snapshot().read("orders", columns=["id", "_offset"], include_metadata=True)
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+UTC = pa.timestamp("us", "UTC")
+LOCAL = pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    ("created", "shown", "value", "lost"),
+    [
+        (pa.timestamp("ns"), LOCAL, 1_000, 1),
+        (pa.timestamp("s"), LOCAL, 1, 2**62),
+        (pa.timestamp("ns", "Europe/Berlin"), UTC, 1_000, 1_001),
+        (pa.timestamp("ms", "Asia/Tokyo"), UTC, 1, 2**61),
+        (pa.list_(pa.timestamp("ns")), pa.list_(pa.field("element", LOCAL)), [1_000], [1]),
+        (pa.dictionary(pa.int32(), pa.large_string()), pa.string(), "a", None),
+        (pa.list_(pa.int64(), 2), pa.list_(pa.field("element", pa.int64())), [1, 2], None),
+    ],
+)
+def test_a_column_is_returned_as_what_its_type_became_and_never_cut(
+    place: Place, created: pa.DataType, shown: pa.DataType, value: Any, lost: Any
+) -> None:
+    """docs/python.md, "How rows become messages": wherever a program meets the column."""
+    ns = place.open()
+    schema = pa.schema([("c", created)])
+    assert ns.create_topic("t", schema, delta="off").schema.field("c").type == shown
+    assert ns.create_topic("t", schema, delta="off", if_not_exists=True) == ns.topic("t")
+    written = pa.table({"c": pa.array([value], created)})
+    ns.produce("t", written)
+    found = [
+        ns.snapshot().read("t"),
+        pa.Table.from_batches(list(ns.snapshot().scan("t"))),
+        ns.consumer("t", "s").receive(timeout_ms=0).table,
+    ]
+    assert [table.schema.field("c").type for table in found] == [shown] * 3
+    assert all(table["c"].cast(shown) == written["c"].cast(shown) for table in found)
+    if lost is not None:
+        with Unchanged(place), raises(SchemaMismatch, match="without loss", durable=Durable.NOTHING):
+            ns.produce("t", pa.table({"c": pa.array([lost], created)}))

@@ -58,6 +58,8 @@ def test_an_open_transaction_is_reported_when_the_interpreter_ends(tmp_path: Pat
     assert said.count("ResourceWarning: The interpreter ended") == 1
     assert f"{txn} (topics 'bills', 'orders')" in said
     assert said.count("The interpreter ended, with the namespace 'shop'") == 2, "a line of the log as well"
+    assert "What was flushed may stay pending in the log until the deadline" in said
+    assert "ns.abort(txn_id) releases" in said
 
 
 def test_without_a_filter_the_log_alone_says_so(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, begun, close_blocks, raises, read, rows, run_threads
+from txnlog.common.ids import TxnId
 from txnlog.errors import (
     CoordinatorFenced,
     InvalidInputError,
@@ -90,9 +91,9 @@ def test_a_number_that_was_used_up_from_outside_before_it_was_given_out_fails_no
     first, second = ns.begin(), ns.begin()
     for txn in (first, second):
         txn.produce("orders", rows(txn.id.number))
-    rival.abort(second.id.number + 1, by="ada", why="a typing error")
+    rival.abort(TxnId(second.id.coordinator, second.id.number + 1), by="ada", why="a typing error")
     first.commit()
-    rival.abort(second.id.number + 10, by="ada", why="another")
+    rival.abort(TxnId(second.id.coordinator, second.id.number + 10), by="ada", why="another")
     second.commit()
     assert second.id.number + 10 not in [ns.begin().id.number for _ in range(20)]
     assert sorted(read(rival)) == [0, first.id.number, second.id.number]

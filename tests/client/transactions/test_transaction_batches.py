@@ -121,8 +121,11 @@ def test_an_application_is_remembered_until_it_is_forgotten(ns: Any, place: Plac
     committed(ns, 1, txn_app_id="nightly", txn_version=0)
     ns.checkpoint()
     assert place.open().last_txn_version("nightly") == 0
+    with Unchanged(place), raises(InvalidInputError, match="did you mean 'nightly'"):
+        ns.forget_app("nightyl")
     ns.forget_app("nightly")
-    ns.forget_app("nightly")
+    with Unchanged(place), raises(InvalidInputError, match="nothing to forget"):
+        ns.forget_app("nightly")
     assert place.open().last_txn_version("nightly") is None
     committed(ns, 2, txn_app_id="nightly", txn_version=0)
     assert sorted(read(ns)) == [1, 2]

@@ -14,7 +14,9 @@ from tests.client.support import SCHEMA, Place, Unchanged, begun, committed, rai
 from txnlog.api import transaction
 from txnlog.common.ids import TxnId
 from txnlog.errors import (
+    Durable,
     InvalidInputError,
+    InvalidTransactionState,
     NameNotAllowed,
     TransactionAborted,
     TransactionTimedOut,
@@ -241,12 +243,12 @@ def test_a_transaction_that_is_let_go_leaves_nothing_in_memory(ns: Any) -> None:
     assert in_memory() <= before
 
 
-def test_the_number_stands_for_the_transaction_but_not_as_text(ns: Any) -> None:
+def test_a_part_of_a_txn_id_stands_for_no_transaction(ns: Any) -> None:
     """Text of few digits is what somebody typed of a TxnID, which is hexadecimal: it would be another transaction."""
     txn = committed(ns, 1)
-    for known in (txn.id, str(txn.id), txn.id.number):
+    for known in (txn.id, str(txn.id)):
         assert ns.transaction(known).state == "COMMITTED"
-    for wrong in (True, -1, 1 << 64, "7x", str(txn.id.number), str(txn.id)[-4:]):
+    for wrong in (True, -1, 1 << 64, txn.id.number, "7x", str(txn.id.number), str(txn.id)[-4:]):
         with raises(InvalidInputError):
             ns.transaction(wrong)
 
@@ -309,3 +311,42 @@ def test_a_timeout_shows_the_txn_id(memory: Place, clock: ManualClock) -> None:
             ns.snapshot()
         with raises(TransactionTimedOut, match=f"transaction {txn.id}"):
             txn.commit()
+
+
+# --- which transaction is meant ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["abort", "transaction", "complete"])
+@pytest.mark.parametrize("given", [0, 7, True, "7", object()])
+def test_a_number_alone_is_no_txn_id_of_any_call(ns: Any, place: Place, call: str, given: Any) -> None:
+    """Another namespace has a transaction of that number as well, and an abort is final."""
+    options = {"commit": True} if call == "complete" else {}
+    with Unchanged(place), raises(InvalidInputError, durable=Durable.NOTHING) as caught:
+        getattr(ns, call)(given, **options)
+    if given == 7:
+        assert f"'{ns._connection.txn_id(7)}'" in caught.value.advice
+
+
+def test_a_txn_id_that_nobody_was_given_is_refused_and_one_that_is_reserved_is_aborted_for_ever(
+    ns: Any, place: Place
+) -> None:
+    taken = ns.begin().id
+    with Unchanged(place), raises(InvalidInputError, match="never given to a writer"):
+        ns.abort(TxnId(taken.coordinator, 10**12))
+    reserved = TxnId(taken.coordinator, taken.number + 7)
+    assert ns.abort(reserved).state == "ABORTED"
+    assert reserved not in [ns.begin().id for _ in range(20)]
+
+
+def test_complete_answers_by_the_outcome_of_one_that_was_not_prepared(ns: Any, place: Place) -> None:
+    """The log does not remember whether it was: the decision that is asked for stands, or the other one."""
+    committed_one, aborted_one = begun(ns, 1), begun(ns, 2)
+    result = committed_one.commit()
+    aborted_one.flush()
+    aborted_one.abort()
+    with Unchanged(place):
+        assert place.open().complete(committed_one.id, commit=True) == result
+        assert ns.complete(aborted_one.id, commit=False) is None
+        for txn, commit in ((committed_one, False), (aborted_one, True)):
+            with raises(InvalidTransactionState, match="the first decision stands"):
+                ns.complete(txn.id, commit=commit)

@@ -23,7 +23,7 @@ MUTANTS: Final = (
     Mutant(
         "old consumers acknowledge",
         "txnlog/fold/acknowledgements.py",
-        "if epoch != record.epoch:",
+        "if record.epoch != epoch:",
         "if epoch > record.epoch:",
         "two consumers of an exclusive subscription take the same messages",
         (SUBSCRIPTIONS + "opening_a_consumer_fences_the_one_before",),

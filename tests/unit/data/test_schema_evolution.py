@@ -144,6 +144,19 @@ NESTED = columns(("address", columns(("zip", "integer"), StructField("city", "st
     [
         (OLD, [StructField("note", "string", nullable=False)], {}, r"new column 'note' must allow null"),
         (OLD, [StructField("amount", "double")], {}, r"'amount' is there as decimal\(5,2\)"),
+        (
+            OLD,
+            [StructField("amount", "decimal(5,2)", nullable=False)],
+            {},
+            "may be null: it cannot be added as not null",
+        ),
+        (OLD, [StructField("id", "integer")], {}, "id: int32 not null is there: .* may be null"),
+        (
+            NESTED,
+            [StructField("address", columns(("zip", "integer"), ("city", "string")))],
+            {},
+            "with another type: address.city: string not null instead of string",
+        ),
         (OLD, [StructField("ID", "integer")], {}, "differ only in case"),
         (OLD, [StructField("_note", "string")], {}, "reserved"),
         (OLD, [StructField("a b", "string")], {}, "not allowed"),

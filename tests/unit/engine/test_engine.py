@@ -17,9 +17,9 @@ from tests.forks import in_child
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine import worker as module
 from txnlog.engine.effects import Cancelled, Effect, Pause, Reply, Request, Requests, Result, Turn, Waiting
-from txnlog.engine.engine import CalledInItsOwnWork, Engine, Task, engine_of_process
+from txnlog.engine.engine import Engine, Task, engine_of_process
 from txnlog.engine.worker import THREADS, do
-from txnlog.errors import StoreError
+from txnlog.errors import CalledInItsOwnWork, StoreError
 
 
 def in_thread(work: Callable[[], Callable[[], None]]) -> None:
