@@ -21,6 +21,7 @@ from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
 from txnlog.common.validation import shown, truth, whole_number
 from txnlog.engine.runtime import Clock, Runtime, renew_in_child
+from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -36,7 +37,7 @@ from txnlog.log.root_log import Root, remains
 from txnlog.replies import in_parts, refused_write
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
-from txnlog.store.wrappers import PrefixStore
+from txnlog.store.wrappers import HookStore, PrefixStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +96,8 @@ class Catalog:
         renew_in_child(self)
 
     def _open(self) -> Root:
-        self._store = self._given_store or open_store(self.root, self._storage_options)
+        store = self._given_store or open_store(self.root, self._storage_options)
+        self._store: Store = HookStore(store, before=refuse_after_end)
         self._runtime = Runtime(self._clock)
         return Root(self._store, self._runtime)
 

@@ -8,8 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from txnlog.engine.engine import CalledAfterTheEnd
-from txnlog.engine.worker import has_ended, start_thread
+from txnlog.engine.worker import refuse_after_end, start_thread
 
 _started: Final[dict[str, threading.Thread]] = {}
 
@@ -27,8 +26,7 @@ def start_arrow() -> None:
     if "done" in _started:
         return
     thread = _started.get("thread")
-    if has_ended():  # Arrow would abort the process
-        raise CalledAfterTheEnd
+    refuse_after_end()  # where Arrow would abort the process
     if thread is None:
         thread = threading.Thread(target=_convert, name="txnlog-arrow", daemon=False)
         start_thread(thread)

@@ -19,6 +19,7 @@ from txnlog.common.validation import shortened
 from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
+from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
     ClockSkew,
     InvalidInputError,
@@ -42,7 +43,7 @@ from txnlog.replies import Rest, finishing, not_sent
 from txnlog.store.base import Store
 from txnlog.store.folders import may_make, never_make
 from txnlog.store.identity import identity_of
-from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
+from txnlog.store.wrappers import CountingStore, HookStore, PrefixStore, ReadOnlyStore
 from txnlog.wording import Argument, Call, Words
 
 _logger: Final = LogLines("txnlog.clock")
@@ -92,7 +93,7 @@ class Session:
         self._verdict: Verdict | None = None
         self._clock_lead_ms: float | None = None
         self._warned_of_time = False
-        whole = open_store()
+        whole = HookStore(open_store(), before=refuse_after_end)
         self.requests = CountingStore(ReadOnlyStore(whole) if read_only else whole, keys.kind_of)
         self.store: Store = PrefixStore(self.requests, name)
         self._root = Root(self.requests, runtime)

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Pause, Result
 from txnlog.engine.log_lines import call_for_pending, write_pending
-from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, has_ended
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, refuse_after_end
 from txnlog.errors import RetriableError, TxnLogError
 from txnlog.replies import note_written
 
@@ -38,16 +38,6 @@ class CalledInItsOwnWork(RuntimeError):
         super().__init__(
             "a finalizer, a logging handler or a clock called the client in the middle of the client's own work; make "
             "this call in another thread (nothing was written)"
-        )
-
-
-class CalledAfterTheEnd(RuntimeError):
-    """A call by a finalizer that runs when the program has ended."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a finalizer called the client when the program had ended, and with it the client's threads; call close(), "
-            "or end a with block, as one of the program's last lines (nothing was written)"
         )
 
 
@@ -262,8 +252,7 @@ class Engine:
         """
         if self.is_current:
             raise CalledInItsOwnWork
-        if has_ended():
-            raise CalledAfterTheEnd
+        refuse_after_end()
         try:
             ask()
             reply: Result[Any] = replies.take(None)
@@ -386,7 +375,6 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 __all__ = [
-    "CalledAfterTheEnd",
     "CalledInItsOwnWork",
     "Command",
     "Engine",

@@ -15,10 +15,10 @@ from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from txnlog.engine.engine import CalledAfterTheEnd, engine_of_process
+from txnlog.engine.engine import engine_of_process
 from txnlog.engine.log_lines import write_pending
 from txnlog.engine.runtime import is_at_work
-from txnlog.engine.worker import Step, has_ended
+from txnlog.engine.worker import Step, refuse_after_end
 from txnlog.errors import InvalidTransactionState
 from txnlog.replies import copy_of
 
@@ -60,8 +60,8 @@ class Promise(Future[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """See Future. Each call gives an error of its own."""
         self._ask()
-        if has_ended() and not self.done():
-            raise CalledAfterTheEnd
+        if not self.done():
+            refuse_after_end()
         return copy_of(super().exception(timeout))
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:

@@ -42,6 +42,26 @@ def has_ended() -> bool:
     return sys.is_finalizing()
 
 
+class CalledAfterTheEnd(RuntimeError):
+    """A call by a finalizer that runs when the program has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a finalizer called the client when the program had ended, and with it the client's threads; call close(), "
+            "or end a with block, as one of the program's last lines (nothing was written)"
+        )
+
+
+def refuse_after_end(*_of_request: object) -> None:
+    """Raise CalledAfterTheEnd where the program has ended. Also a hook before requests of a store.
+
+    By then the thread by which a library makes them may be gone, for which it would wait, Arrow may abort the process,
+    and builtins and imports are missing.
+    """
+    if has_ended():
+        raise CalledAfterTheEnd
+
+
 def start_thread(thread: threading.Thread) -> None:
     """Start a thread. Raises RetriableError where the process cannot have another one."""
     try:
@@ -414,4 +434,17 @@ def do(work: Blocking) -> None:
     work()()
 
 
-__all__ = ["THREADS", "Blocking", "Crew", "Host", "Inbox", "Step", "Worker", "do", "has_ended", "start_thread"]
+__all__ = [
+    "THREADS",
+    "Blocking",
+    "CalledAfterTheEnd",
+    "Crew",
+    "Host",
+    "Inbox",
+    "Step",
+    "Worker",
+    "do",
+    "has_ended",
+    "refuse_after_end",
+    "start_thread",
+]

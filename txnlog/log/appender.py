@@ -18,11 +18,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.engine.admission import Admission
 from txnlog.engine.effects import Effect, Reply, Result
-from txnlog.engine.engine import CalledAfterTheEnd, CalledInItsOwnWork
+from txnlog.engine.engine import CalledInItsOwnWork
 from txnlog.engine.engine import Command as EngineCommand
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
-from txnlog.engine.worker import has_ended
+from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
     Durable,
     OutcomeUnknown,
@@ -213,8 +213,7 @@ class Appender:
         """
         if self._closed is not None:
             raise copy_of(self._closed)
-        if has_ended():
-            raise CalledAfterTheEnd
+        refuse_after_end()
         submitted = _Submitted(self, command, done)
         self._runtime.engine.post(submitted.begin, submitted.end, through=self._admission.add)
 
