@@ -36,6 +36,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, remains
 from txnlog.replies import in_parts, refused_write
 from txnlog.store.base import Store
+from txnlog.store.folders import close_folders
 from txnlog.store.open import absolute, open_store
 from txnlog.store.wrappers import HookStore, PrefixStore
 
@@ -514,6 +515,8 @@ class Catalog:
             with suppress(TxnLogError):
                 ns.close()
         self._runtime.close()
+        if self._given_store is None:
+            close_folders(self._store)
 
     @property
     def _root(self) -> Root:
