@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import starmap
+from operator import attrgetter
 from typing import Final
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,11 +43,12 @@ class Descriptor:
     within another one: no local variable is ever the only one that knows it, and it is never closed twice.
     """
 
-    _closing: Iterator[None] = iter(())  # where an interrupt comes before there is one
+    __slots__ = ("_numbers", "close")
 
     def __init__(self, opening: Callable[[], int]) -> None:
         self._numbers: list[int] = []
-        self._closing = map(os.close, self._numbers)  # once: an iterator that has come to its end stays there
+        self.close = partial(next, map(os.close, self._numbers), None)
+        """Close it, unless it is closed: the iterator comes to its end once."""
         self._numbers.extend(starmap(opening, ((),)))
 
     def again(self) -> Descriptor:
@@ -57,18 +59,14 @@ class Descriptor:
         """Kind, size and times of what is open."""
         return os.fstat(self._numbers[0])
 
-    def close(self) -> None:
-        """Close it, unless it is closed."""
-        next(self._closing, None)
-
     def __enter__(self) -> int:
         return self._numbers[0]
 
     def __exit__(self, *_error: object) -> None:
-        next(self._closing, None)
+        self.close()
 
-    def __del__(self) -> None:
-        next(self._closing, None)
+    # No function of Python's, in which an interrupt would be shown and swallowed, as in every finalizer.
+    __del__ = property(attrgetter("close"))
 
 
 def open_folder(root: str, parts: tuple[str, ...]) -> Descriptor:
