@@ -45,7 +45,7 @@ class Promise(Future[T]):
         self._call_back = call_back
         self._number = next(_numbers)
         self._process = os.getpid()
-        _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
+        _promises[self._number] = weakref.ref(self, partial(_promises.pop, self._number))
 
     def result(self, timeout: float | None = None) -> T:
         """See Future. Each call raises an error of its own."""
@@ -119,7 +119,7 @@ class Promise(Future[T]):
 
     def forget(self) -> None:
         """Nobody is to wait for it: it was kept, or nobody got it."""
-        _forget(self._number)
+        _promises.pop(self._number, None)
 
     def _ask(self) -> None:
         if self._process != os.getpid() and not self.done():
@@ -156,10 +156,6 @@ _MOST_FAILURES: Final = 100
 _promises: Final[dict[int, weakref.ref[Promise[Any]]]] = {}
 _failures: Final[dict[int, str]] = {}
 _numbers: Final = itertools.count()
-
-
-def _forget(number: int, _gone: object = None) -> None:
-    _promises.pop(number, None)
 
 
 def _begin_in_child() -> None:
