@@ -21,6 +21,7 @@ from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
 from txnlog.common.validation import mapping, shown, truth, whole_number
 from txnlog.engine.runtime import Clock, Runtime, renew_in_child
+from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -35,8 +36,9 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, remains
 from txnlog.replies import in_parts, refused_write
 from txnlog.store.base import Store
+from txnlog.store.folders import close_folders
 from txnlog.store.open import absolute, open_store
-from txnlog.store.wrappers import PrefixStore
+from txnlog.store.wrappers import HookStore, PrefixStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +100,8 @@ class Catalog:
         renew_in_child(self)
 
     def _open(self) -> Root:
-        self._store = self._given_store or open_store(self.root, self._storage_options)
+        store = self._given_store or open_store(self.root, self._storage_options)
+        self._store: Store = HookStore(store, before=refuse_after_end)
         self._runtime = Runtime(self._clock)
         return Root(self._store, self._runtime)
 
@@ -341,8 +344,6 @@ class Catalog:
                 shown). Nothing was registered.
             UnsupportedFeature: the session has no Delta.
         """
-        if not hasattr(spark, "sql"):
-            raise InvalidInputError(f"spark is a SparkSession, not {type(spark).__name__}")
         if as_ not in registration.WAYS:
             raise InvalidInputError(
                 f"topics cannot be registered as {shown(as_)}: a table over the format would lose its path",
@@ -365,6 +366,8 @@ class Catalog:
                 for record in connection_of(opened).live_topics()
             ]
         wanted = registration.chosen(known, topics, names)
+        if not hasattr(spark, "sql"):
+            raise InvalidInputError(f"spark is a SparkSession, not {type(spark).__name__}")
         if as_ == "views":
             if database is not None:
                 raise InvalidInputError("temporary views are in no database", advice="leave database out")
@@ -517,6 +520,8 @@ class Catalog:
             with suppress(TxnLogError):
                 ns.close()
         self._runtime.close()
+        if self._given_store is None:
+            close_folders(self._store)
 
     @property
     def _root(self) -> Root:

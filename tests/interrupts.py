@@ -24,7 +24,7 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
     def profile(frame: FrameType, event: str, _: object) -> None:
         nonlocal seen
         # What is raised in a finalizer ends nothing: Python shows it and goes on, so that no call is interrupted there.
-        if event in {"call", "c_return"} and frame.f_code.co_filename in files and not _is_in_finalizer(frame):
+        if event in {"call", "c_return"} and frame.f_code.co_filename in files and not is_in_finalizer(frame):
             seen += 1
             if seen == place:
                 sys.setprofile(None)
@@ -42,7 +42,8 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
     return False
 
 
-def _is_in_finalizer(frame: FrameType | None) -> bool:
+def is_in_finalizer(frame: FrameType | None) -> bool:
+    """Whether a frame belongs to the work of a ``__del__``."""
     while frame is not None and frame.f_code.co_name != "__del__":
         frame = frame.f_back
     return frame is not None
@@ -77,4 +78,4 @@ def interrupt_main_thread() -> None:
     signal.pthread_kill(main, signal.SIGINT)
 
 
-__all__ = ["hearing_interrupts", "hearing_signal", "interrupt_main_thread", "interrupted"]
+__all__ = ["hearing_interrupts", "hearing_signal", "interrupt_main_thread", "interrupted", "is_in_finalizer"]

@@ -16,6 +16,7 @@ import catalog as txn_catalog
 import txnlog
 from catalog import Catalog
 from tests.client.support import wait_for
+from tests.descriptors import descriptors
 from tests.faults import Once, failing
 from tests.forks import in_child
 from txnlog.common.names import parse_namespace_name
@@ -359,6 +360,14 @@ def test_a_forked_child_is_a_writer_of_its_own(cat: Catalog, root: str) -> None:
         assert its_writer != writer
         assert cat._root.appender.writer == writer
         assert len(cat.namespaces()) == 10
+
+
+def test_a_closed_catalog_keeps_nothing_open_on_its_disk(cat: Catalog, root: str) -> None:
+    cat.create_namespace("sales")
+    cat.create_namespace("stock")
+    assert descriptors(Path(root))
+    cat.close()
+    assert not descriptors(Path(root))
 
 
 def test_a_closed_catalog_stays_closed_in_a_child(cat: Catalog) -> None:

@@ -39,6 +39,7 @@ def _names(tree: ast.Module) -> set[str]:
 def test_the_client_has_no_lock_but_those_that_nobody_waits_for() -> None:
     found = {name: kinds for name, tree in _modules() if (kinds := _names(tree) & KINDS)}
     assert found.pop("store/probe.py") == {"Barrier"}, "of threads of its own, which make requests only"
+    assert found.pop("client/arrow_start.py") == {"RLock"}, "for which only forks wait, and a thread without handlers"
     assert found == {name: {"Lock"} for name in NOT_WAITED_FOR}
 
 

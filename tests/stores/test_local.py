@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
+import itertools
 import os
 import resource
 import signal
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +18,10 @@ from typing import Any
 
 import pytest
 
+from tests.descriptors import descriptors
 from tests.forks import in_child
+from tests.interrupts import interrupted, is_in_finalizer
+from tests.lines import before_line
 from txnlog.errors import AccessDenied, Durable, StoreError
 from txnlog.store import Created, LocalStore, ObjectNotFound, local, posix
 from txnlog.store.key_guard import TEMPORARY_PREFIX
@@ -148,15 +154,6 @@ def test_a_known_folder_that_became_a_link_out_of_the_root_is_refused(store: Loc
     assert files_below(outside) == []
 
 
-def descriptors(folder: Path) -> int:
-    """Open ones below ``folder``: what other tests left to the garbage collector is not counted."""
-    count = 0
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            count += Path(os.readlink(f"/proc/self/fd/{name}")).is_relative_to(folder.resolve())
-    return count
-
-
 def test_folders_are_remembered_up_to_a_bound_and_let_go_with_the_store(
     tmp_path: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +195,63 @@ def test_without_a_descriptor_to_spare_a_folder_is_synced_again_and_nobody_fails
         events.clear()
         assert store.create(f"a/{name}", b"x") is Created.CREATED
         assert events.index("fsync root") < events.index(f"link {name}")
+
+
+def test_a_closed_store_keeps_no_folder_open_and_answers_as_before(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "root")
+    used_twice(store)
+    listing = store.list("_log/")
+    assert descriptors(tmp_path)
+    store.close()
+    assert not descriptors(tmp_path)
+    assert store.get(KEY) == b"x"
+    assert [info.key for info in listing] == [info.key for info in store.list("")]
+    for _ in range(3):
+        store.put(NEXT, b"y")
+    assert store.get_range(NEXT, 0, 1) == b"y"
+    assert not descriptors(tmp_path)
+
+
+def _interrupted_before_line(call: Callable[[], object], place: int) -> bool:
+    came = False
+
+    def interrupt() -> None:
+        nonlocal came
+        came = True
+        if not is_in_finalizer(sys._getframe()):
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt), before_line(posix.__file__, place, interrupt):
+        call()
+    return came
+
+
+@pytest.mark.filterwarnings("ignore:unclosed scandir iterator:ResourceWarning")  # Python closes it, and says so
+def test_an_interrupt_anywhere_in_a_request_leaves_no_descriptor(store: LocalStore, tmp_path: Path) -> None:
+    """LEAK: Ctrl-C behind the system call that opened one, before the number of it was noted anywhere."""
+    names = itertools.count()
+    store.put(KEY, b"x")
+    requests: list[Callable[[], object]] = [
+        lambda: store.create(f"a/{next(names)}", b"x"),
+        lambda: store.put(KEY, b"x"),
+        lambda: store.get(KEY),
+        lambda: store.get_range(KEY, 0, 1),
+        lambda: store.info(KEY),
+        lambda: list(store.list("")),
+        lambda: store.delete(f"a/{next(names)}"),
+        lambda: store.sync(KEY),
+    ]
+    store.close()  # else it keeps some, as it should
+    for request in requests:
+        places = 1
+        while interrupted(request, (local, posix), places):
+            places += 1
+        lines = 1
+        while _interrupted_before_line(request, lines):
+            lines += 1
+        assert min(places, lines) > 1
+        gc.collect()  # of an ExitStack the error refers to itself
+        assert not descriptors(tmp_path)
 
 
 def test_a_put_syncs_the_bytes_then_replaces_then_syncs_the_folder(store: LocalStore, events: list[str]) -> None:

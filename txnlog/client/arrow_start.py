@@ -8,10 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from txnlog.engine.worker import has_ended, start_thread
-from txnlog.errors import CalledAfterTheEnd
+from txnlog.engine.worker import refuse_after_end, start_thread
 
 _started: Final[dict[str, threading.Thread]] = {}
+
+_turn: Final = threading.RLock()
+"""Whoever has it converts or forks: a child that is forked in the middle could never convert anything."""
 
 
 def start_arrow() -> None:
@@ -27,8 +29,7 @@ def start_arrow() -> None:
     if "done" in _started:
         return
     thread = _started.get("thread")
-    if has_ended():  # Arrow would abort the process
-        raise CalledAfterTheEnd
+    refuse_after_end()  # where Arrow would abort the process
     if thread is None:
         thread = threading.Thread(target=_convert, name="txnlog-arrow", daemon=False)
         start_thread(thread)
@@ -38,10 +39,16 @@ def start_arrow() -> None:
 
 
 def _convert() -> None:
-    pa.array([0])
+    with _turn:
+        pa.array([0])
 
 
-os.register_at_fork(after_in_child=_started.clear)
+def _begin_in_child() -> None:
+    _turn.release()
+    _started.clear()
+
+
+os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_begin_in_child)
 
 
 __all__ = ["start_arrow"]

@@ -19,6 +19,7 @@ from txnlog.common.validation import shortened
 from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
+from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
     ClockSkew,
     InvalidInputError,
@@ -40,9 +41,9 @@ from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_foun
 from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.replies import Rest, finishing, not_sent
 from txnlog.store.base import Store
-from txnlog.store.folders import may_make, never_make
+from txnlog.store.folders import close_folders, may_make, never_make
 from txnlog.store.identity import identity_of
-from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
+from txnlog.store.wrappers import CountingStore, HookStore, PrefixStore, ReadOnlyStore
 from txnlog.wording import Argument, Call, Words
 
 _logger: Final = LogLines("txnlog.clock")
@@ -81,18 +82,20 @@ class Session:
         *,
         create: bool,
         read_only: bool,
+        owns_store: bool,
         min_commit_interval_ms: int,
     ) -> None:
         self.name = name
         self.runtime = runtime
         self._read_only = read_only
+        self._owns_store = owns_store
         self._min_commit_interval_ms = min_commit_interval_ms
         self._appenders: dict[str, Appender] = {}
         self._may_write = False
         self._verdict: Verdict | None = None
         self._clock_lead_ms: float | None = None
         self._warned_of_time = False
-        whole = open_store()
+        whole = HookStore(open_store(), before=refuse_after_end)
         self.requests = CountingStore(ReadOnlyStore(whole) if read_only else whole, keys.kind_of)
         self.store: Store = PrefixStore(self.requests, name)
         self._root = Root(self.requests, runtime)
@@ -353,6 +356,8 @@ class Session:
         self.checkpointer.close()
         self.auto_publisher.close()
         self.runtime.close()
+        if self._owns_store:  # one that was given is its giver's, who may use it elsewhere
+            close_folders(self.requests)
 
 
 def _about(milliseconds: int) -> str:

@@ -71,6 +71,7 @@ class SessionOwner:
                 runtime,
                 create=create,
                 read_only=self.mode == "r",
+                owns_store=self._given_store is None,
                 min_commit_interval_ms=self._min_commit_interval_ms,
             )
         except BaseException:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from txnlog.engine.log_lines import LogLines
+from txnlog.wording import Call
 
 _logger = LogLines("txnlog.transaction")
 
@@ -52,8 +53,8 @@ def report(what: str, lost: Mapping[str, Iterable[str]], source: object = None) 
     text = (
         f"{what} transactions with work were committed, prepared or aborted: {', '.join(shown)}{more}. Nothing of them "
         "is visible, and nothing will be. What was flushed may stay pending in the log until the deadline, and so may "
-        "the acknowledged messages: ns.abort(txn_id) releases them before. Begin a transaction in a with block, which "
-        "ends it, or call commit() or abort()."
+        f"the acknowledged messages: {Call('abort', 'txn_id')} releases them before. Begin a transaction in a with "
+        "block, which ends it, or call commit() or abort()."
     )
     _logger.warning("%s", text)  # first: a filter may turn the warning into an error
     warnings.warn(text, ResourceWarning, stacklevel=2, source=source)

@@ -19,8 +19,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Pause, Result
 from txnlog.engine.log_lines import call_for_pending, write_pending
-from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, has_ended
-from txnlog.errors import CalledAfterTheEnd, CalledInItsOwnWork, RetriableError, TxnLogError
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, refuse_after_end
+from txnlog.errors import CalledInItsOwnWork, RetriableError, TxnLogError
 from txnlog.replies import note_written
 
 R = TypeVar("R")
@@ -242,8 +242,7 @@ class Engine:
         """
         if self.is_current:
             raise CalledInItsOwnWork
-        if has_ended():
-            raise CalledAfterTheEnd
+        refuse_after_end()
         try:
             ask()
             reply: Result[Any] = replies.take(None)
@@ -297,6 +296,10 @@ class Engine:
                 self._put(task.cancel)
             raise
         return partial(self._put, task.cancel)
+
+    def has_work(self) -> bool:
+        """Whether a command is under way. From any thread."""
+        return bool(self._under_way)
 
     def keeps_process(self) -> bool:
         """Whether the end of the process should wait for a command. From any thread."""

@@ -13,13 +13,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from txnlog.engine.engine import engine_of_process
 from txnlog.engine.log_lines import write_pending
 from txnlog.engine.runtime import is_at_work
 from txnlog.engine.worker import Step, has_ended
-from txnlog.errors import CalledAfterTheEnd, Durable, InvalidTransactionState
+from txnlog.errors import CalledAfterTheEnd, Durable, InvalidTransactionState, RetriableError
 from txnlog.replies import copy_of
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class Promise(Future[T]):
         self._call_back = call_back
         self._number = next(_numbers)
         self._process = os.getpid()
-        _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
+        _promises[self._number] = weakref.ref(self, partial(_promises.pop, self._number))
 
     def result(self, timeout: float | None = None) -> T:
         """See Future. Each call raises an error of its own."""
@@ -119,7 +120,7 @@ class Promise(Future[T]):
 
     def forget(self) -> None:
         """Nobody is to wait for it: it was kept, or nobody got it."""
-        _forget(self._number)
+        _promises.pop(self._number, None)
 
     def _ask(self) -> None:
         if self._process != os.getpid() and not self.done():
@@ -158,10 +159,6 @@ _failures: Final[dict[int, str]] = {}
 _numbers: Final = itertools.count()
 
 
-def _forget(number: int, _gone: object = None) -> None:
-    _promises.pop(number, None)
-
-
 def _begin_in_child() -> None:
     _failures.clear()
     _promises.clear()
@@ -188,20 +185,18 @@ class _End:
         self._left_s = _EXIT_S
 
     def wait(self) -> None:
-        """Let the workers keep what they promised, and come out of Arrow: it aborts a process that ends meanwhile."""
+        """Let the workers keep what they promised."""
         began = time.monotonic()
         while self._is_open() and time.monotonic() - began < self._left_s:
             time.sleep(_EXIT_PAUSE_S)
         self._left_s -= time.monotonic() - began
-        began = time.monotonic()
-        while is_at_work() and time.monotonic() - began < _EXIT_WORK_S:
-            time.sleep(_EXIT_PAUSE_S)
+        _wait_for_work()
 
     def _is_open(self) -> bool:
         return bool(_promises) or engine_of_process().keeps_process()
 
     def report(self) -> None:
-        """Wait again, and report failures: nobody is left who could ask."""
+        """Wait again, and report failures: nobody is left who could ask. Then have nobody in Arrow."""
         self.wait()
         write_pending()
         if self._is_open():
@@ -209,6 +204,32 @@ class _End:
         for number, text in list(_failures.items()):
             _failures.pop(number, None)
             _logger.error("a call in the background failed, and nobody asked its Future: %s", text)
+        _hold_engine()
+        _wait_for_work()
+
+
+def _hold_engine() -> None:
+    """Have the engine do nothing in the last moments: for daemon threads it would go on, and be in Arrow at the end.
+
+    Not for ever: whatever else the process does at its end may wait for one of those threads, as Spark's end does.
+    """
+    engine = engine_of_process()
+    if engine.has_work():
+        held = SimpleQueue[None]()
+
+        def hold() -> None:
+            held.put(None)
+            time.sleep(_EXIT_WORK_S)
+
+        with contextlib.suppress(RetriableError, Empty):
+            engine.step(hold)
+            held.get(timeout=_EXIT_WORK_S)
+
+
+def _wait_for_work() -> None:
+    began = time.monotonic()
+    while is_at_work() and time.monotonic() - began < _EXIT_WORK_S:
+        time.sleep(_EXIT_PAUSE_S)
 
 
 # First while thread pools still take calls, which stores and run_all need; there is no public way to be so early. Then

@@ -56,12 +56,17 @@ class OfOneProcess(Protocol):
         """In the child: forget the parent's. No request, nothing that fails or waits."""
 
 
-_renewed: Final[weakref.WeakSet[OfOneProcess]] = weakref.WeakSet()
+# No WeakSet: in the function that it calls when an item is collected an interrupt would be shown, and swallowed.
+_renewed: Final[set[weakref.ref[OfOneProcess]]] = set()
+
+
+def _there(items: set[weakref.ref[T]]) -> list[T]:
+    return [item for item in (found() for found in list(items)) if item is not None]
 
 
 def renew_in_child(item: OfOneProcess) -> None:
     """Have ``item._begin_in_child()`` called in every forked child, as long as the item is there."""
-    _renewed.add(item)
+    _renewed.add(weakref.ref(item, _renewed.discard))
 
 
 class HeardAtExit(Protocol):
@@ -71,18 +76,18 @@ class HeardAtExit(Protocol):
         """The last call. No request, no lock that another thread may have."""
 
 
-_ending: Final[weakref.WeakSet[HeardAtExit]] = weakref.WeakSet()
+_ending: Final[set[weakref.ref[HeardAtExit]]] = set()
 
 
 def call_at_exit(item: HeardAtExit) -> None:
     """Have ``item.report_at_exit()`` called when the interpreter ends, as long as the item is there."""
-    _ending.add(item)
+    _ending.add(weakref.ref(item, _ending.discard))
 
 
 @atexit.register
 def _at_exit() -> None:
     with contextlib.ExitStack() as stack:  # all are called, also where a filter turns the warning of one into an error
-        for item in list(_ending):
+        for item in _there(_ending):
             stack.callback(item.report_at_exit)
 
 
@@ -97,7 +102,7 @@ def is_at_work() -> bool:
 
 def _after_fork() -> None:
     _working.clear()
-    for item in list(_renewed):
+    for item in _there(_renewed):
         item._begin_in_child()
 
 

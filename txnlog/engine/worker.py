@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
 from txnlog.engine.log_lines import LogLines, run_as_own_thread
-from txnlog.errors import Durable, RetriableError
+from txnlog.errors import CalledAfterTheEnd, Durable, RetriableError
 
 _logger = LogLines("txnlog.engine")
 
@@ -40,6 +40,16 @@ Blocking = Callable[[], Step]
 def has_ended() -> bool:
     """Whether the program has ended, and with it all threads: what its finalizers ask of them never comes."""
     return sys.is_finalizing()
+
+
+def refuse_after_end(*_of_request: object) -> None:
+    """Raise CalledAfterTheEnd where the program has ended. Also a hook before requests of a store.
+
+    By then the thread by which a library makes them may be gone, for which it would wait, Arrow may abort the process,
+    and builtins and imports are missing.
+    """
+    if has_ended():
+        raise CalledAfterTheEnd
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -414,4 +424,16 @@ def do(work: Blocking) -> None:
     work()()
 
 
-__all__ = ["THREADS", "Blocking", "Crew", "Host", "Inbox", "Step", "Worker", "do", "has_ended", "start_thread"]
+__all__ = [
+    "THREADS",
+    "Blocking",
+    "Crew",
+    "Host",
+    "Inbox",
+    "Step",
+    "Worker",
+    "do",
+    "has_ended",
+    "refuse_after_end",
+    "start_thread",
+]

@@ -53,9 +53,9 @@ def _of_structs(there: StructType, wanted: StructType, prefix: str) -> Iterator[
         if item.name in other:
             yield from _of_columns(item, other.pop(item.name), f"{prefix}{item.name}")
         else:
-            yield f"{_text(item, prefix)} is one more"
+            yield f"has {_text(item, prefix)}"
     for item in other.values():
-        yield f"{_text(item, prefix)} is missing"
+        yield f"lacks {_text(item, prefix)}"
 
 
 def _text(field: StructField, prefix: str) -> str:

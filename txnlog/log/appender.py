@@ -21,9 +21,8 @@ from txnlog.engine.effects import Effect, Reply, Result
 from txnlog.engine.engine import Command as EngineCommand
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
-from txnlog.engine.worker import has_ended
+from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
-    CalledAfterTheEnd,
     CalledInItsOwnWork,
     Durable,
     OutcomeUnknown,
@@ -214,8 +213,7 @@ class Appender:
         """
         if self._closed is not None:
             raise copy_of(self._closed)
-        if has_ended():
-            raise CalledAfterTheEnd
+        refuse_after_end()
         submitted = _Submitted(self, command, done)
         self._runtime.engine.post(submitted.begin, submitted.end, through=self._admission.add)
 
@@ -284,7 +282,8 @@ class Appender:
     def _begin(self) -> None:
         if (self._queue or self._admission) and not self._is_appending:
             self._is_appending = True
-            self._runtime.engine.post(self._append_all)
+            # Whoever's work goes on at the end of the process keeps it: this goes on as long as others bring more.
+            self._runtime.engine.post(self._append_all, keeps_process=False)
 
     async def _append_all(self) -> None:
         """Append one entry after the other, as long as commands wait."""

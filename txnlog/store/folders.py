@@ -21,6 +21,13 @@ def may_make(store: Store, folder: str) -> None:
         local.may_make(whole)
 
 
+def close_folders(store: Store) -> None:
+    """Have a local store close the folders that it keeps open, for its owner, who is done with it."""
+    local, _ = _local(store, "")
+    if local is not None:
+        local.close()
+
+
 def _local(store: Store, folder: str) -> tuple[LocalStore | None, str]:
     while isinstance(store, ForwardingStore):
         if isinstance(store, PrefixStore):
@@ -29,4 +36,4 @@ def _local(store: Store, folder: str) -> tuple[LocalStore | None, str]:
     return (store if isinstance(store, LocalStore) else None), folder
 
 
-__all__ = ["may_make", "never_make"]
+__all__ = ["close_folders", "may_make", "never_make"]

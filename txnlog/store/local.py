@@ -71,18 +71,6 @@ One that is forgotten costs an fsync when it is used again.
 _Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
 
 
-class _OpenFolder:
-    """Keeps a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)  # here, not where it is forgotten: another thread may be comparing it
-
-
 class LocalStore:
     """Objects as files below ``root``.
 
@@ -94,16 +82,23 @@ class LocalStore:
     kernel forgets the failure): from then on every create, put and sync of this instance raises StoreError(MAYBE).
     Open again.
 
-    The folders that it writes to again and again stay open as long as the instance is there, so their file system
-    cannot be unmounted.
+    The folders that it writes to again and again stay open until ``close``, so their file system cannot be unmounted.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, use_tmpfile: bool = True) -> None:
         self._root = os.path.realpath(os.fspath(root))
         self._use_tmpfile = use_tmpfile
-        self._durable_folders: Recent[tuple[str, ...], _OpenFolder] = Recent(_KNOWN_FOLDERS)
+        self._durable_folders: Recent[tuple[str, ...], posix.Descriptor] = Recent(_KNOWN_FOLDERS)
         self._failed_sync: str | None = None
         self._never_made: set[str] = set()
+
+    def close(self) -> None:
+        """Close the folders that it keeps open, and keep none from here on. Every call goes on to be answered.
+
+        One that writes takes some more fsyncs then.
+        """
+        # Not one by one: another thread that is comparing one closes it by letting go of it.
+        self._durable_folders = Recent(0)
 
     def never_make(self, folder: str) -> None:
         """From here on do not make this folder: whoever removes or moves it means it.
@@ -171,22 +166,20 @@ class LocalStore:
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
-        with self._translated("get", key), open(self._open(key), "rb", buffering=0) as stream:
-            data = stream.read()
-        assert data is not None, "a regular file never blocks"
-        return data
+        with self._translated("get", key), self._open(key) as file:
+            return posix.read_all(file)
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
         assert 0 <= start <= end, (start, end)
-        with self._translated("get", key), posix.closing(self._open(key)) as file:
+        with self._translated("get", key), self._open(key) as file:
             return posix.read_range(file, start, end)
 
     def info(self, key: str) -> ObjectInfo:
         """Size and modification time. Raises ObjectNotFound."""
         with self._translated("info", key):
-            folder, name = self._folder_of(key)
-            with posix.closing(folder):
+            parent, name = self._folder_of(key)
+            with parent as folder:
                 return _info(key, posix.status_of_file(folder, name))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -197,8 +190,8 @@ class LocalStore:
     def delete(self, key: str) -> None:
         """Remove ``key``; an absent key is fine. No fsync: what a power cut brings back is garbage, not damage."""
         with contextlib.suppress(ObjectNotFound), self._translated("delete", key):
-            folder, name = self._folder_of(key)
-            with posix.closing(folder):
+            parent, name = self._folder_of(key)
+            with parent as folder:
                 os.unlink(name, dir_fd=folder)
 
     def url(self, key: str) -> str:
@@ -210,10 +203,10 @@ class LocalStore:
         parts = check_key(key).split("/")
         self._refuse_after_failed_sync()
         try:
-            folder = self._open_durable(tuple(parts[:-1]), make=False)
+            parent = self._open_durable(tuple(parts[:-1]), make=False)
         except OSError as error:
             self._fail("sync", key, error, Durable.MAYBE)
-        with posix.closing(folder):
+        with parent as folder:
             self._sync_folder("sync", key, folder)
 
     def __repr__(self) -> str:
@@ -228,7 +221,7 @@ class LocalStore:
         self._refuse_after_failed_sync()
         with contextlib.ExitStack() as stack:
             try:
-                folder = stack.enter_context(posix.closing(self._open_durable(tuple(parents), make=True)))
+                folder = stack.enter_context(self._open_durable(tuple(parents), make=True))
                 link = self._stage(folder, data, stack)
             except OSError as error:
                 # Whatever went wrong, the name was not given yet.
@@ -238,7 +231,7 @@ class LocalStore:
     def _stage(self, folder: int, data: bytes, stack: contextlib.ExitStack) -> Callable[[str], None]:
         file = posix.open_nameless(folder) if self._use_tmpfile else None
         if file is not None:
-            nameless = stack.enter_context(posix.closing(file))
+            nameless = stack.enter_context(file)
             self._write(nameless, data)
             return lambda name: self._link_nameless(nameless, folder, name, data, stack)
         return self._stage_named(folder, data, stack)
@@ -246,7 +239,7 @@ class LocalStore:
     def _stage_named(self, folder: int, data: bytes, stack: contextlib.ExitStack) -> Callable[[str], None]:
         # 128 random bits and O_EXCL: a name used twice could truncate an object that was linked from it.
         temporary = _temporary_name()
-        with posix.closing(posix.open_temporary(folder, temporary)) as file:
+        with posix.open_temporary(folder, temporary) as file:
             stack.callback(_remove, folder, temporary)
             self._write(file, data)
         return lambda name: os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -264,28 +257,22 @@ class LocalStore:
         posix.write_all(file, data)
         self._fsync(file)
 
-    def _open_durable(self, parts: tuple[str, ...], *, make: bool) -> int:
-        """Descriptor of a folder that is on disk itself, with every folder above it."""
+    def _open_durable(self, parts: tuple[str, ...], *, make: bool) -> posix.Descriptor:
+        """A folder that is on disk itself, with every folder above it."""
         if not parts:
             return self._open_durable_root(make=make)
         if (known := self._open_known(parts)) is not None:
             return known
-        parent = self._open_durable(parts[:-1], make=make)
-        with posix.closing(parent):
+        with self._open_durable(parts[:-1], make=make) as parent:
             may_make = make and "/".join(parts) not in self._never_made
             folder, made = _open_or_make(parent, parts[-1], make=may_make)
-            try:
-                # Whoever made it may not have come as far as this.
-                self._fsync(parent)
-            except OSError:
-                os.close(folder)
-                raise
+            self._fsync(parent)  # whoever made it may not have come as far as this
         if not made:  # from its second use on: nobody comes back to the folder of a segment
             self._note_durable(parts, folder)
         return folder
 
-    def _open_known(self, parts: tuple[str, ...]) -> int | None:
-        """Descriptor of a folder that was walked to before, by one call instead of one a part.
+    def _open_known(self, parts: tuple[str, ...]) -> posix.Descriptor | None:
+        """A folder that was walked to before, by one call instead of one a part.
 
         What the path leads to is compared with what the walk found: another folder, or none, is for a new walk.
         """
@@ -297,25 +284,22 @@ class LocalStore:
             return None  # the walk reports what is wrong
         if _is_same(known, folder):
             return folder
-        os.close(folder)
+        folder.close()
         return None
 
-    def _note_durable(self, parts: tuple[str, ...], folder: int) -> None:
+    def _note_durable(self, parts: tuple[str, ...], folder: posix.Descriptor) -> None:
+        """Keep a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
         self._durable_folders.drop(parts)
         with contextlib.suppress(OSError):  # no descriptor is left: it is synced again then, and nobody fails
-            self._durable_folders.put(parts, _OpenFolder(os.dup(folder)))
+            self._durable_folders.put(parts, folder.again())
 
-    def _open_durable_root(self, *, make: bool) -> int:
+    def _open_durable_root(self, *, make: bool) -> posix.Descriptor:
         known = self._durable_folders.get(())
         if make and known is None:
             os.makedirs(self._root, exist_ok=True)
         folder = posix.open_folder(self._root, ())
         if known is None or not _is_same(known, folder):
-            try:
-                self._sync_above_root()
-            except OSError:
-                os.close(folder)
-                raise
+            self._sync_above_root()
             self._note_durable((), folder)
         return folder
 
@@ -325,7 +309,7 @@ class LocalStore:
         while folder != os.path.dirname(folder):
             folder = os.path.dirname(folder)
             try:
-                with posix.closing(posix.open_folder(folder, ())) as parent:
+                with posix.open_folder(folder, ()) as parent:
                     os.fsync(parent)
             except OSError as error:
                 if error.errno not in _CANNOT_SYNC:
@@ -362,15 +346,15 @@ class LocalStore:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _folder_of(self, key: str) -> tuple[int, str]:
-        """Descriptor of the folder of a key, and the name in it."""
+    def _folder_of(self, key: str) -> tuple[posix.Descriptor, str]:
+        """The folder of a key, and the name in it."""
         *parents, name = check_key(key).split("/")
         return posix.open_folder(self._root, tuple(parents)), name
 
-    def _open(self, key: str) -> int:
-        """Descriptor of the file of a key, for reading."""
-        folder, name = self._folder_of(key)
-        with posix.closing(folder):
+    def _open(self, key: str) -> posix.Descriptor:
+        """The file of a key, for reading."""
+        parent, name = self._folder_of(key)
+        with parent as folder:
             return posix.open_file(folder, name)
 
     @contextlib.contextmanager
@@ -399,7 +383,7 @@ class LocalStore:
         try:
             with (
                 self._translated("list", path),
-                posix.closing(posix.open_folder(self._root, folder)) as descriptor,
+                posix.open_folder(self._root, folder) as descriptor,
                 os.scandir(descriptor) as scan,
             ):
                 found = [entry for entry in scan if entry.name.startswith(name_prefix) and is_key(entry.name)]
@@ -426,10 +410,10 @@ class LocalStore:
         raise StoreError(text, advice=advice, durable=durable) from error
 
 
-def _is_same(known: _OpenFolder, folder: int) -> bool:
+def _is_same(known: posix.Descriptor, folder: posix.Descriptor) -> bool:
     """Whether a folder is the one that is open. A network file system may have lost that one: then it is not."""
     try:
-        return os.path.sameopenfile(known.descriptor, folder)
+        return os.path.samestat(known.status(), folder.status())
     except OSError:
         return False
 
@@ -438,8 +422,8 @@ def _info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def _open_or_make(folder: int, name: str, *, make: bool) -> tuple[int, bool]:
-    """Descriptor of a folder in another, and whether this call made it."""
+def _open_or_make(folder: int, name: str, *, make: bool) -> tuple[posix.Descriptor, bool]:
+    """A folder in another, and whether this call made it."""
     made = False
     try:
         return posix.open_subfolder(folder, name), made

@@ -9,6 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
+from functools import partial
+from itertools import starmap
+from operator import attrgetter
 from typing import Final
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,38 +35,69 @@ class SpecialFileError(OSError):
     """The key names a folder, a device, a pipe or a socket."""
 
 
-def open_folder(root: str, parts: tuple[str, ...]) -> int:
-    """Descriptor of the folder ``root/parts…``. Raises FileNotFoundError, NotADirectoryError, SymbolicLinkError."""
-    folder = os.open(root, _OPEN_FOLDER & ~os.O_NOFOLLOW)
+class Descriptor:
+    """An open file or folder, closed at the end of a ``with`` block, whose target is its number, or with its owner.
+
+    An interrupt (Ctrl-C) comes between two steps of Python's, mostly right behind the system call in which the time
+    went. So the call that opens hands the number to what closes it within one such step, and that reads and closes it
+    within another one: no local variable is ever the only one that knows it, and it is never closed twice.
+    """
+
+    __slots__ = ("_numbers", "close")
+
+    def __init__(self, opening: Callable[[], int]) -> None:
+        self._numbers: list[int] = []
+        self.close = partial(next, map(os.close, self._numbers), None)
+        """Close it, unless it is closed: the iterator comes to its end once."""
+        self._numbers.extend(starmap(opening, ((),)))
+
+    def again(self) -> Descriptor:
+        """Another descriptor of what is open."""
+        return Descriptor(partial(os.dup, self._numbers[0]))
+
+    def status(self) -> os.stat_result:
+        """Kind, size and times of what is open."""
+        return os.fstat(self._numbers[0])
+
+    def __enter__(self) -> int:
+        return self._numbers[0]
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    # No function of Python's, in which an interrupt would be shown and swallowed, as in every finalizer.
+    __del__ = property(attrgetter("close"))
+
+
+def open_folder(root: str, parts: tuple[str, ...]) -> Descriptor:
+    """The folder ``root/parts…``. Raises FileNotFoundError, NotADirectoryError, SymbolicLinkError."""
+    folder = Descriptor(partial(os.open, root, _OPEN_FOLDER & ~os.O_NOFOLLOW))
     for part in parts:
-        try:
-            below = open_subfolder(folder, part)
-        finally:
-            os.close(folder)
-        folder = below
+        with folder as above:
+            folder = open_subfolder(above, part)
     return folder
 
 
-def open_subfolder(folder: int, name: str) -> int:
-    """Descriptor of one folder in an open one."""
+def open_subfolder(folder: int, name: str) -> Descriptor:
+    """One folder in an open one."""
     try:
-        return os.open(name, _OPEN_FOLDER, dir_fd=folder)
+        return Descriptor(partial(os.open, name, _OPEN_FOLDER, dir_fd=folder))
     except NotADirectoryError:
         # The kernel says "not a directory" of a symbolic link too; who set up the link should read what is wrong.
         _refuse_link(folder, name)
         raise
 
 
-def open_file(folder: int, name: str) -> int:
-    """Descriptor of a regular file in an open folder, for reading."""
+def open_file(folder: int, name: str) -> Descriptor:
+    """A regular file in an open folder, for reading."""
     try:
-        file = os.open(name, _OPEN_FILE, dir_fd=folder)
+        file = Descriptor(partial(os.open, name, _OPEN_FILE, dir_fd=folder))
     except OSError as error:
         if error.errno == errno.ELOOP:
             _refuse_link(folder, name)
         raise
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
+    if not stat.S_ISREG(file.status().st_mode):
+        file.close()
         raise SpecialFileError(errno.EISDIR, "Not a regular file", name)
     return file
 
@@ -82,12 +117,12 @@ def _refuse_link(folder: int, name: str) -> None:
         raise SymbolicLinkError(errno.ELOOP, "Symbolic link", name) from None
 
 
-def open_nameless(folder: int) -> int | None:
+def open_nameless(folder: int) -> Descriptor | None:
     """A new file in ``folder`` without a name, which vanishes unless linked; None where the system has no such."""
     if _O_TMPFILE is None:
         return None
     try:
-        return os.open(".", _O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _PERMISSIONS, dir_fd=folder)
+        return Descriptor(partial(os.open, ".", _O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, _PERMISSIONS, dir_fd=folder))
     except OSError as error:
         if error.errno in NO_TMPFILE:
             return None
@@ -106,11 +141,10 @@ def has_proc(file: int) -> bool:
     return os.path.lexists(f"/proc/self/fd/{file}")
 
 
-def open_temporary(folder: int, name: str) -> int:
+def open_temporary(folder: int, name: str) -> Descriptor:
     """A new file under a temporary name. The name must never be used twice: see ``LocalStore``."""
-    return os.open(
-        name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _PERMISSIONS, dir_fd=folder
-    )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return Descriptor(partial(os.open, name, flags, _PERMISSIONS, dir_fd=folder))
 
 
 def write_all(file: int, data: bytes) -> None:
@@ -118,6 +152,15 @@ def write_all(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest[:_CHUNK_BYTES]) :]
+
+
+def read_all(file: int) -> bytes:
+    """Every byte of an open file, read from its beginning."""
+    size = os.fstat(file).st_size
+    data = read_range(file, 0, size)
+    while piece := os.pread(file, _CHUNK_BYTES, len(data)):  # mostly none: no object grows
+        data += piece
+    return data
 
 
 def read_range(file: int, start: int, end: int) -> bytes:
@@ -132,26 +175,11 @@ def read_range(file: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-class closing:  # noqa: N801 - as contextlib's, which is for what has a close()
-    """Close a descriptor at the end of the block."""
-
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __enter__(self) -> int:
-        return self._descriptor
-
-    def __exit__(self, *_error: object) -> None:
-        os.close(self._descriptor)
-
-
 __all__ = [
     "NO_TMPFILE",
+    "Descriptor",
     "SpecialFileError",
     "SymbolicLinkError",
-    "closing",
     "has_proc",
     "link_nameless",
     "open_file",
@@ -159,6 +187,7 @@ __all__ = [
     "open_nameless",
     "open_subfolder",
     "open_temporary",
+    "read_all",
     "read_range",
     "status_of_file",
     "write_all",

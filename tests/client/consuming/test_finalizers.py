@@ -204,6 +204,106 @@ def test_a_finalizer_that_runs_when_the_program_has_ended_does_not_wait_for_thre
     assert "before these transactions with work" in done.stderr
 
 
+_COLD = """
+import faulthandler, sys
+import pyarrow as pa
+import txnlog
+faulthandler.dump_traceback_later(30, exit=True)
+
+class Job:
+    def __init__(self, calls):
+        self.calls = calls
+        self.eval, self.print = eval, print
+        self.txnlog, self.path = txnlog, sys.argv[1]
+        # Not of a list: that would be the process's first conversion.
+        self.table = pa.table({"id": pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])})
+        self.ns = txnlog.open(self.path, namespace="sales")
+        self.snapshot = self.ns.snapshot()
+        self.txn = self.ns.begin()
+        self.producer = self.ns.producer()
+
+    def __del__(self):
+        for call in self.calls:
+            try:
+                came = f"came to {self.eval(call, self.__dict__)!r}"
+            except Exception as error:
+                came = f"raised {type(error).__name__}"
+            self.print(call, came, sep=": ", flush=True)
+
+job = Job(sys.argv[3].split("|"))
+if sys.argv[2] == "cycle":
+    job.itself = job
+print("through", flush=True)
+"""
+
+_ROWS = ("[{'id': 1}]", "table")
+_CALLS_OF_A_NAMESPACE: dict[str, tuple[str, ...]] = {
+    "abort": ("(txn.id)",),
+    "alter_topic": ("('orders', properties={'user.of': 'it'})",),
+    "checkpoint": ("()",),
+    "complete": ("(txn.id, commit=True)",),
+    "consumer": ("('orders', 'billing')", "('orders', 'new')"),
+    "create_subscription": ("('orders', 'new')",),
+    "create_topic": ("('new')",),
+    "drop_subscription": ("('orders', 'billing')",),
+    "drop_topic": ("('orders')",),
+    "enable": ("('feature')",),
+    "fence": ("('importer')",),
+    "forget_app": ("('app')",),
+    "lag": ("('orders', 'billing')",),
+    "last_txn_version": ("('app')",),
+    "maintain": ("()",),
+    "optimize": ("('orders')",),
+    "produce": tuple(f"('orders', {given})" for given in _ROWS),
+    "snapshot": ("()",),
+    "subscription": ("('orders', 'billing')",),
+    "subscriptions": ("('orders')",),
+    "topic": ("('orders')",),
+    "topics": ("()",),
+    "transact": tuple(f"(lambda txn: txn.produce('orders', {given}))" for given in _ROWS),
+    "transaction": ("(txn.id)",),
+    "transactions": ("()",),
+    "vacuum": ("()",),
+}
+"""Those that ask the log or the engine: at the end each is refused."""
+
+_NEEDS_NOBODY: dict[str, str] = {
+    "begin": "()",
+    "name": "",
+    "producer": "()",
+    "root": "",
+    "store_requests": "",
+    "close": "()",  # the last one: it refuses what comes behind it
+}
+
+
+@pytest.mark.parametrize("collected", ["last reference", "cycle"])
+def test_no_call_of_a_finalizer_stops_the_end_of_a_program_that_has_done_nothing_before(
+    tmp_path: Path, collected: str
+) -> None:
+    """ABORT: Arrow's first conversion; NameError: there are no builtins any more by which a file was opened."""
+    with txnlog.open(tmp_path, namespace="sales", create=True) as ns:
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(1))
+        ns.create_subscription("orders", "billing")
+    public = {name for name in dir(txnlog.Namespace) if not name.startswith("_")}
+    assert public == {*_CALLS_OF_A_NAMESPACE, *_NEEDS_NOBODY}
+    refused = [f"ns.{name}{given}" for name, forms in _CALLS_OF_A_NAMESPACE.items() for given in forms]
+    refused += ["txnlog.open(path, namespace='sales')", "snapshot.read('orders')", "list(snapshot.scan('orders'))"]
+    refused += [f"{what}.produce('orders', {given})" for what in ("txn", "producer") for given in _ROWS]
+    refused += ["txn.flush()", "txn.commit()", "txn.abort()"]
+    calls = [*refused, *(f"ns.{name}{given}" for name, given in _NEEDS_NOBODY.items())]
+    done = _run(_COLD, tmp_path, collected, "|".join(calls))
+    assert done.returncode == 0, done.stderr[-3000:]
+    came = dict(
+        line.split(": came to " if ": came to " in line else ": raised ") for line in done.stdout.splitlines()[1:]
+    )
+    assert list(came) == calls, done.stdout
+    expected = dict.fromkeys(refused, "CalledAfterTheEnd") | {"ns.enable('feature')": "UnsupportedFeature"}
+    assert {call: came[call] for call in refused} == expected
+    assert not [text for call, text in came.items() if call not in refused and "Error" in text]
+
+
 def _run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import weakref
 from functools import partial
@@ -115,6 +117,33 @@ def test_a_fork_while_another_thread_commits_does_not_hang(local: Place) -> None
         stop.set()
         thread.join(30)
     assert sorted(n for n in read(ns) if n < 1_000) == [0, 1, 2]
+
+
+_FORKS_AT_FIRST_CONVERSION = """
+import os, signal, sys, threading
+import pyarrow as pa
+import txnlog
+
+ns = txnlog.open(sys.argv[1], namespace="sales")
+first = threading.Thread(target=ns.produce, args=("orders", [{"id": 1}]))
+first.start()
+while not any(thread.name == "txnlog-arrow" for thread in threading.enumerate()):
+    pass
+if not (child := os.fork()):
+    signal.alarm(30)
+    ns.produce("orders", [{"id": 2}])
+    os._exit(0)
+first.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_while_another_thread_converts_for_the_first_time_does_not_hang_the_child(local: Place) -> None:
+    ns = local.orders()
+    program = [sys.executable, "-c", _FORKS_AT_FIRST_CONVERSION, str(local.root)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
+    assert sorted(read(ns)) == [1, 2]
 
 
 def test_a_fork_asks_the_store_for_nothing_until_it_is_used(local: Place) -> None:

@@ -71,8 +71,8 @@ MUTANTS: Final = (
     Mutant(
         "a call when the program has ended waits for the engine",
         "txnlog/engine/engine.py",
-        "        if has_ended():\n",
-        "        if False:\n",
+        "        refuse_after_end()\n",
+        "",
         "a program whose finalizers call txnlog never ends",
         (FINALIZERS + "a_finalizer_that_runs_when_the_program_has_ended_does_not_wait_for_threads_that_are_gone",),
     ),
