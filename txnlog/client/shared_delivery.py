@@ -17,7 +17,7 @@ from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.engine.effects import WRITTEN
 from txnlog.engine.log_lines import LogLines
-from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
+from txnlog.errors import CorruptionError, Durable, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.fold import leases
 from txnlog.fold.leases import Wanted, in_turn
 from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
@@ -218,11 +218,13 @@ class SharedTopicDelivery(TopicDelivery):
         """Release what was not delivered, and count nothing. Best effort: a lease ends by itself."""
         try:
             await self._release({}, found)
-        except TxnLogError:
+        except TxnLogError as error:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
             await WRITTEN  # nobody else receives these messages until then
-        else:
-            self._ledger.release(self._consumer, found)
+            if error.durable is Durable.NOTHING:
+                return
+        # Also where it may land yet: what was delivered before that would come again, and not be counted.
+        self._ledger.release(self._consumer, found)
 
     def _ready(
         self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]

@@ -148,6 +148,32 @@ def test_a_close_next_to_an_acknowledgement_releases_what_it_leases_ahead(memory
     assert ns.snapshot().read("dead").num_rows == 0
 
 
+def test_what_a_release_of_unknown_outcome_may_release_yet_is_not_delivered(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store fails a read, and does not answer the release; that is appended behind the next receive."""
+    ns, store = shared(memory, clock, 3, max_redeliveries=1, dead_letter_topic="dead")
+    consumer = ns.consumer("orders", "billing")
+    item = consumer._subscribed[0]
+
+    def fail(_wanted: object) -> object:
+        store.reads_forever = store.forever = "broken"
+        raise StoreError("read timed out")
+
+    monkeypatch.setattr(item, "_read", fail)
+    with pytest.raises(StoreError):
+        take(consumer)
+    monkeypatch.undo()
+    store.reads_forever = None
+    with contextlib.suppress(TxnLogError):
+        first = take(consumer)
+        assert len(first) == 0, "its release may land behind it"
+    store.heal()
+    ns.produce("orders", rows(99))  # what was sent before is appended first
+    again = take(memory.open(clock=clock).consumer("orders", "billing"))
+    assert set(counts(again).values()) == {0}, "nobody had them before"
+
+
 def test_a_release_does_not_leave_leased_what_rides_in_its_own_entry(
     memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
