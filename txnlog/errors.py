@@ -337,35 +337,27 @@ class OffsetOutOfRange(InvalidInputError):
     _goes_without_saying = True
 
 
-class CalledInItsOwnWork(InvalidInputError):
+class _CalledAtAWrongTime(InvalidInputError):
+    _always: ClassVar[str]
+
+    def __init__(
+        self, message: str | None = None, *, advice: str | None = None, durable: Durable | None = None
+    ) -> None:
+        super().__init__(self._always if message is None else message, advice=advice, durable=durable)
+
+
+class CalledInItsOwnWork(_CalledAtAWrongTime):
     """A finalizer, a logging handler or a clock called the client in the middle of the client's own work."""
 
+    _always = "a finalizer, a logging handler or a clock called the client in the middle of the client's own work"
     _default_advice = "make this call in another thread"
 
-    def __init__(
-        self,
-        message: str = "a finalizer, a logging handler or a clock called the client in the middle of the client's own "
-        "work",
-        *,
-        advice: str | None = None,
-        durable: Durable | None = None,
-    ) -> None:
-        super().__init__(message, advice=advice, durable=durable)
 
-
-class CalledAfterTheEnd(InvalidInputError):
+class CalledAfterTheEnd(_CalledAtAWrongTime):
     """A finalizer called the client when the program had ended."""
 
+    _always = "a finalizer called the client when the program had ended, and with it the client's threads"
     _default_advice = "call close(), or end a with block, as one of the program's last lines"
-
-    def __init__(
-        self,
-        message: str = "a finalizer called the client when the program had ended, and with it the client's threads",
-        *,
-        advice: str | None = None,
-        durable: Durable | None = None,
-    ) -> None:
-        super().__init__(message, advice=advice, durable=durable)
 
 
 # --- fix the surroundings -----------------------------------------------------------------------------------------

@@ -10,7 +10,17 @@ import pytest
 
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, StoreError, TransactionTimedOut
 from txnlog.testing.history import History, Recorder
-from txnlog.testing.operations import CursorAt, Ended, Message, OffsetRange, PartitionRows, Produce, Row, Span
+from txnlog.testing.operations import (
+    CursorAt,
+    DropTopic,
+    Ended,
+    Message,
+    OffsetRange,
+    PartitionRows,
+    Produce,
+    Row,
+    Span,
+)
 
 
 def recorded() -> Recorder:
@@ -46,6 +56,16 @@ def test_events_are_numbered_in_the_order_in_which_they_happen():
     found.ok(second, version=7)
     found.ok(first, version=8)
     assert [(item.invoked, item.completed) for item in found.history().operations] == [(1, 4), (2, 3)]
+
+
+def test_what_only_the_call_could_find_out_is_amended_until_its_end():
+    found = Recorder()
+    call = found.invoke("a", "drop_topic", topic="orders")
+    found.amend(call, topic="orders~7")
+    found.ok(call)
+    assert found.history().operations[0].arguments == DropTopic("orders~7")
+    with pytest.raises(AssertionError, match="nothing is amended afterwards"):
+        found.amend(call, topic="orders")
 
 
 def test_a_call_that_did_not_return_stays_open():

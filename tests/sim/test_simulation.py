@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,17 +16,19 @@ from click.testing import CliRunner
 from tests.effort import tries
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, run_planted, schedules_until_found
 from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
+from txnlog.errors import Durable, StoreError
 from txnlog.format import keys
+from txnlog.results import Committed
 from txnlog.store.wrappers import StoreCall
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main
 from txnlog.testing.actors import ACTOR_KINDS
-from txnlog.testing.actors.ending import complete, end_somehow, produce_in
+from txnlog.testing.actors.ending import complete, end_somehow, produce_in, table_of
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.writer import Writer
-from txnlog.testing.client import Client, live
+from txnlog.testing.client import Client, live, reported_produce
 from txnlog.testing.faults import Faults
-from txnlog.testing.operations import Receive
+from txnlog.testing.operations import Produce, Receive
 from txnlog.testing.runner import Tally, maintained, run_many, run_seeds
 from txnlog.testing.simulated_store import Request
 from txnlog.testing.simulation import Failure, Report, Simulation
@@ -190,9 +194,9 @@ class Dropper(Writer):
         name = f"extra{client.world.next_topic}"
         self.ns.create_topic(name, SCHEMA, if_not_exists=True)
         txn = self.begin()
-        folder = self.folder(name)
-        for topic, its_folder in ((name, folder), ("orders", self.folder("orders"))):
-            produce_in(client, txn, topic, its_folder, 0, 1, **self.identity)
+        folder = client.folder(name)
+        for topic in (name, "orders"):
+            produce_in(client, txn, topic, 0, 1, **self.identity)
         if client.hits(0.3):
             txn.flush()
         if client.hits(0.7):
@@ -206,6 +210,38 @@ class Dropper(Writer):
             if client.hits(0.3):
                 self.ns.checkpoint()
             complete(client, self.ns, client.chance.choice(self.tokens))
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["produced", "refused"])
+def test_the_history_has_the_topic_that_a_call_by_name_went_to(refused):
+    """The topic is made again when the call was written down, and before it looks for the name."""
+    seen = []
+
+    def mine(client: Client) -> None:
+        ns = client.open()
+        ns.create_topic("extra", SCHEMA)
+
+        def produce() -> Committed:
+            ns.drop_topic("extra")
+            ns.create_topic("extra", SCHEMA)
+            done = ns.produce("extra", table_of((7_001,)), 0)
+            if refused:
+                raise StoreError("its answer got lost", durable=Durable.MAYBE)
+            return done
+
+        before = client.folder("extra")
+        with contextlib.suppress(StoreError):
+            client.produce(
+                produce, partial(reported_produce, client), txn=None, topic="extra", partition=0, values=(7_001,)
+            )
+        seen.append((before, client.folder("extra")))
+
+    report = Simulation(1, kinds={"mine": mine, **ACTOR_KINDS}, faults=Faults({})).run()
+    (((before, after)),) = seen
+    produced = (op.arguments for op in report.history.operations if isinstance(op.arguments, Produce))
+    assert [item.topic for item in produced if item.values == (7_001,)] == [after]
+    assert before == "extra" != after
+    assert not report.failures
 
 
 def test_everybody_hears_the_same_of_what_was_dropped_before_a_commit():

@@ -30,6 +30,7 @@ from txnlog.testing.world import (
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
     from txnlog.api.snapshot import Snapshot
+    from txnlog.client.connection import Connection
     from txnlog.results import Committed, TransactionInfo
 
 R = TypeVar("R")
@@ -45,7 +46,6 @@ class Client:
         self.scheduler = actor.scheduler
         self.chance: random.Random = actor.scheduler.chance
         self.store = ActorStore(world.shared_store, actor)
-        self.folders: dict[str, str] = {}
         self.ns: Namespace | None = None
         world.clients[self.name] = self
         self.runtime = SimulatedRuntime(actor, world.shared_store, trusts_clock=world.trusts_clock)
@@ -92,14 +92,21 @@ class Client:
         kind: Kind,
         call: Callable[[], R],
         result: Callable[[R], dict[str, Any]] = lambda _value: {},
+        found: Callable[[], dict[str, Any]] = dict,
         **arguments: Any,
     ) -> R:
-        """Make a call and write it down: what was asked, what was answered, or that it never returned."""
+        """Make a call and write it down: what was asked, what was answered, or that it never returned.
+
+        ``found`` is asked at the call's end, however it ends: arguments that only the call itself could find out.
+        """
         recorder = self.world.recorder
         token = recorder.invoke(self.name, kind, **arguments)
         self.scheduler.trace(self.actor, "calls", kind, arguments)
         try:
-            value = call()
+            try:
+                value = call()
+            finally:
+                recorder.amend(token, **found())
         except Exception as error:
             self.failed(token, kind, error)
             raise
@@ -107,6 +114,33 @@ class Client:
         recorder.ok(token, **shown)
         self.scheduler.trace(self.actor, "returned", kind, shown)
         return value
+
+    def folder(self, topic: str) -> str:
+        """The folder of the topic that has this name now: its name in the history, where a name can come again."""
+        return self.connection.topic_handle(topic).record.folder
+
+    def known_folder(self, topic: str) -> str:
+        """The folder of the topic that the newest call by this name went to."""
+        return self.connection._handles[topic].record.folder
+
+    @property
+    def connection(self) -> Connection:
+        """What the client knows of the namespace that it opened."""
+        assert self.ns is not None, "opened first"
+        return self.ns._connection
+
+    def produce(
+        self,
+        call: Callable[[], R],
+        result: Callable[[R], dict[str, Any]] = lambda _value: {},
+        *,
+        topic: str,
+        **arguments: Any,
+    ) -> R:
+        """A call that produces to a topic by its name: where it is made again meanwhile, the rows are the new one's."""
+        return self.call(
+            "produce", call, result, lambda: {"topic": self.known_folder(topic)}, topic=self.folder(topic), **arguments
+        )
 
     def failed(self, token: int, kind: str, error: BaseException) -> None:
         """Write down that a call raised."""
@@ -161,8 +195,7 @@ def reported_commit(client: Client, result: Committed) -> dict[str, Any]:
 def reported_produce(client: Client, result: Committed) -> dict[str, Any]:
     """A plain produce's answer. Only the newest topic of a name can have got rows."""
     offsets = {
-        (client.folders.get(topic, topic), partition): found
-        for (topic, partition), found in (result.offsets or {}).items()
+        (client.known_folder(topic), partition): found for (topic, partition), found in (result.offsets or {}).items()
     }
     return {"version": result.version, "offsets": offsets, "duplicate": result.duplicate}
 

@@ -129,6 +129,16 @@ class Recorder:
             self._noted(operation)
         return token
 
+    def amend(self, token: int, **arguments: Any) -> None:
+        """Before the call's end is noted: arguments that only the call itself could find out."""
+        with self._lock:
+            asked = self._operations[token]
+            assert asked.completed is None, "nothing is amended afterwards"
+            amended = msgspec.structs.replace(asked.arguments, **arguments)
+            if amended != asked.arguments:
+                self._operations[token] = msgspec.structs.replace(asked, arguments=amended)
+                self._noted(self._operations[token])
+
     def ok(self, token: int, **result: Any) -> None:
         """Just after the call returned."""
         answer = msgspec.convert(_plain(result), _RESULTS[self._operations[token].kind])

@@ -56,7 +56,6 @@ class ProcessClient(Client):
         self.actor = self.scheduler = nobody
         self.name = name
         self.chance = chance
-        self.folders = {}
         self.ns = None
 
 

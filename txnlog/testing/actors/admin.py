@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnlog.errors import ConsumerBusy
+from txnlog.errors import ConsumerBusy, TxnLogError
 from txnlog.testing.actors.ending import ask
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
@@ -62,11 +62,17 @@ class Administrator:
         """The newest one."""
         world = self.world
         name = world.temporary[-1]
-        folder = self.ns._connection.topic_handle(name).record.folder
-        if name not in world.dropping:
-            world.dropping.add(name)
-            self.client.call("drop_topic", lambda: self.ns.drop_topic(name), topic=folder)
+        if name in world.dropping:
+            return
+        world.dropping.add(name)  # nobody makes it again meanwhile, so that the newest one is the one dropped
+        try:
+            self.client.connection.follower.refresh()
+            folder = self.client.folder(name)
+        except TxnLogError:
             world.dropping.discard(name)
+            raise
+        self.client.call("drop_topic", lambda: self.ns.drop_topic(name), topic=folder)
+        world.dropping.discard(name)
 
     def seek(self) -> None:
         """Move a subscription, as an administrator can: with a consumer of its own."""

@@ -31,16 +31,13 @@ def table_of(values: Sequence[int]) -> pa.Table:
     return pa.Table.from_arrays([pa.array(values, pa.int64())], schema=SCHEMA)
 
 
-def produce_in(
-    client: Client, txn: Transaction, topic: str, folder: str, partition: int, count: int, **identity: Any
-) -> None:
+def produce_in(client: Client, txn: Transaction, topic: str, partition: int, count: int, **identity: Any) -> None:
     """Rows of a transaction."""
     values = client.world.values(count)
-    client.call(
-        "produce",
+    client.produce(
         lambda: txn.produce(topic, table_of(values), partition),
         txn=str(txn.id),
-        topic=folder,
+        topic=topic,
         partition=partition,
         values=values,
         **identity,

@@ -21,7 +21,7 @@ def optimizer(client: Client) -> None:
         client.call(
             "alter_topic",
             lambda: ns.alter_topic(topic, [(column, pa.int64())]),
-            topic=client.folders.get(topic, topic),
+            topic=topic,
             column=column,
         )
         client.scheduler.label("a topic was altered")
@@ -35,9 +35,7 @@ def optimizer(client: Client) -> None:
         target = client.chance.choice(TARGETS)
         most = 0 if client.hits(0.3) else None
         before = ns._connection.follower.version
-        done = client.call(
-            "optimize", lambda: ns.optimize(topic, target, max_bytes=most), topic=client.folders.get(topic, topic)
-        )
+        done = client.call("optimize", lambda: ns.optimize(topic, target, max_bytes=most), topic=topic)
         client.scheduler.trace(client.actor, "optimized", done)
         if done.entries:
             client.scheduler.label("segments were merged")

@@ -128,7 +128,7 @@ class Pipeline:
         client.call("begin", lambda: None, txn=str(txn.id))
         self.acknowledge(txn, messages)
         if client.hits(0.7):
-            produce_in(client, txn, "audit", "audit", 0, client.chance.randint(1, 2))
+            produce_in(client, txn, "audit", 0, client.chance.randint(1, 2))
         if client.hits(0.2):
             txn.flush()
         if client.hits(0.2):

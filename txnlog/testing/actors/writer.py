@@ -69,30 +69,24 @@ class Writer:
         if client.hits(0.3):
             client.sleep(client.chance.random() * 50)
 
-    def place(self) -> tuple[str, str, int]:
-        """A topic, its name in the history, and a partition."""
+    def place(self) -> tuple[str, int]:
+        """A topic and a partition."""
         client = self.client
         names = [*TOPICS, *client.world.temporary[-1:]]
         topic = client.chance.choice(names)
-        return topic, self.folder(topic), client.chance.randrange(TOPICS.get(topic, 1))
-
-    def folder(self, topic: str) -> str:
-        """The folder of the topic that has this name now: its name in the history."""
-        folder = self.client.folders[topic] = self.ns._connection.topic_handle(topic).record.folder
-        return folder
+        return topic, client.chance.randrange(TOPICS.get(topic, 1))
 
     def produce_plainly(self) -> None:
         """One call outside of transactions."""
         assert self.producer is not None, "opened first"
         producer = self.producer
-        topic, folder, partition = self.place()
+        topic, partition = self.place()
         values = self.client.world.values(self.client.chance.randint(1, 3))
-        self.client.call(
-            "produce",
+        self.client.produce(
             lambda: producer.produce(topic, table_of(values), partition),
             lambda result: reported_produce(self.client, result),
             txn=None,
-            topic=folder,
+            topic=topic,
             partition=partition,
             values=values,
             **self.identity,
@@ -102,30 +96,25 @@ class Writer:
         """A batch with its sequence, sent again until an answer is there: it must not be there twice."""
         assert self.producer is not None, "opened first"
         client, producer = self.client, self.producer
-        topic, _, partition = self.place()
+        topic, partition = self.place()
         last = producer.last_sequence(topic, partition)
         sequence = 0 if last is None else last + 1
-        folder = self.folder(topic)
-        values = client.world.values(client.chance.randint(1, 3))
-        self.send_again(topic, partition, values, sequence, folder)
+        self.send_again(topic, partition, client.world.values(client.chance.randint(1, 3)), sequence)
 
-    def send_again(
-        self, topic: str, partition: int, values: tuple[int, ...], sequence: int, folder: str | None = None
-    ) -> None:
-        """Send a batch until an answer is there."""
+    def send_again(self, topic: str, partition: int, values: tuple[int, ...], sequence: int) -> None:
+        """Send a batch until an answer is there; once, where the name may be another topic's the next time.
+
+        A sequence is one of a topic: in a topic that is made again the same batch is a new one, and there twice.
+        """
         assert self.producer is not None, "opened first"
         client, producer = self.client, self.producer
-        folder = folder or self.folder(topic)
-        for attempt in range(4):
-            if self.folder(topic) != folder:
-                return  # dropped and made again meanwhile: another topic
+        for attempt in range(4 if topic in TOPICS else 1):
             try:
-                client.call(
-                    "produce",
+                client.produce(
                     lambda: producer.produce(topic, table_of(values), partition, sequence=sequence),
                     lambda result: reported_produce(client, result),
                     txn=None,
-                    topic=folder,
+                    topic=topic,
                     partition=partition,
                     values=values,
                     sequence=sequence,
@@ -153,8 +142,8 @@ class Writer:
         """Some rows in some partitions, perhaps flushed in between."""
         client = self.client
         for _ in range(client.chance.randint(1, 3)):
-            topic, folder, partition = self.place()
-            produce_in(client, txn, topic, folder, partition, client.chance.randint(1, 3), **self.identity)
+            topic, partition = self.place()
+            produce_in(client, txn, topic, partition, client.chance.randint(1, 3), **self.identity)
             if client.hits(0.2):
                 txn.flush()
             if client.hits(0.1):
@@ -198,11 +187,10 @@ class Writer:
 
     def produce_in(self, txn: Transaction, topic: str, partition: int, values: tuple[int, ...], sequence: int) -> None:
         """A batch with its sequence, in a transaction."""
-        self.client.call(
-            "produce",
+        self.client.produce(
             lambda: txn.produce(topic, table_of(values), partition, sequence=sequence),
             txn=str(txn.id),
-            topic=self.folder(topic),
+            topic=topic,
             partition=partition,
             values=values,
             sequence=sequence,
@@ -230,8 +218,7 @@ class Writer:
 def begin_with(client: Client, ns: Namespace, topic: str, partition: int) -> None:
     """Some messages that are there from the beginning, of nobody."""
     values = client.world.values(FIRST_MESSAGES)
-    client.call(
-        "produce",
+    client.produce(
         lambda: ns.produce(topic, table_of(values), partition),
         lambda result: reported_produce(client, result),
         txn=None,
