@@ -17,7 +17,7 @@ from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.engine.effects import WRITTEN
 from txnlog.engine.log_lines import LogLines
-from txnlog.errors import CorruptionError, Durable, SchemaMismatch, TransactionConflict, TxnLogError
+from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.fold import leases
 from txnlog.fold.leases import Wanted, in_turn
 from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
@@ -101,6 +101,7 @@ class SharedTopicDelivery(TopicDelivery):
     ) -> None:
         super().__init__(connection, leases.label_of(consumer, connection.runtime.unique()), topic, subscription, epoch)
         self._unknown: list[_Decided] = []
+        self._withheld: dict[int, Ranges] = {}
         self._full = 0
         self._riding: tuple[Ride, _Asked] | None = None
         self._closed = False
@@ -128,6 +129,7 @@ class SharedTopicDelivery(TopicDelivery):
     async def _receive(self, call: Receiving) -> Received | None:
         self._adopt_ahead()
         await self._release_returned()
+        await self._release_withheld()
         turn = self._turn
         own = turn % self.topic.partitions
         stops = await self._met_again()
@@ -215,16 +217,22 @@ class SharedTopicDelivery(TopicDelivery):
         return self._ledger.delivered(self._consumer)
 
     async def _release_prefetched(self, found: Offsets) -> None:
-        """Release what was not delivered, and count nothing. Best effort: a lease ends by itself."""
+        """Release what was not delivered, and count nothing. Best effort: the next call does it first, or a lease ends.
+
+        Until it is done they are not delivered: a release that lands behind that would let them come again, uncounted.
+        """
+        ranges.include(self._withheld, found)
         try:
-            await self._release({}, found)
-        except TxnLogError as error:
+            await self._release_withheld()
+        except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
             await WRITTEN  # nobody else receives these messages until then
-            if error.durable is Durable.NOTHING:
-                return
-        # Also where it may land yet: what was delivered before that would come again, and not be counted.
-        self._ledger.release(self._consumer, found)
+
+    async def _release_withheld(self) -> None:
+        if self._withheld:
+            await self._release({}, self._withheld)
+            self._ledger.release(self._consumer, self._withheld)
+            self._withheld = {}
 
     def _ready(
         self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]
@@ -468,6 +476,7 @@ class SharedTopicDelivery(TopicDelivery):
         await super().sought(epoch)
         self._ledger.leased = True
         self._unknown.clear()
+        self._withheld.clear()
         self._riding = None
 
     async def close(self) -> None:

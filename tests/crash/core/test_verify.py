@@ -35,6 +35,7 @@ class Ended:
         supervisor.set_up()
         self.client = ProcessClient(self.plan, "w0g0", self.plan.random("w0g0"), first_value=100)
         with txnlog.open(self.plan.root, NAMESPACE, clock=self.board) as ns:
+            self.client.ns = ns
             for text in ("a", "b"):
                 txn = ns.begin()
                 self.client.call("begin", lambda: None, txn=str(txn.id))

@@ -100,6 +100,7 @@ class Member:
     def _start(self) -> None:
         store = self._store()
         self._ns = persist(lambda: txnlog.open(self._plan.root, NAMESPACE, store=store, clock=self._board))
+        self._client.ns = self._ns
         self._ns._connection.appender.create_attempts = _CREATE_ATTEMPTS
         self._board.begin_work(self._worker)
 
