@@ -139,7 +139,7 @@ def test_an_s3_server_without_a_lock_passes_in_sequence_and_loses_the_race() -> 
         assert store.create("once", b"2") is Created.UNKNOWN
         assert store.get("once") == b"1"
         for _ in range(2):
-            with pytest.raises(UnsafeStore, match="creates of one key as the one that made it"):
+            with pytest.raises(UnsafeStore, match="2 of 2 creates of one key as the one"):
                 probe(store, FOLDER, effort=PATIENT)
         assert [info.key for info in store.list("")] == ["once"]
 
