@@ -34,8 +34,11 @@ from txnlog.store.probe import FULL, Arena, probe, race_many
 
 FOLDER = "_catalog/probe/"
 
-PATIENT = Effort(rounds=8, overtaking_rounds=60, least_overtaking_rounds=60, patience_seconds=3600)
-"""Sixty rounds with the full 16 MiB, however slow the machine: moto fails nine rounds of ten."""
+OVERTAKING = Effort(
+    threads=1, rounds=1, least_rounds=1, overtaking_rounds=60, least_overtaking_rounds=60, patience_seconds=3600
+)
+"""Sixty rounds with the full 16 MiB, however slow the machine: moto fails nine rounds of ten. Of many at once one only:
+on a busy machine they would find moto out now and then, and hide whether a small body against a big one does."""
 
 
 def fsspec_store(protocol: str, root: str, *, pretend: bool) -> FsspecStore:
@@ -132,7 +135,7 @@ def test_fsspecs_local_files_lose_the_race_even_if_they_pretend(
             race_many(arena, FULL)
 
 
-def test_an_s3_server_without_a_lock_passes_in_sequence_and_loses_the_race() -> None:
+def test_an_s3_server_without_a_lock_passes_in_sequence_and_is_overtaken() -> None:
     with unlocked_s3_server() as server:
         store = open_store(server.url("root"), server.storage_options)
         assert store.create("once", b"1") is Created.CREATED
@@ -140,7 +143,7 @@ def test_an_s3_server_without_a_lock_passes_in_sequence_and_loses_the_race() -> 
         assert store.get("once") == b"1"
         for _ in range(2):
             with pytest.raises(UnsafeStore, match="2 of 2 creates of one key as the one"):
-                probe(store, FOLDER, effort=PATIENT)
+                probe(store, FOLDER, effort=OVERTAKING)
         assert [info.key for info in store.list("")] == ["once"]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.client.faults import LEASE_MS, begin, shared
 from tests.client.support import SCHEMA, FaultyStore, Place, counts, ids, received, rows, take
+from txnlog import Consumer
 from txnlog.errors import OutcomeUnknown, StoreError, TransactionConflict, TxnLogError
 from txnlog.testing import ManualClock
 
@@ -148,19 +149,14 @@ def test_a_close_next_to_an_acknowledgement_releases_what_it_leases_ahead(memory
     assert ns.snapshot().read("dead").num_rows == 0
 
 
-def test_what_a_release_of_unknown_outcome_may_release_yet_is_not_delivered(
-    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store fails a read, and does not answer the release; that is appended behind the next receive."""
-    ns, store = shared(memory, clock, 3, max_redeliveries=1, dead_letter_topic="dead")
-    consumer = ns.consumer("orders", "billing")
-    item = consumer._subscribed[0]
+def leave_a_release_unanswered(consumer: Consumer, store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store fails a read of a receive, does not answer the release, and then answers again."""
 
     def fail(_wanted: object) -> object:
         store.reads_forever = store.forever = "broken"
         raise StoreError("read timed out")
 
-    monkeypatch.setattr(item, "_read", fail)
+    monkeypatch.setattr(consumer._subscribed[0], "_read", fail)
     with pytest.raises(StoreError):
         take(consumer)
     monkeypatch.undo()
@@ -169,9 +165,31 @@ def test_what_a_release_of_unknown_outcome_may_release_yet_is_not_delivered(
         first = take(consumer)
         assert len(first) == 0, "its release may land behind it"
     store.heal()
+
+
+def test_what_a_release_of_unknown_outcome_may_release_yet_is_delivered_by_the_next_receive(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It releases them first, and has them leased again in the same call."""
+    ns, store = shared(memory, clock, 3, max_redeliveries=1, dead_letter_topic="dead")
+    consumer = ns.consumer("orders", "billing")
+    leave_a_release_unanswered(consumer, store, monkeypatch)
     again = take(consumer)
-    assert len(again) == 3, "the next receive releases them first, and has them leased again"
+    assert len(again) == 3
     assert set(counts(again).values()) == {0}, "nobody had them before"
+
+
+def test_what_a_release_of_unknown_outcome_releases_behind_another_append_anybody_may_have(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What this client sent before it appends first; another consumer then has the messages, uncounted."""
+    ns, store = shared(memory, clock, 3, max_redeliveries=1, dead_letter_topic="dead")
+    consumer = ns.consumer("orders", "billing")
+    leave_a_release_unanswered(consumer, store, monkeypatch)
+    ns.produce("orders", rows(99))
+    other = take(memory.open(clock=clock).consumer("orders", "billing"))
+    assert len(other) == 4
+    assert set(counts(other).values()) == {0}, "nobody had them before"
 
 
 def test_a_release_does_not_leave_leased_what_rides_in_its_own_entry(

@@ -99,10 +99,15 @@ class Member:
 
     def _start(self) -> None:
         store = self._store()
-        self._ns = persist(lambda: txnlog.open(self._plan.root, NAMESPACE, store=store, clock=self._board))
-        self._client.ns = self._ns
-        self._ns._connection.appender.create_attempts = _CREATE_ATTEMPTS
+        ns = persist(lambda: txnlog.open(self._plan.root, NAMESPACE, store=store, clock=self._board))
+        self._client.ns = ns
+        ns._connection.appender.create_attempts = _CREATE_ATTEMPTS
         self._board.begin_work(self._worker)
+
+    @property
+    def _ns(self) -> txnlog.Namespace:
+        assert self._client.ns is not None, "a member begins with it"
+        return self._client.ns
 
     def _store(self) -> Store:
         plan = self._plan
