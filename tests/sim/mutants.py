@@ -83,6 +83,7 @@ class Mutant:
         kinds: the actors that it concerns; all of them, if none are named.
         faults: the faults that it concerns; drawn ones, if none are given.
         maintained: whether somebody has to merge segments.
+        crowded: whether several have to race.
     """
 
     name: str
@@ -90,11 +91,12 @@ class Mutant:
     kinds: tuple[str, ...] = ()
     faults: Faults | None = None
     maintained: bool = False
+    crowded: bool = False
 
     def simulation(self, seed: int) -> Simulation:
         """The run of a seed that looks for it."""
         kinds = {kind: ACTOR_KINDS[kind] for kind in self.kinds} or None
-        return Simulation(seed, kinds=kinds, faults=self.faults, maintained=self.maintained)
+        return Simulation(seed, kinds=kinds, faults=self.faults, maintained=self.maintained, crowded=self.crowded)
 
 
 def schedules_until_found(mutant: Mutant, first: int = 0) -> int | None:

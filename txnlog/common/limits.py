@@ -22,6 +22,9 @@ MAX_ENTRY_BYTES: Final = 8 << 20
 MAX_ENTRY_ACTIONS: Final = 50_000
 """Decoding an entry stays below about 100 ms whatever a hostile writer put into it."""
 
+MAX_PROPOSAL_BYTES: Final = 4 << 20
+"""One proposal, with its rows: a collector has those of many writers in memory at a time."""
+
 TARGET_ENTRY_BYTES: Final = 1 << 20
 """Group commit stops adding commands here: above it, latency grows without fewer requests."""
 
@@ -189,6 +192,7 @@ __all__ = [
     "MAX_OPEN_TRANSACTIONS",
     "MAX_PARTITIONS",
     "MAX_PRODUCERS",
+    "MAX_PROPOSAL_BYTES",
     "MAX_SCHEMA_DEPTH",
     "MAX_SEGMENT_BYTES",
     "MAX_SEQUENCES",

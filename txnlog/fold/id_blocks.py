@@ -36,6 +36,11 @@ def is_used(draft: Draft | State, number: int) -> bool:
     return bool((draft.used.get(number // CHUNK) or 0) >> (number % CHUNK) & 1)
 
 
+def can_be_used(draft: Draft | State, number: int) -> bool:
+    """Whether a number of an open block was not used yet."""
+    return block_of(draft, number) is not None and not is_used(draft, number)
+
+
 def is_spent(draft: Draft | State, number: int) -> bool:
     """Whether a number can never be used anew: it was used, or its block is closed."""
     return number < draft.head.next_number and (block_of(draft, number) is None or is_used(draft, number))
@@ -116,4 +121,16 @@ def _close(draft: Draft, blocks: list[Block]) -> None:
         draft.used.remove(chunk)
 
 
-__all__ = ["CHUNK", "TOUCH_MS", "block_of", "close", "close_all", "is_spent", "is_used", "renew", "reserve", "use"]
+__all__ = [
+    "CHUNK",
+    "TOUCH_MS",
+    "block_of",
+    "can_be_used",
+    "close",
+    "close_all",
+    "is_spent",
+    "is_used",
+    "renew",
+    "reserve",
+    "use",
+]

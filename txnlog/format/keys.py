@@ -20,6 +20,9 @@ CHECKPOINT_FOLDER: Final = f"{LOG_FOLDER}checkpoints/"
 _PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
 PROBE_FOLDER: Final = "_probe/"
 """Below the folder of a log: what is tried before the log is appended to. Deleted afterwards, where that is allowed."""
+PROPOSAL_FOLDER: Final = f"{LOG_FOLDER}proposals/"
+COLLECTOR_KEY: Final = f"{PROPOSAL_FOLDER}collector.json"
+"""Key of the object that names who collects proposals."""
 HINT_FOLDER: Final = "_hints/"
 SEGMENT_COLUMN: Final = "_txnlog_segment"
 """The partition column that the path of a segment hands to Spark."""
@@ -53,6 +56,11 @@ def manifest_key(version: int) -> str:
 def part_key(unique: str) -> str:
     """Key of one Parquet part of a checkpoint; ``unique`` is 32 hexadecimal digits."""
     return f"{_PART_FOLDER}{unique}.parquet"
+
+
+def mailbox_key(writer: str) -> str:
+    """Key of a writer's mailbox: its newest proposal. ``writer`` is 32 hexadecimal digits."""
+    return f"{PROPOSAL_FOLDER}{writer}.msgpack"
 
 
 def hint_key(subscription: int, epoch: int) -> str:
@@ -127,6 +135,13 @@ class PartKey:
 
 
 @dataclass(frozen=True, slots=True)
+class MailboxKey:
+    """A writer's mailbox; None: the object that names who collects."""
+
+    writer: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class HintKey:
     """A sign of life of a consumer."""
 
@@ -159,7 +174,7 @@ class TableFileKey:
     unique: str
 
 
-ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HintKey | DeltaKey | TableFileKey
+ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | MailboxKey | HintKey | DeltaKey | TableFileKey
 
 UNIQUE: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 """A random 128-bit number, as it stands in keys."""
@@ -173,6 +188,7 @@ _FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:{_ID}))?"
 _ENTRY: Final = re.compile(rf"{LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
+_MAILBOX: Final = re.compile(rf"{PROPOSAL_FOLDER}({UNIQUE.pattern})\.msgpack", re.ASCII)
 _HINT: Final = re.compile(rf"{HINT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
 _SEGMENT: Final = re.compile(rf"({_FOLDER})/{SEGMENT_COLUMN}=({_ID})/({FILE_NAME.pattern})", re.ASCII)
 _DELTA: Final = re.compile(
@@ -193,6 +209,10 @@ def parse_key(key: str) -> ParsedKey | None:
         return ManifestKey(int(match[1]))
     if match := _PART.fullmatch(key):
         return PartKey(match[1])
+    if match := _MAILBOX.fullmatch(key):
+        return MailboxKey(match[1])
+    if key == COLLECTOR_KEY:
+        return MailboxKey(None)
     if match := _HINT.fullmatch(key):
         return HintKey(int(match[1]), int(match[2]))
     if match := _DELTA.fullmatch(key):
@@ -205,7 +225,7 @@ def parse_key(key: str) -> ParsedKey | None:
 def kind_of(key: str) -> str:
     """What a key of the whole root is about, for counting requests.
 
-    One of entry, segment, checkpoint, hint, delta, probe, root and other.
+    One of entry, segment, checkpoint, hint, proposal, delta, probe, root and other.
     """
     if key.startswith(f"{CATALOG_FOLDER}/"):
         return "root"
@@ -219,6 +239,8 @@ def kind_of(key: str) -> str:
         return "segment"
     if isinstance(parsed, HintKey):
         return "hint"
+    if isinstance(parsed, MailboxKey):
+        return "proposal"
     if isinstance(parsed, DeltaKey | TableFileKey):
         return "delta"
     return "other" if parsed is None else "checkpoint"
@@ -227,16 +249,19 @@ def kind_of(key: str) -> str:
 __all__ = [
     "CATALOG_FOLDER",
     "CHECKPOINT_FOLDER",
+    "COLLECTOR_KEY",
     "FILE_NAME",
     "HINT_FOLDER",
     "LOG_FOLDER",
     "PROBE_FOLDER",
+    "PROPOSAL_FOLDER",
     "SEGMENTS_TABLE",
     "SEGMENT_COLUMN",
     "UNIQUE",
     "DeltaKey",
     "EntryKey",
     "HintKey",
+    "MailboxKey",
     "ManifestKey",
     "ParsedKey",
     "PartKey",
@@ -250,6 +275,7 @@ __all__ = [
     "entry_key",
     "hint_key",
     "kind_of",
+    "mailbox_key",
     "manifest_key",
     "parse_key",
     "part_key",

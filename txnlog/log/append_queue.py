@@ -40,9 +40,12 @@ class Ride(Protocol):
 
 
 class Asked(Member):
-    """A command that somebody waits for, and the ``reply`` to it, which never changes."""
+    """A command that somebody waits for, and the ``reply`` to it, which never changes.
 
-    __slots__ = ("_heard", "in_background", "reply")
+    With ``is_of_another`` it is another client's, which finds its outcome in the log: nobody here waits for it.
+    """
+
+    __slots__ = ("_heard", "in_background", "is_of_another", "reply")
 
     def __init__(
         self,
@@ -50,8 +53,10 @@ class Asked(Member):
         heard: Callable[[Result[Any]], object] = _nothing,
         *,
         in_background: bool = False,
+        is_of_another: bool = False,
     ) -> None:
         super().__init__(command)
+        self.is_of_another = is_of_another
         self._heard = heard
         self.in_background = in_background
         self.reply: Result[Any] | None = None
@@ -175,8 +180,8 @@ class AppendQueue:
         return Attempt(batch)
 
     def put_back(self, asked: list[Asked]) -> None:
-        """Commands of a batch are for the next entry, before all others."""
-        self._asked.extendleft(reversed(asked))
+        """Commands of a batch are for the next entry, before all others. Those of other clients come again anyway."""
+        self._asked.extendleft([item for item in reversed(asked) if not item.is_of_another])
 
     def fail(self, error: TxnLogError) -> None:
         """Answer all that wait with an error."""

@@ -38,11 +38,14 @@ from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
-from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
+from txnlog.log.collector import Collector
+from txnlog.log.commands import ONE_RENEWAL, Command, Piece, effect
 from txnlog.log.failed_append import blocked, no_numbers, note_interrupted, outcome_unknown
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Riders, SharedWave, Step
-from txnlog.log.id_allocator import NumberPool
+from txnlog.log.id_allocator import NumberPool, NumbersWanted
+from txnlog.log.proposer import Proposer
+from txnlog.log.races import Races
 from txnlog.log.slots import CREATE_ATTEMPTS, occupy
 from txnlog.replies import Replying, copy_of, not_sent
 from txnlog.store.base import Store
@@ -147,8 +150,13 @@ class Appender:
         self._after_append = after_append
         self._own_riders = riders
         self._unlogged_aborts = unlogged_aborts
+        self._races = Races(follower, store, runtime, self.writer)
+        self._proposer = Proposer(follower, store, runtime, self.writer, self.numbers, self._races)
+        self._collector = Collector(follower, store, runtime, self.writer, self._races)
         self._queue = AppendQueue(self._wake)
         self._is_appending = False
+        self._attempts: list[Attempt[Asked]] = []
+        follower.on_applied = self._settle_proposed
         self._admission = Admission(self._wake, lambda: self._is_appending)
         self._submitted: set[_Submitted[Any]] = set()
         self._rest: Reply[None] = Reply()
@@ -234,7 +242,7 @@ class Appender:
                 if taken is not None:
                     return taken
                 self.numbers.demand(count)
-                self.call(_numbers_wanted(self.numbers))
+                self.call(NumbersWanted(self.numbers))
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
@@ -266,9 +274,11 @@ class Appender:
     # --- in the engine ----------------------------------------------------------------------------------------------
 
     def may_land(self, txn: int) -> bool:
-        """Whether an entry of a transaction was sent whose slot nobody has read since."""
+        """Whether an entry of a transaction was sent whose slot nobody has read since, or a proposal is out."""
         sent = self._unresolved
-        return sent is not None and txn in sent.txn_ids and sent.version > self._follower.version
+        if sent is not None and txn in sent.txn_ids and sent.version > self._follower.version:
+            return True
+        return txn in self._proposer.open_txn_ids()
 
     def carry_out(self, command: Command[R], *, in_background: bool = False, goes_on: bool = False) -> Effect[R]:
         """Carry out a command with one of the next entries; to be awaited (see Append). Raises as ``call`` does."""
@@ -288,9 +298,11 @@ class Appender:
     async def _append_all(self) -> None:
         """Append one entry after the other, as long as commands wait."""
         try:
-            while self._queue or self._admission:
+            while self._queue or self._admission or (self._collector.collects and self._closed is None):
                 if not await self._append_next() and self._closed is not None:
                     self._queue.fail(self._closed)
+            if self._collector.collects:
+                await self._collector.resign()
         finally:
             self._is_appending = False
             self._rest.give(None)
@@ -299,10 +311,16 @@ class Appender:
     async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
         await self._gather()
+        others: list[Asked] = []
+        if self._collector.collects:
+            others = await self._collector.collect(is_at_work=lambda: bool(self._queue or self._admission))
         self._admission.run()
         attempt = self._queue.take_batch()
         if attempt is None:
-            return True
+            if not others:
+                return True
+            attempt = Attempt(())
+        attempt.add(others)
         try:
             await self._resolve_outcome()
             await self._append_batch(attempt)
@@ -346,7 +364,9 @@ class Appender:
         self._answer_settled(attempt)
         state = self._follower.state
         sent = {id(member) for member in attempt.sent}
-        unresolved = self._unresolved.txn_ids if self._unresolved is not None else frozenset()
+        unresolved = self._proposer.open_txn_ids()
+        if self._unresolved is not None:
+            unresolved |= self._unresolved.txn_ids
         members = [member for member in attempt.members if member.reply is None]
         for member in members:
             answer = error
@@ -363,9 +383,13 @@ class Appender:
     def _answer_settled(self, attempt: Attempt[Asked]) -> None:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
         draft = self._follower.state.draft()
-        head = draft.head  # no clock is asked: that may be what failed
-        attempt.answer_settled(draft, Header(head.version + 1, self.writer, head.timestamp_ms, head.digest))
+        attempt.answer_settled(draft, self._next_header(draft))
         self._complete_all(attempt)
+
+    def _next_header(self, draft: Draft) -> Header:
+        """For answers of the log alone. No clock is asked: that may be what failed."""
+        head = draft.head
+        return Header(head.version + 1, self.writer, head.timestamp_ms, head.digest)
 
     async def _resolve_outcome(self) -> None:
         """Before anything new: settle the entry that was sent and not heard of."""
@@ -379,10 +403,35 @@ class Appender:
             self._unresolved = None
             self._add_numbers(own.actions)
 
+    async def _propose(self, attempt: Attempt[Asked]) -> None:
+        """Have somebody who collects bring the commands into the log; whoever is left then races."""
+        if not self._collector.collects and self._proposer.wants(attempt):
+            await self._check()
+            await self._proposer.propose(attempt)
+
+    def _settle_proposed(self) -> None:
+        """An entry was applied: it may hold what was proposed. At once, as a state may forget outcomes later."""
+        if self._attempts and self._proposer.awaits:
+            self._proposer.add_numbers()
+            draft = self._follower.state.draft()
+            for attempt in self._attempts:
+                attempt.settle(draft, self._next_header(draft))
+                self._complete_all(attempt)
+
     async def _append_batch(self, attempt: Attempt[Asked]) -> None:
+        self._attempts.append(attempt)
+        try:
+            await self._propose(attempt)
+            await self._race(attempt)
+        finally:
+            self._attempts.remove(attempt)
+
+    async def _race(self, attempt: Attempt[Asked]) -> None:
         left = _MAX_STEPS
         while left:
             left -= 1
+            if (retraction := self._proposer.retraction()) is not None:
+                attempt.retract(retraction)
             await self._check()  # each time: the clock may have moved during a lost race
             made = Step.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
             if made is Step.DONE:
@@ -429,7 +478,7 @@ class Appender:
         if wave is not None:
             attempt.set_wave(wave)
             return
-        wanted = Asked(_numbers_wanted(self.numbers))
+        wanted = Asked(NumbersWanted(self.numbers))
         await self._append_batch(Attempt([wanted]))
         if wanted.reply is not None:
             wanted.reply.get()
@@ -449,12 +498,15 @@ class Appender:
         attempt.wave_stored()
         if not won:
             attempt.lost()
+            self._races.lost()
+            await self._propose(attempt)
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
                 await self._refresh(attempt)
             await self._runtime.pause(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
             return False
         self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)
+        self._collector.won()
         self._shown_ms = made.header.timestamp_ms
         if made.riders.looked:
             self._last_expiry_scan_ms = made.header.timestamp_ms
@@ -518,11 +570,20 @@ class Appender:
         """
         sent = self._unresolved is not None
         key = keys.entry_key(entry.version)
+        looks = self._races.looks_at_loss()
 
         def put() -> bytes:
             before()
             self._unresolved = entry  # not before: whatever that raised, without its files nobody may send it later
-            return occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
+            return occupy(
+                self._store,
+                self._runtime,
+                key,
+                entry.data,
+                attempts=self.create_attempts,
+                sent=sent,
+                besides=looks,
+            )
 
         try:
             found = await self._runtime.request(put)
@@ -530,6 +591,8 @@ class Appender:
             if error.durable is Durable.NOTHING:
                 self._unresolved = None
             raise
+        for look in looks:
+            self._races.note(look)
         won = found == entry.data
         if not won:
             self._apply_other(decode_entry(found, entry.version))
@@ -543,15 +606,6 @@ class Appender:
         except UnsupportedFeature:
             self._unresolved = None  # a whole entry, of a newer client
             raise
-
-
-def _numbers_wanted(pool: NumberPool) -> Command[None]:
-    """Needs numbers now: makes an entry, with which the reservation rides."""
-
-    def decide(_draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
-        return [] if pool.wants() else Answer(None, settled=True)
-
-    return effect(decide, is_upkeep=True)
 
 
 def _of_numbers(error: TxnLogError) -> TxnLogError:

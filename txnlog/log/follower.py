@@ -39,6 +39,8 @@ T = TypeVar("T")
 _LOOK_MS: Final = 5_000.0
 """Where nothing new comes for so long, one GET more sees whether the log is still there."""
 
+_MOST_HEARD: Final = 256
+
 
 class Follower:
     """The materialized state of a log, in memory.
@@ -48,6 +50,8 @@ class Follower:
     Attributes:
         state: the materialized state.
         base: the checkpoint that holds the cold rows which are not in the state any more.
+        on_applied: called in the engine when an entry was applied, before anything else changes.
+        heard: of the writers whose entries were read last, when: by the clock that never jumps.
     """
 
     def __init__(self, log: Log, runtime: Runtime) -> None:
@@ -58,6 +62,8 @@ class Follower:
         self.state, self.base, self.applied_bytes = log.load()
         log.note_known(self.state)
         self._seen_ms = runtime.elapsed_ms()
+        self.heard: dict[str, float] = {}
+        self.on_applied: Callable[[], None] = lambda: None
         self._indexes: dict[int, SegmentIndex] = {}
         self._watcher: Callable[[Draft], None] | None = None
         self._make_durable(self.version)
@@ -122,6 +128,23 @@ class Follower:
                 return self.version
             ahead = min(ahead * 2, SLOTS_AT_ONCE)
 
+    def read_next(self) -> tuple[int, bytes] | None:
+        """The next entry, on disk, if there is one. For a thread of a request; see ``apply_next``."""
+        version = self.version + 1
+        data = self.log.get(version)
+        if data is None:
+            return None
+        self._make_durable(version)
+        return version, data
+
+    def apply_next(self, found: tuple[int, bytes] | None) -> Entry | None:
+        """Apply what ``read_next`` found."""
+        if found is None:
+            return None
+        entry = decode_entry(found[1], found[0])
+        self.apply_entry(entry)
+        return entry
+
     def _make_durable(self, version: int) -> None:
         """Have an entry on disk, and so those before it, before anybody can look at what it says.
 
@@ -138,6 +161,13 @@ class Follower:
                 self.log.check_there()  # of another namespace it says nothing about this one
                 raise
             self._merge(draft, entry.size_bytes)
+            self._note_heard(entry.header.writer)
+
+    def _note_heard(self, writer: str) -> None:
+        self.heard.pop(writer, None)
+        self.heard[writer] = self.runtime.elapsed_ms()
+        if len(self.heard) > _MOST_HEARD:
+            del self.heard[next(iter(self.heard))]
 
     def look(self, function: Callable[[State], T]) -> T:
         """What a function finds in the state: nothing changes meanwhile. From any thread.
@@ -183,6 +213,7 @@ class Follower:
             self._carry(draft)
             self.applied_bytes += size_bytes
         self._is_whole = True
+        self.on_applied()
 
     def check_whole(self) -> None:
         """Raise InvalidTransactionState where an error left the state with a part of an entry."""

@@ -145,6 +145,7 @@ class Attempt(Generic[M]):
 
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
+        was_proposed: whether another writer was asked to bring it into the log: once.
         refreshed: whether the log was looked at after the batch was chosen, so that a refusal is up to date.
         lost_races: how often another entry took the slot.
         sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
@@ -156,12 +157,14 @@ class Attempt(Generic[M]):
         self._now = list(members)
         self._later: list[M] = []
         self.wave = SharedWave({}, (), ())
+        self.was_proposed = False
         self.refreshed = False
         self.lost_races = 0
         self.sent: tuple[M, ...] = ()
         self.answers: list[MemberReply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
+        self._retraction: M | None = None
         self._rowless: set[M] = set()
         """Of the entry at hand, whose rows are in no shared segment, since they depended on others."""
 
@@ -169,6 +172,18 @@ class Attempt(Generic[M]):
     def members(self) -> list[M]:
         """Who has no answer yet, in order."""
         return [*self._now, *self._later]
+
+    def add(self, members: Iterable[M]) -> None:
+        """More members, behind the others, before anything is decided."""
+        self._now.extend(members)
+
+    def retract(self, retraction: M) -> None:
+        """Decide this first. Where it gives lines, no refusal is one before they are in the log."""
+        known = self._retraction
+        if known is None or known not in self.members:
+            known = self._retraction = retraction
+        self._later = [member for member in self._later if member is not known]
+        self._now = [known, *(member for member in self._now if member is not known)]
 
     # --- shared segments --------------------------------------------------------------------------------------------
 
@@ -230,6 +245,20 @@ class Attempt(Generic[M]):
                 if isinstance(decided, Answer) and decided.settled:
                     self.answers.append(MemberReply(member, decided.value))
 
+    def settle(self, draft: Draft, header: Header) -> None:
+        """Answer and let go of those whose outcome the log shows, whoever brought it there."""
+        answered: list[M] = []
+        for member in self.members:
+            if any(draft.outcomes.get(number) is None for number in member.command.txn_ids):
+                continue
+            reply, settled, encoded = _decided(member, draft, header, {})
+            if encoded is None and (settled or (reply.error is not None and member.command.txn_ids)):
+                member.has_written = member.has_written or (reply.error is None and not member.command.is_upkeep)
+                self.answers.append(reply)
+                answered.append(member)
+        self._now = [member for member in self._now if member not in answered]
+        self._later = [member for member in self._later if member not in answered]
+
     def _next_turn(self) -> None:
         """Nobody is left in the entry: it is the turn of those who were put off, each with its rows."""
         self._now, self._later = self._later, []
@@ -288,7 +317,10 @@ class Attempt(Generic[M]):
                 look.put_off = self._now[place:]  # whoever is behind must not overtake
                 break
             if encoded is None:
-                answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)
+                retracts = not settled and self._retraction in look.sent
+                answer = None
+                if not retracts:
+                    answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)
                 if answer is not None:
                     look.answers.append(answer)
                     continue

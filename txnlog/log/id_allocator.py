@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import length_hint
@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from txnlog.common.limits import DEFAULT_GRACE_MS, RENEW_AFTER_MS
 from txnlog.fold.id_blocks import CHUNK, TOUCH_MS, block_of, is_used
 from txnlog.fold.state import Block, Draft
-from txnlog.format.actions import Renew, Reserve
+from txnlog.format.actions import AnyAction, Header, Renew, Reserve
+from txnlog.log.commands import Answer, Piece, SharedNumbers
 
 _FIRST_BLOCK = 4 * CHUNK
 _LARGEST_BLOCK = 256 * CHUNK
@@ -67,6 +68,7 @@ class NumberPool:
         self._is_used = is_used
         self._ranges: tuple[_Range, ...] = ()
         self._returned: deque[int] = deque()
+        self._added: set[int] = set()
         self._next_count = _FIRST_BLOCK
         self._demanded = 1
         self._work: dict[int, weakref.ref[UnloggedWork]] = {}  # no WeakSet: a fifth of what it takes to begin
@@ -128,8 +130,12 @@ class NumberPool:
 
     def reservation(self, draft: Draft) -> Reserve:
         """The action that reserves the next block at the draft's state."""
-        count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
-        return Reserve(self._writer, draft.head.next_number, count)
+        return Reserve(self._writer, draft.head.next_number, self.wanted)
+
+    @property
+    def wanted(self) -> int:
+        """How many numbers the next block is to have."""
+        return max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
 
     def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
         """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""
@@ -159,11 +165,33 @@ class NumberPool:
                 with suppress(ValueError):  # somebody has just taken it
                     self._returned.remove(number)
 
-    def add(self, granted: Reserve) -> None:
-        """A reservation is in the log."""
+    def add(self, granted: Reserve | Block) -> None:
+        """A reservation is in the log; again it changes nothing."""
+        if granted.first in self._added:
+            return
+        self._added.add(granted.first)
         self._ranges = (*self._ranges, _Range(granted.first, granted.count))
         self._next_count = min(2 * self._next_count, _LARGEST_BLOCK)
         self._demanded = 1
+
+
+class NumbersWanted:
+    """A command that needs numbers now: it makes an entry, with which the reservation rides."""
+
+    txn_ids: tuple[int, ...] = ()
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+    is_upkeep: bool = True
+
+    def __init__(self, pool: NumberPool) -> None:
+        self.pool = pool
+
+    def decide(self, _draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
+        """See Command."""
+        return [] if self.pool.wants() else Answer(None, settled=True)
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        """See Command."""
 
 
 def _blocks(draft: Draft, numbers: Iterable[int]) -> dict[int, Block]:
@@ -171,4 +199,4 @@ def _blocks(draft: Draft, numbers: Iterable[int]) -> dict[int, Block]:
     return {block.first: block for number in numbers if (block := block_of(draft, number)) is not None}
 
 
-__all__ = ["NumberPool", "UnloggedWork"]
+__all__ = ["NumberPool", "NumbersWanted", "UnloggedWork"]

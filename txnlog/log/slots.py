@@ -5,7 +5,7 @@ And before that the files that they will name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,7 +24,14 @@ _BACKOFF: Final = Backoff(20.0, 10_000.0)
 
 
 def occupy(
-    store: Store, runtime: Runtime, key: str, data: bytes, *, attempts: int = CREATE_ATTEMPTS, sent: bool = False
+    store: Store,
+    runtime: Runtime,
+    key: str,
+    data: bytes,
+    *,
+    attempts: int = CREATE_ATTEMPTS,
+    sent: bool = False,
+    besides: Sequence[Callable[[], None]] = (),
 ) -> bytes:
     """Put an object until its slot is occupied; returns the bytes that occupy it, on disk: these or another's.
 
@@ -38,6 +45,7 @@ def occupy(
         data: what is put there, the same at every attempt.
         attempts: puts before the outcome is reported as unknown.
         sent: whether the same bytes were sent before, so that no refusal is final.
+        besides: called while what occupies the slot is read. They raise nothing.
 
     Raises:
         TxnLogError with durable NOTHING: the store refused the first put, and nothing was sent before.
@@ -56,7 +64,7 @@ def occupy(
             last = error
             _logger.warning("put of %s: %s (attempt %d)", key, error.message, attempt + 1)
         try:
-            found = store.get(key)
+            found = _read_with(runtime, partial(store.get, key), besides)
             store.sync(key)  # what may not survive a power cut has not happened yet, not even our own entry
         except ObjectNotFound:
             pass
@@ -66,6 +74,15 @@ def occupy(
         else:
             return found
     raise OutcomeUnknown(f"the store did not say whether {key} exists") from last
+
+
+def _read_with(runtime: Runtime, read: Callable[[], bytes], besides: Sequence[Callable[[], None]]) -> bytes:
+    if not besides:
+        return read()
+    calls: list[Callable[[], bytes | None]] = [read, *besides]
+    found = runtime.run_all(calls)[0]
+    assert found is not None, "an object has bytes"
+    return found
 
 
 def put_unnamed(store: Store, runtime: Runtime, objects: Iterable[tuple[str, bytes]]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
 from txnlog.common.validation import Duration, duration_ms, long_enough_ms
 from txnlog.engine.log_lines import LogLines
-from txnlog.errors import AccessDenied
+from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.fold import garbage
 from txnlog.fold.garbage import ClosedNumbers, Garbage, WaitingNumbers
 from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
@@ -107,6 +107,7 @@ def vacuum(
     graced = _graced(connection, plan, silent_ms, delay_ms, without_grace)
     with finishing(Rest.VACUUM):
         _forget_hints(connection)
+        _forget_mailboxes(connection)
         return _Sweep(connection, plan, graced, unreadable, dry_run=False, progress=progress).run()
 
 
@@ -181,6 +182,21 @@ def _forget_hints(connection: Connection) -> None:
         return epoch is None or hint.epoch < epoch
 
     connection.heartbeats.forget_where(over)
+
+
+def _forget_mailboxes(connection: Connection) -> None:
+    """Delete the mailboxes of writers that have no open block: what is proposed there is void. They need no grace.
+
+    One that is about to get its first block may propose that once more, or race.
+    """
+    writers = connection.follower.look(lambda state: {block.writer for block in state.blocks.values()})
+    try:
+        for info in connection.store.list(keys.PROPOSAL_FOLDER):
+            key = keys.parse_key(info.key)
+            if isinstance(key, keys.MailboxKey) and key.writer is not None and key.writer not in writers:
+                connection.store.delete(info.key)
+    except TxnLogError:
+        _logger.warning("Old proposals could not be deleted. They do no harm, and are deleted later.", exc_info=True)
 
 
 def _topics(connection: Connection) -> list[TopicRecord]:

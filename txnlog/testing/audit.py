@@ -7,6 +7,7 @@ that every checkpoint and every client's state is the replay, and that the files
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from txnlog.fold.apply import apply_entry
 from txnlog.fold.garbage import unneeded_from
 from txnlog.fold.state import State
 from txnlog.format import keys
+from txnlog.format.actions import Abort, Commit, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log import checkpoint_codec
 from txnlog.log.follower import Follower
@@ -116,6 +118,24 @@ def replay(log: Log, problem: Problem) -> tuple[State, list[Entry]]:
             for text in _differences(log, state.copy(), named):
                 problem("checkpoint", text)
     return state, entries
+
+
+def labels_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """What entries show of group commit between processes."""
+    writers: dict[int, str] = {}
+    for entry in entries:
+        by_block = sorted(writers)
+        for action in entry.actions:
+            if isinstance(action, Reserve):
+                writers[action.first] = action.writer
+                if action.writer != entry.header.writer:
+                    yield "numbers were reserved by another writer"
+            elif isinstance(action, Commit | Abort) and (place := bisect_right(by_block, action.txn)):
+                owner = writers[by_block[place - 1]]
+                if isinstance(action, Commit) and owner != entry.header.writer:
+                    yield "a commit was brought by another writer"
+                elif isinstance(action, Abort) and owner == entry.header.writer and action.reason == "failed":
+                    yield "a proposal was made void"
 
 
 def _differences(log: Log, expected: State, version: int) -> Iterator[str]:

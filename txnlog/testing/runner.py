@@ -248,6 +248,11 @@ def maintained(seed: int) -> Simulation:
     return Simulation(seed, maintained=True)
 
 
+def crowded(seed: int) -> Simulation:
+    """The run of a seed with several producers more, who race."""
+    return Simulation(seed, crowded=True)
+
+
 def run_many(
     first: int,
     count: int,

@@ -231,6 +231,8 @@ class SimulatedStore:
                 objects[key] = (data, self.now_ms())
         elif request.call is StoreCall.PUT:
             objects[key] = (data, self.now_ms())
+            if kind_of(key) == "proposal":
+                self.scheduler.label("who collects was said" if key.endswith(".json") else "a proposal was put")
             self.damaged.pop(key, None)
         elif request.call is StoreCall.DELETE:
             objects.pop(key, None)

@@ -30,7 +30,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import audit
-from txnlog.testing.actors import ACTOR_KINDS, MAINTAINED_KINDS, OPTIMIZER, ActorKind
+from txnlog.testing.actors import ACTOR_KINDS, CROWD, MORE_KINDS, OPTIMIZER, ActorKind
 from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
@@ -66,6 +66,9 @@ ACTORS: Final = (3, 5)
 KIND_TAKES_PART: Final = 0.5
 RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
+_MORE: Final = {OPTIMIZER: (1, 1, 2), CROWD: (3, 4, 6)}
+"""How many there are of each kind that a workload of its own adds."""
+
 MOST_EVENTS: Final = 60_000
 """Of one phase: a hundred times what a slow one takes. A run that needs more makes no progress."""
 MOST_REQUESTS: Final = 2_000
@@ -133,6 +136,7 @@ class Simulation:
         faults: those to have instead of drawn ones.
         maintained: let one or two more merge segments and alter topics, with as much work again. Without it a seed does
             what it always did.
+        crowded: likewise, let several more producers race, with three times as much work.
     """
 
     def __init__(
@@ -142,6 +146,7 @@ class Simulation:
         kinds: Mapping[str, ActorKind] | None = None,
         faults: Faults | None = None,
         maintained: bool = False,
+        crowded: bool = False,
     ) -> None:
         self.scheduler = Scheduler(seed, on_error=self._on_error)
         chance = self.scheduler.chance
@@ -161,8 +166,8 @@ class Simulation:
         )
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
-        self._more = {OPTIMIZER: MAINTAINED_KINDS[OPTIMIZER]} if maintained else {}
-        self.world.budget *= 1 + len(self._more)
+        self._more = {kind: counts for kind, counts in _MORE.items() if {OPTIMIZER: maintained, CROWD: crowded}[kind]}
+        self.world.budget *= 1 + maintained + 3 * crowded
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
         self._waiting = 0
@@ -174,7 +179,7 @@ class Simulation:
         names = self._cast()
         with _quiet(self.failures), forgetting_failures():
             for name in names:
-                self._begin_life(name, (self._kinds | self._more)[name.rstrip("0123456789")], 0)
+                self._begin_life(name, (self._kinds | MORE_KINDS)[name.rstrip("0123456789")], 0)
             if "damage" in self.faults.rates:
                 self.scheduler.after(DAMAGE_EVERY_MS, self._maybe_damage)
             self._phase("the scheduled part", lambda: self.world.over)
@@ -210,8 +215,8 @@ class Simulation:
         chosen = [first, *(kind for kind in others if not self._some or chance.random() < KIND_TAKES_PART)]
         weights = [chance.random() for _ in chosen]
         drawn = [first, *chance.choices(chosen, weights, k=chance.randint(*ACTORS) - 1)]
-        for kind in self._more:
-            drawn += [kind] * chance.choice((1, 1, 2))
+        for kind, counts in self._more.items():
+            drawn += [kind] * chance.choice(counts)
         return [f"{kind}{number}" for number, kind in enumerate(drawn)]
 
     def _phase(self, name: str, done: Callable[[], bool]) -> bool:
@@ -310,6 +315,8 @@ class Simulation:
             self.store.deliver_everything()
             log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
             replayed, entries = audit.replay(log, self._problem)
+            for label in audit.labels_of(entries):
+                self.scheduler.label(label)
             if replayed.transactions:
                 self._problem("liveness", f"transactions stay open: {list(replayed.transactions)}")
             self._final(client, ns, replayed)
@@ -433,6 +440,11 @@ def _founded() -> World:
     return world
 
 
+def founded_objects() -> dict[str, bytes]:
+    """What is on the store then."""
+    return {key: data for key, (data, _) in _founded().shared_store.objects.items()}
+
+
 class _Direct(Runtime):
     """For looking at a log when the run is over: one call after the other."""
 
@@ -475,4 +487,4 @@ def _quiet(failures: list[Failure]) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-__all__ = ["Failure", "Report", "Simulation"]
+__all__ = ["Failure", "Report", "Simulation", "founded_objects"]

@@ -73,7 +73,7 @@ def main(plan: Plan) -> int:
 def stray_files(follower: Follower, state: State) -> Iterator[str]:
     """Nobody is at work and a vacuum was there: the files are those that the log shows as visible.
 
-    Of signs of life there are those of the newest consumers.
+    Of signs of life there are those of the newest consumers, of mailboxes those of writers that could go on.
     """
     for topic in state.topics.values():
         needed = {
@@ -90,6 +90,11 @@ def stray_files(follower: Follower, state: State) -> Iterator[str]:
             record = state.subscriptions.get(key.subscription)
             if record is None or key.epoch != record.epoch:
                 yield f"{info.key} is on the store, and nobody needs it"
+    writers = {block.writer for block in state.blocks.values()}
+    for info in follower.log.store.list(keys.PROPOSAL_FOLDER):
+        key = keys.parse_key(info.key)
+        if isinstance(key, keys.MailboxKey) and key.writer is not None and key.writer not in writers:
+            yield f"{info.key} is on the store, and nobody needs it"
 
 
 def figures(facts: Facts) -> dict[str, int]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from txnlog.testing.actors.admin import admin
 from txnlog.testing.actors.checkpointer import checkpointer
+from txnlog.testing.actors.crowd import crowd
 from txnlog.testing.actors.failover import failover
 from txnlog.testing.actors.optimizer import optimizer
 from txnlog.testing.actors.pipeline import pipeline
@@ -37,11 +38,12 @@ ACTOR_KINDS: Final[dict[str, ActorKind]] = {
 """What an actor may be; the first is in every run."""
 
 OPTIMIZER: Final = "optimizer"
-MAINTAINED_KINDS: Final[dict[str, ActorKind]] = {**ACTOR_KINDS, OPTIMIZER: optimizer}
-"""The same, and who merges segments and alters topics.
+CROWD: Final = "crowd"
+MORE_KINDS: Final[dict[str, ActorKind]] = {OPTIMIZER: optimizer, CROWD: crowd}
+"""Who merges segments and alters topics, and who races.
 
-A workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something once are
-kept.
+Each is a workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something
+once are kept.
 """
 
-__all__ = ["ACTOR_KINDS", "MAINTAINED_KINDS", "OPTIMIZER", "ActorKind"]
+__all__ = ["ACTOR_KINDS", "CROWD", "MORE_KINDS", "OPTIMIZER", "ActorKind"]

@@ -28,10 +28,14 @@ FIRST_MESSAGES: Final = 4
 
 
 class Writer:
-    """Produces plainly and in transactions, under a name that others use too, or under none."""
+    """Produces plainly and in transactions, under a name that others use too, or under none.
 
-    def __init__(self, client: Client, name: str | None) -> None:
+    Between two steps it pauses as often as ``pauses`` says.
+    """
+
+    def __init__(self, client: Client, name: str | None, pauses: float = 0.3) -> None:
         self.client = client
+        self._pauses = pauses
         self.name = name
         self.ns = client.open()
         self.producer: Producer | None = None
@@ -66,7 +70,7 @@ class Writer:
             self.transact_sequenced()
         else:
             self.transact()
-        if client.hits(0.3):
+        if client.hits(self._pauses):
             client.sleep(client.chance.random() * 50)
 
     def place(self) -> tuple[str, int]:

@@ -1,0 +1,111 @@
+"""Known bugs of group commit between processes, planted as those of ``mutants.py`` are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tests.sim.mutants import Mutant
+from txnlog.log import proposal_codec
+from txnlog.log.collector import _Proposal
+from txnlog.log.group_commit import Attempt
+from txnlog.log.proposer import Proposer
+from txnlog.testing.faults import Faults
+
+
+def refused_without_retraction(patch: pytest.MonkeyPatch) -> None:
+    """What was proposed is refused by its owner, and may come true yet."""
+    patch.setattr(Proposer, "retraction", lambda _self: None)
+
+
+def refused_before_it_is_void(patch: pytest.MonkeyPatch) -> None:
+    """The retraction goes along, behind the others: a refusal does not wait for it."""
+
+    def retract(self: Attempt[Any], retraction: Any) -> None:
+        if self._retraction is None:
+            self._retraction = retraction
+            self._now.append(retraction)
+
+    patch.setattr(Attempt, "retract", retract)
+
+
+def proposed_is_not_sent(patch: pytest.MonkeyPatch) -> None:
+    """Where the store fails, what was proposed is reported as if nothing of it could be in the log."""
+    patch.setattr(Proposer, "open_txn_ids", lambda _self: frozenset())
+
+
+def earlier_proposal_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A second proposal takes the place of the first, which may come true yet."""
+
+    class Newest(dict[int, tuple[int, ...]]):
+        def __setitem__(self, number: int, txns: tuple[int, ...]) -> None:
+            self.clear()
+            super().__setitem__(number, txns)
+
+    original = Proposer.__init__
+
+    def begin(self: Proposer, *arguments: Any) -> None:
+        original(self, *arguments)
+        self._open = Newest()
+
+    def wants(self: Proposer, attempt: Attempt[Any]) -> bool:
+        return self._races.collector is not None and all(self._can_propose(item.command) for item in attempt.members)
+
+    patch.setattr(Proposer, "__init__", begin)
+    patch.setattr(Proposer, "wants", wants)
+    patch.setattr(Proposer, "retraction", lambda _self: None)
+
+
+def void_proposal_brought(patch: pytest.MonkeyPatch) -> None:
+    """A collector brings what its owner has retracted."""
+    patch.setattr(_Proposal, "is_void", lambda *_: False)
+
+
+def rows_of_another_piece(patch: pytest.MonkeyPatch) -> None:
+    """Of the rows of a topic each piece gets the first ones."""
+    take = proposal_codec._Rows.take
+
+    def taken(self: proposal_codec._Rows, rows: int) -> Any:
+        known, self._next = self._next, 0
+        found = take(self, rows)
+        self._next = known + rows
+        return found
+
+    patch.setattr(proposal_codec._Rows, "take", taken)
+
+
+def _without(patch: pytest.MonkeyPatch, **left_out: Any) -> None:
+    """Commits are proposed without some of what they say."""
+    plain = proposal_codec._plain
+
+    def cut(command: Any) -> Any:
+        found = plain(command)
+        return msgspec.structs.replace(found, **left_out) if isinstance(found, proposal_codec.ProposedCommit) else found
+
+    patch.setattr(proposal_codec, "_plain", cut)
+
+
+def proposed_without_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Whoever was fenced gets its rows into the log by somebody else."""
+    _without(patch, producer=None, epoch=None)
+
+
+def proposed_without_acknowledgements(patch: pytest.MonkeyPatch) -> None:
+    """Messages are processed, and come again."""
+    _without(patch, acknowledgements=())
+
+
+_UNSURE: Final = Faults({"lost": 0.3, "delayed": 0.4, "pause": 0.3})
+
+PROPOSAL_MUTANTS: Final = (
+    Mutant("refused, and proposed all the same", refused_without_retraction, faults=_UNSURE, crowded=True),
+    Mutant("refused before the proposal is void", refused_before_it_is_void, faults=_UNSURE, crowded=True),
+    Mutant("what was proposed was not sent", proposed_is_not_sent, faults=_UNSURE, crowded=True),
+    Mutant("an earlier proposal is forgotten", earlier_proposal_forgotten, faults=_UNSURE, crowded=True),
+    Mutant("a void proposal is brought", void_proposal_brought, faults=_UNSURE, crowded=True),
+    Mutant("rows of another piece", rows_of_another_piece, crowded=True),
+    Mutant("proposed without an epoch", proposed_without_epoch, crowded=True),
+    Mutant("proposed without acknowledgements", proposed_without_acknowledgements, crowded=True),
+)

@@ -1,0 +1,314 @@
+"""Group commit between processes, in virtual time: writers over a store whose every request takes 41 ms."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from txnlog.api.namespace import Namespace
+from txnlog.common.limits import MAX_PROPOSAL_BYTES
+from txnlog.errors import ProducerFenced, TxnLogError
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.format.actions import Commit, Reserve
+from txnlog.format.codec import Entry, decode_entry
+from txnlog.log import collector, proposal_codec, proposer
+from txnlog.log.transaction_commands import AbortCommand
+from txnlog.testing.far_store import FarWorld
+from txnlog.testing.world import NAMESPACE
+
+SECONDS = 4.0
+TRIP_MS = 41.0
+
+
+@pytest.fixture
+def world() -> Iterator[FarWorld]:
+    made = FarWorld(seed=7, trip_ms=TRIP_MS)
+    yield made
+    made.close()
+
+
+class Committed:
+    """What writers committed, by their names, each value once."""
+
+    def __init__(self, world: FarWorld) -> None:
+        self.world = world
+        self.values: dict[str, list[int]] = {}
+        self.longest_ms = 0.0
+        self._next = 1_000_000
+
+    def value(self) -> int:
+        self._next += 1
+        return self._next
+
+    def until(self, end_ms: float, name: str) -> Callable[[Namespace], None]:
+        """An actor that commits one transaction after the other until then, and closes its handle."""
+        mine = self.values.setdefault(name, [])
+
+        def work(ns: Namespace) -> None:
+            while self.world.now_ms < end_ms:
+                value, began_ms = self.value(), self.world.now_ms
+                with ns.begin() as txn:
+                    txn.produce("audit", [{"value": value}])
+                mine.append(value)
+                self.longest_ms = max(self.longest_ms, self.world.now_ms - began_ms)
+            ns.close()
+
+        return work
+
+    def start(self, count: int, seconds: float = SECONDS) -> None:
+        """So many of them."""
+        for number in range(count):
+            self.world.start(f"w{number}", self.until(seconds * 1e3, f"w{number}"))
+
+    def check(self) -> Counter[int]:
+        """Every value of a commit that was answered is there, and none twice; returns all that is there."""
+        found = Counter(self.rows())
+        assert not [value for value, count in found.items() if count > 1], "there twice"
+        wanted = {value for values in self.values.values() for value in values}
+        assert wanted <= found.keys(), "acknowledged, and not there"
+        return found
+
+    def rows(self) -> list[int]:
+        """What a reader finds."""
+        read: list[list[int]] = []
+
+        def look(ns: Namespace) -> None:
+            read.append(ns.snapshot().read("audit").column("value").to_pylist())
+
+        self.world.start("reader", look)
+        self.world.run(self.world.now_ms + 60_000)
+        return read[0]
+
+
+@pytest.fixture
+def commits(world: FarWorld) -> Committed:
+    return Committed(world)
+
+
+def entries(world: FarWorld) -> list[Entry]:
+    """The log, as it is on the store."""
+    found: list[Entry] = []
+    for info in world.objects.list(f"{NAMESPACE}/_log/0"):
+        version = len(found)
+        found.append(decode_entry(world.objects.get(info.key), version))
+    return found
+
+
+def mailbox(world: FarWorld, writer: str) -> str:
+    return f"{NAMESPACE}/{keys.mailbox_key(writer)}"
+
+
+def commits_of(entry: Entry) -> int:
+    return sum(isinstance(action, Commit) for action in entry.actions)
+
+
+def asked_about_proposals(world: FarWorld) -> int:
+    return sum(
+        count for store in world.stores.values() for name, count in store.calls.items() if name.endswith("proposal")
+    )
+
+
+def test_who_commits_alone_asks_nothing_of_proposals(world, commits):
+    commits.start(1)
+    world.run(2 * SECONDS * 1e3)
+    assert len(commits.values["w0"]) >= 30
+    assert asked_about_proposals(world) == 0
+    before = Counter(world.stores["w0"].calls)
+    assert before["create entry"] <= len(commits.values["w0"]) + 2, "one entry a commit, and one for numbers"
+    commits.check()
+
+
+def test_many_writers_share_entries(world, commits):
+    commits.start(16, seconds=10)
+    world.run(20_000)
+    commits.check()
+    late = [entry for entry in entries(world) if commits_of(entry)][-8:-4]
+    assert min(map(commits_of, late)) >= 8, "they share entries"
+    assert len({entry.header.writer for entry in late}) == 1, "one of them collects"
+    counts = [len(values) for values in commits.values.values()]
+    assert min(counts) * 2 >= max(counts), "none of them starves"
+    requests = sum(store.calls.total() for store in world.stores.values())
+    assert requests <= 6 * sum(counts), "openings and first races included"
+
+
+def test_nobody_waits_for_a_collector_that_died(world, commits):
+    commits.start(8, seconds=8)
+    world.run(4_000)
+    last = entries(world)[-1].header.writer
+    (name,) = [
+        name for name, store in world.stores.items() if name != "reader" and _writer_of(world, name) == last
+    ] or pytest.fail("nobody collects")
+    world.scheduler.crash(world.actors[name])
+    died_ms = world.now_ms
+    commits.longest_ms = 0.0
+    world.run(died_ms + 3_000)
+    assert entries(world)[-1].header.writer != last
+    assert commits.longest_ms < 40 * TRIP_MS, "they race after ten round trips, and one of them collects then"
+    world.run(20_000)
+    commits.check()
+
+
+WRITERS: dict[int, dict[str, str]] = {}
+
+
+def _writer_of(world: FarWorld, name: str) -> str | None:
+    return WRITERS.get(id(world), {}).get(name)
+
+
+@pytest.fixture(autouse=True)
+def _known_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note which writer each actor is."""
+    start = FarWorld.start
+
+    def noted(world: FarWorld, name: str, work: Callable[[Namespace], None]) -> None:
+        def run(ns: Namespace) -> None:
+            WRITERS.setdefault(id(world), {})[name] = ns._connection.appender.writer
+            work(ns)
+
+        start(world, name, run)
+
+    WRITERS.clear()
+    monkeypatch.setattr(FarWorld, "start", noted)
+
+
+def test_a_collector_says_at_its_end_that_it_collects_no_more(world, commits):
+    commits.start(4)
+    world.run(60_000)
+    commits.check()
+    said = world.objects.get(f"{NAMESPACE}/{keys.COLLECTOR_KEY}")
+    assert said == b'{"writer":""}'
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff" * 100, id="noise"),
+        pytest.param(bytes(MAX_PROPOSAL_BYTES + 1), id="too big"),
+        pytest.param(b"\x85" + bytes(50), id="a map that is cut"),
+    ],
+)
+def test_hostile_mailboxes_stop_nobody(world, commits, caplog, hostile):
+    for number in range(300):
+        world.objects.put(mailbox(world, f"{number:032x}"), hostile)
+    commits.start(6)
+    with caplog.at_level(logging.WARNING, logger="txnlog.proposals"):
+        world.run(2 * SECONDS * 1e3)
+    commits.check()
+    assert max(map(commits_of, entries(world))) >= 3
+    passed_over = [record for record in caplog.records if "passed over" in record.getMessage()]
+    assert 1 <= len(passed_over) <= len(commits.values), "each collector says it once"
+
+
+def test_numbers_of_somebody_else_are_not_used(world, commits):
+    """A mailbox names a transaction of another writer, which is open: nothing happens to it."""
+    open_ids: list[str] = []
+
+    def victim(ns: Namespace) -> None:
+        txn = ns.begin(timeout_ms=60_000)
+        txn.produce("audit", [{"value": 77}])
+        txn.flush()
+        open_ids.append(str(txn.id))
+        world.scheduler.sleep(SECONDS * 1e3)
+        txn.commit()
+
+    world.start("victim", victim)
+    commits.start(6)
+    world.run(3_000)
+    assert open_ids
+    number = int(open_ids[0], 16) % 2**63
+    thief = _writer_of(world, "w0") or ""
+    actions = [action for entry in entries(world) for action in entry.actions]
+    own = next(item for item in actions if isinstance(item, Reserve) and item.writer == thief)
+    forged = proposal_codec.encode(thief, own.first + own.count - 1, [AbortCommand(number)], State())
+    assert forged is not None
+    world.objects.put(mailbox(world, thief), forged)
+    world.run(60_000)
+    assert 77 in commits.check(), "nobody but its owner ended it"
+
+
+def test_old_writers_go_on_next_to_the_others(world, commits, monkeypatch):
+    old = {"w1", "w3"}
+    wants = proposer.Proposer.wants
+    monkeypatch.setattr(
+        proposer.Proposer,
+        "wants",
+        lambda self, attempt: self._writer not in {_writer_of(world, name) for name in old} and wants(self, attempt),
+    )
+    won = collector.Collector.won
+    monkeypatch.setattr(
+        collector.Collector,
+        "won",
+        lambda self: None if self._writer in {_writer_of(world, name) for name in old} else won(self),
+    )
+    commits.start(6)
+    world.run(2 * SECONDS * 1e3)
+    commits.check()
+    assert all(commits.values[name] for name in old), "they win races"
+
+
+def test_what_is_refused_is_refused_to_its_owner_and_nothing_of_it_lands(world, commits):
+    """A zombie proposes under a name that another one took over."""
+    refused: list[BaseException] = []
+
+    def zombie(ns: Namespace) -> None:
+        producer = ns.producer("loader")
+        while world.now_ms < SECONDS * 1e3:
+            with_error = commits.value()
+            try:
+                producer.produce("audit", [{"value": with_error}])
+            except TxnLogError as error:
+                refused.append(error)
+                banned.add(with_error)
+                if isinstance(error, ProducerFenced):
+                    return
+
+    def heir(ns: Namespace) -> None:
+        world.scheduler.sleep(2_000)
+        ns.producer("loader")
+
+    banned: set[int] = set()
+    world.start("zombie", zombie)
+    world.start("heir", heir)
+    commits.start(6)
+    world.run(60_000)
+    assert [type(error) for error in refused] == [ProducerFenced]
+    assert not banned & commits.check().keys()
+
+
+def test_two_collectors_end_as_one(world, commits):
+    commits.start(8, seconds=6)
+    world.run(2_500)
+    for name in ("w1", "w2", "w3"):
+        client = _writer_of(world, name)
+        world.objects.put(f"{NAMESPACE}/{keys.COLLECTOR_KEY}", b'{"writer":"%s"}' % (client or "").encode())
+    world.run(60_000)
+    commits.check()
+    last = [entry for entry in entries(world) if commits_of(entry)][-12:-6]
+    assert len({entry.header.writer for entry in last}) == 1
+
+
+def test_random_bytes_in_place_of_real_proposals(world, commits):
+    """Somebody writes over the mailboxes, again and again."""
+    chance = random.Random(5)
+
+    def disturb() -> None:
+        for info in list(world.objects.list(f"{NAMESPACE}/{keys.PROPOSAL_FOLDER}")):
+            data = bytearray(world.objects.get(info.key))
+            if data:
+                data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+                world.objects.put(info.key, bytes(data))
+        if world.now_ms < SECONDS * 1e3:
+            world.scheduler.after(97.0, disturb)
+
+    world.scheduler.after(1_000, disturb)
+    commits.start(6)
+    world.run(60_000)
+    found = commits.check()
+    values = {value for mine in commits.values.values() for value in mine}
+    assert not found.keys() - values - set(range(1_000)), "what was changed on its way is nobody's"

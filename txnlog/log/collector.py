@@ -1,0 +1,270 @@
+"""Brings the commands of other writers into the log along with its own commands (PROTOCOL.md, "Proposals").
+
+No promise needs it: a command with an effect has a number, which is accepted once, whoever brings it. So two may
+collect at once, and whoever proposed something may append it by itself. All of it happens in the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import xxhash
+
+from txnlog.common.limits import MAX_PROPOSAL_BYTES
+from txnlog.engine.log_lines import LogLines
+from txnlog.engine.runtime import Runtime
+from txnlog.errors import TxnLogError
+from txnlog.fold.id_blocks import block_of, can_be_used
+from txnlog.fold.state import Draft
+from txnlog.format import keys
+from txnlog.format.actions import AnyAction, Header
+from txnlog.log import proposal_codec
+from txnlog.log.append_queue import Asked
+from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
+from txnlog.log.follower import Follower
+from txnlog.log.proposal_codec import Mailbox
+from txnlog.log.proposer import has_ended
+from txnlog.log.races import Races
+from txnlog.store.base import ObjectInfo, ObjectNotFound, Store
+
+_logger = LogLines("txnlog.proposals")
+
+_GATHER: Final = 0.45
+"""Round trips that a collector waits for those whose outcome its last entry was: they are about to propose again."""
+
+_IDLE_CYCLES: Final = 6
+_IDLE_CYCLES_AT_WORK: Final = 24
+"""Cycles without a proposal after which a writer collects no more: if it has nothing to append itself, or if it has."""
+
+_LIST_EVERY: Final = 8
+_LISTED: Final = 1_000
+_MOST_MAILBOXES: Final = 256
+_QUIET: Final = 4
+_LONGEST_QUIET: Final = 5
+"""A mailbox in which nothing new was for four cycles is looked into in every second one, and so on up to 2 ** 5."""
+
+_CYCLE_BYTES: Final = 16 << 20
+"""Of mailboxes whose commands one entry takes along: they are in memory."""
+
+
+class _Proposal:
+    """What was found in one mailbox: commands of another writer, in order."""
+
+    def __init__(self, mailbox: Mailbox, commands: Sequence[Command[Any]]) -> None:
+        self._writer = mailbox.writer
+        self._number = mailbox.number
+        self._txns = [command.txn_ids for command in commands]
+        self._draft: Draft | None = None
+        self._ended = 0
+        self.commands = [_OfAnother(self, place, command) for place, command in enumerate(commands)]
+
+    def is_void(self, draft: Draft, txn_ids: Sequence[int]) -> bool:
+        """Whether its number was used, or numbers are not the writer's."""
+        if self._number is None:
+            return False
+        for number in (self._number, *txn_ids):
+            block = block_of(draft, number)
+            if block is None or block.writer != self._writer:
+                return True
+        return not can_be_used(draft, self._number)
+
+    def is_next(self, draft: Draft, place: int) -> bool:
+        """Whether all commands before one have come true, or never will.
+
+        What is refused here its owner may append all the same: nothing of the same owner may overtake it.
+        """
+        if draft is not self._draft:
+            self._draft, self._ended = draft, 0
+        while self._ended < place and all(has_ended(draft, txn) for txn in self._txns[self._ended]):
+            self._ended += 1
+        return self._ended == place
+
+
+class _OfAnother:
+    """A command of another writer. Nobody waits for its answer: what its own client would refuse is not done."""
+
+    alone = None
+    is_upkeep = True
+
+    def __init__(self, proposal: _Proposal, place: int, command: Command[Any]) -> None:
+        self._proposal = proposal
+        self._place = place
+        self._command = command
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return self._command.txn_ids
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """See Command."""
+        return self._command.pieces
+
+    def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Any]:
+        """See Command."""
+        if self._proposal.is_void(draft, self.txn_ids) or not self._proposal.is_next(draft, self._place):
+            return Answer(None, settled=True)
+        try:
+            return self._command.decide(draft, at, shared)
+        except TxnLogError:
+            return Answer(None, settled=True)
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        """See Command."""
+
+
+class _Seen:
+    """What is known of one mailbox.
+
+    Attributes:
+        digest: of what it had last.
+        modified: size and time of what a listing showed last.
+        quiet: for how many cycles it had nothing new.
+    """
+
+    __slots__ = ("digest", "modified", "quiet")
+
+    def __init__(self) -> None:
+        self.digest: int | None = None
+        self.modified: tuple[int, int] | None = None
+        self.quiet = 0
+
+
+class Collector:
+    """What one writer collects.
+
+    Attributes:
+        collects: whether it looks into the mailboxes of others before each entry.
+        malformed: how many proposals it passed over; the first one is logged as a warning.
+    """
+
+    def __init__(self, follower: Follower, store: Store, runtime: Runtime, writer: str, races: Races) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self._writer = writer
+        self._races = races
+        self.collects = False
+        self._is_said = False
+        self._cycle = 0
+        self._idle = 0
+        self._mailboxes: dict[str, _Seen] = {}
+        self.malformed = 0
+
+    def won(self) -> None:
+        """An entry of this writer is in the log. If races were lost lately, and nobody else collects, it does."""
+        if not self.collects and self._races.are_lost and self._races.collector is None:
+            self.collects, self._is_said = True, False
+            self._cycle = self._idle = 0
+            self._races.note_named(self._writer)
+
+    async def resign(self) -> None:
+        """Collect no more, and say so."""
+        self.collects = False
+        await self._runtime.request(partial(self._races.say, ""))
+        self._races.note_named("")
+
+    async def collect(self, *, is_at_work: Callable[[], bool]) -> list[Asked]:
+        """What others propose. It may find that another one collects, or that it is time to end it.
+
+        Args:
+            is_at_work: whether this writer has commands of its own.
+        """
+        if self._cycle:
+            await self._runtime.pause(_GATHER * self._races.trip.ms)
+        lists = self._cycle % _LIST_EVERY == 0
+        look = self._races.look()
+        wanted = self._wanted()
+        calls: list[Callable[[], Any]] = [look if self._is_said else partial(self._races.say, self._writer)]
+        calls += [self._list] if lists else []
+        calls += [partial(self._read, writer) for writer in wanted]
+        found = await self._runtime.requests(calls)
+        self._cycle += 1
+        self._is_said = True
+        self._races.note(look)
+        if not self._races.is_named:
+            self.collects = False
+            return []
+        if lists:
+            self._note_listed(found[1])
+        members = self._members(dict(zip(wanted, found[len(calls) - len(wanted) :], strict=True)))
+        self._idle = 0 if members else self._idle + 1
+        if self._idle >= (_IDLE_CYCLES_AT_WORK if is_at_work() else _IDLE_CYCLES):
+            await self.resign()
+        return members
+
+    # --- mailboxes ----------------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> list[str]:
+        """The writers into whose mailboxes to look in this cycle."""
+        mailboxes = self._mailboxes
+        for writer in self._follower.heard:
+            if writer != self._writer:
+                mailboxes.setdefault(writer, _Seen())
+        while len(mailboxes) > _MOST_MAILBOXES:
+            del mailboxes[max(mailboxes, key=lambda writer: mailboxes[writer].quiet)]
+        return [
+            writer
+            for place, (writer, seen) in enumerate(mailboxes.items())
+            if (self._cycle + place) % 2 ** min(seen.quiet // _QUIET, _LONGEST_QUIET) == 0
+        ]
+
+    def _read(self, writer: str) -> bytes | None:
+        try:
+            return self._store.get_range(keys.mailbox_key(writer), 0, MAX_PROPOSAL_BYTES + 1)
+        except (ObjectNotFound, TxnLogError):
+            return None
+
+    def _list(self) -> list[ObjectInfo]:
+        try:
+            return list(islice(self._store.list(keys.PROPOSAL_FOLDER), _LISTED))
+        except TxnLogError:
+            return []
+
+    def _note_listed(self, found: Iterable[ObjectInfo]) -> None:
+        """Mailboxes of writers that this one has not heard of, or that were put again since."""
+        for item in found:
+            parsed = keys.parse_key(item.key)
+            if isinstance(parsed, keys.MailboxKey) and parsed.writer is not None and parsed.writer != self._writer:
+                seen = self._mailboxes.setdefault(parsed.writer, _Seen())
+                modified = (item.size_bytes, item.modified_ms)
+                if seen.modified != modified:
+                    seen.modified, seen.quiet = modified, 0
+
+    def _members(self, found: Mapping[str, bytes | None]) -> list[Asked]:
+        """The commands of mailboxes in which there is something new."""
+        members: list[Asked] = []
+        size = 0
+        for writer, data in found.items():
+            seen = self._mailboxes.get(writer)
+            if seen is None or size > _CYCLE_BYTES:
+                continue
+            seen.quiet += 1
+            if data is None or (digest := xxhash.xxh3_64_intdigest(data)) == seen.digest:
+                continue
+            seen.digest, seen.quiet = digest, 0
+            size += len(data)
+            members += self._members_of(writer, data)
+        return members
+
+    def _members_of(self, writer: str, data: bytes) -> list[Asked]:
+        state = self._follower.state
+        try:
+            mailbox = proposal_codec.decode(data, writer)
+            if mailbox.number is not None and not can_be_used(state, mailbox.number):
+                return []
+            proposal = _Proposal(mailbox, proposal_codec.commands_of(mailbox, state))
+        except Exception as error:  # noqa: BLE001 - whatever somebody put there, it stops nobody
+            self.malformed += 1
+            level = logging.WARNING if self.malformed == 1 else logging.DEBUG
+            _logger.log(level, "the proposal of the writer %s is passed over: %s", writer, error)
+            return []
+        return [Asked(command, is_of_another=True) for command in proposal.commands]
+
+
+__all__ = ["Collector"]

@@ -1,0 +1,301 @@
+"""Bytes of a mailbox and back, strictly: commands of one writer as plain data, with their rows.
+
+See PROTOCOL.md, "Proposals". A mailbox is a hint: whoever cannot read one passes it over, so this may change any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+import xxhash
+from msgspec import Meta, Struct
+
+from txnlog.common.ids import TxnId
+from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_PROPOSAL_BYTES
+from txnlog.data import row_buffer
+from txnlog.data.arrow_coercion import ARROW_ERRORS
+from txnlog.data.row_buffer import RowBuffer
+from txnlog.errors import TxnLogError
+from txnlog.fold.id_blocks import CHUNK
+from txnlog.fold.state import State
+from txnlog.format import schema
+from txnlog.format.actions import AbortReason, Acknowledgement, Count, Reserve, Segment, Signed, StreamBatch
+from txnlog.log.commands import Command, Piece, effect
+from txnlog.log.dropped import SubscriptionName
+from txnlog.log.id_allocator import NumbersWanted
+from txnlog.log.transaction_commands import AbortCommand, CommitCommand, Opening
+
+_FORMAT: Final = 1
+_DIGEST_BYTES: Final = 16
+"""XXH3 of what follows: rows that were damaged on their way must not become anybody's."""
+
+MAX_PROPOSED_NUMBERS: Final = 256 * CHUNK
+"""What a client asks for at most, but for one with so many rows of so many topics: that one races."""
+
+Digest = Annotated[int, Meta(ge=0)]
+
+
+class MalformedProposal(Exception):
+    """A mailbox that is not what PROTOCOL.md describes, or that names what this client does not know (yet)."""
+
+
+class ProposedPiece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Rows of one call: ``[topic, partition, rows, digest]`` or ``[topic, partition, rows, digest, sequence]``."""
+
+    topic: Count
+    partition: Count
+    rows: Count
+    digest: Digest
+    sequence: Count | None = None
+
+
+class ProposedCommand(Struct, frozen=True, tag_field="command", omit_defaults=True, forbid_unknown_fields=True):
+    """Base of what a mailbox may ask for."""
+
+
+class ProposedNumbers(ProposedCommand, frozen=True, tag="reserve"):
+    """Reserve a block of so many numbers for the writer."""
+
+    count: Annotated[int, Meta(ge=CHUNK, le=MAX_PROPOSED_NUMBERS, multiple_of=CHUNK)]
+
+
+class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
+    """Commit a transaction. ``left_ms`` is what was left of its deadline; ``subscriptions`` as (id, topic, name)."""
+
+    txn: Count
+    digest: str
+    pieces: tuple[ProposedPiece, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    stream: StreamBatch | None = None
+    plain: bool = False
+    assign_sequences: bool = False
+    producer: str | None = None
+    epoch: Count | None = None
+    app_id: str | None = None
+    app_version: Signed | None = None
+    left_ms: Count | None = None
+    shown_skipped: bool = False
+    subscriptions: tuple[tuple[Count, Count, str], ...] = ()
+
+
+class ProposedAbort(ProposedCommand, frozen=True, tag="abort"):
+    """End a transaction without effect."""
+
+    txn: Count
+    reason: AbortReason = "user"
+    by: str | None = None
+    why: str | None = None
+    force: bool = False
+
+
+Proposed = ProposedCommit | ProposedAbort | ProposedNumbers
+
+
+class Mailbox(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a writer proposes.
+
+    Attributes:
+        format: of this struct.
+        writer: whose it is.
+        number: of the writer's own block, used for nothing else: as soon as the log shows it used, this is void. None
+            where nothing but numbers is asked for: they do no harm, however often they come.
+        commands: what is to be done, in order.
+        rows: by topic those of all pieces, in the order of the commands, as a stream of Arrow's IPC format.
+    """
+
+    format: Literal[1]
+    writer: str
+    number: Count | None
+    commands: tuple[Proposed, ...]
+    rows: dict[Count, bytes] = {}
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final[msgspec.msgpack.Decoder[Mailbox]] = msgspec.msgpack.Decoder(Mailbox)
+
+
+# --- of commands ------------------------------------------------------------------------------------------------------
+
+
+def can_be_proposed(command: Command[Any]) -> bool:
+    """Whether a command is plain data: another client can decide it as its owner would."""
+    if isinstance(command, NumbersWanted):
+        return command.pool.wanted <= MAX_PROPOSED_NUMBERS
+    return type(command) in {CommitCommand, AbortCommand}
+
+
+def encode(writer: str, number: int | None, commands: Sequence[Command[Any]], state: State) -> bytes | None:
+    """The bytes of a mailbox; None where they would be too many.
+
+    Raises TransactionTimedOut for a commit that is past its deadline.
+    """
+    size = sum(piece.size_bytes for command in commands for piece in command.pieces)
+    if size > MAX_PROPOSAL_BYTES:
+        return None
+    by_topic: dict[int, list[Piece]] = {}
+    for command in commands:
+        for piece in command.pieces:
+            by_topic.setdefault(piece.topic, []).append(piece)
+    rows: dict[int, bytes] = {}
+    for number_of_topic, pieces in by_topic.items():
+        topic = state.topics.get(number_of_topic)
+        if topic is not None and not topic.dropped:
+            rows[number_of_topic] = _encode_rows(schema.to_arrow(topic.schema), topic.name, pieces)
+    content = _encoder.encode(Mailbox(_FORMAT, writer, number, tuple([_plain(item) for item in commands]), rows))
+    data = xxhash.xxh3_128_digest(content) + content
+    return data if len(data) <= MAX_PROPOSAL_BYTES else None
+
+
+def _encode_rows(wanted: pa.Schema, topic: str, pieces: Sequence[Piece]) -> bytes:
+    contents: list[RowBuffer] = [piece.content for piece in pieces]
+    if all(content.schema is wanted or content.schema.equals(wanted) for content in contents):
+        table = row_buffer.concat(contents)
+    else:
+        table = pa.concat_tables([row_buffer.conform(item.to_table(), wanted, topic=topic) for item in contents])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _plain(command: Command[Any]) -> Proposed:
+    if isinstance(command, NumbersWanted):
+        return ProposedNumbers(command.pool.wanted)
+    if isinstance(command, AbortCommand):
+        return ProposedAbort(command.txn, command.reason, command.by, command.why, command.force)
+    assert isinstance(command, CommitCommand), "can_be_proposed was asked"
+    opening = command.opening
+    return ProposedCommit(
+        opening.txn,
+        command.digest,
+        tuple([ProposedPiece(p.topic, p.partition, p.rows, p.digest, p.sequence) for p in command.pieces]),
+        command.segments,
+        command.acknowledgements,
+        command.stream,
+        command.plain,
+        command.assign_sequences,
+        opening.producer,
+        opening.epoch,
+        opening.app_id,
+        opening.app_version,
+        opening.left_ms(),
+        opening.shown_skipped,
+        tuple([(number, *name) for number, name in opening.subscriptions.items()]),
+    )
+
+
+# --- and back ---------------------------------------------------------------------------------------------------------
+
+
+def decode(data: bytes, writer: str) -> Mailbox:
+    """The mailbox of a writer. Raises MalformedProposal for anything but exactly what PROTOCOL.md describes."""
+    if len(data) > MAX_PROPOSAL_BYTES:
+        raise MalformedProposal(f"it has more than {MAX_PROPOSAL_BYTES:,} bytes")
+    content = data[_DIGEST_BYTES:]
+    if xxhash.xxh3_128_digest(content) != data[:_DIGEST_BYTES]:
+        raise MalformedProposal("it is damaged")
+    try:
+        found = _decoder.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedProposal(str(error)) from None
+    if found.writer != writer:
+        raise MalformedProposal("it is another writer's")
+    if found.number is None and not all(isinstance(item, ProposedNumbers) for item in found.commands):
+        raise MalformedProposal("it has no number")
+    if sum(1 + len(item.pieces) for item in found.commands if isinstance(item, ProposedCommit)) > MAX_ENTRY_ACTIONS:
+        raise MalformedProposal(f"more than {MAX_ENTRY_ACTIONS:,} shares")
+    return found
+
+
+def commands_of(mailbox: Mailbox, state: State) -> list[Command[Any]]:
+    """The commands of a mailbox, with rows of the topics' newest schemas. Raises MalformedProposal."""
+    contents = {number: _Rows(number, data, state) for number, data in mailbox.rows.items()}
+    commands = [_command(item, mailbox.writer, contents, state) for item in mailbox.commands]
+    if any(not rows.is_at_end for rows in contents.values()):
+        raise MalformedProposal("it has rows that nothing names")
+    return commands
+
+
+class _Rows:
+    """The rows of one topic, handed out piece by piece."""
+
+    def __init__(self, number: int, data: bytes, state: State) -> None:
+        topic = state.topics.get(number)
+        if topic is None:
+            raise MalformedProposal(f"this client knows no topic {number}")
+        self._schema = schema.to_arrow(topic.schema)
+        self._topic = topic.name
+        self._next = 0
+        try:
+            self._table = pa.ipc.open_stream(data).read_all()
+        except ARROW_ERRORS as error:
+            raise MalformedProposal(f"its rows cannot be read: {error}") from None
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._next == self._table.num_rows
+
+    def take(self, rows: int) -> RowBuffer:
+        part = self._table.slice(self._next, rows)
+        if part.num_rows != rows:
+            raise MalformedProposal("it has fewer rows than its pieces")
+        self._next += rows
+        buffer = RowBuffer(self._schema, self._topic)
+        try:
+            buffer.append(part)
+        except TxnLogError as error:
+            raise MalformedProposal(error.message) from None
+        return buffer
+
+
+def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: State) -> Command[Any]:
+    if isinstance(item, ProposedNumbers):
+        count = item.count
+        return effect(lambda draft, _at: [Reserve(writer, draft.head.next_number, count)], is_upkeep=True)
+    if isinstance(item, ProposedAbort):
+        return AbortCommand(item.txn, item.reason, item.by, item.why, item.force)
+    pieces: list[Piece] = []
+    for piece in item.pieces:
+        rows = contents.get(piece.topic)
+        topic = state.topics.get(piece.topic)
+        if topic is None or piece.partition >= topic.partitions or (rows is None and not topic.dropped):
+            raise MalformedProposal("it has no rows of a piece, or this client does not know the place")
+        content = None if rows is None else rows.take(piece.rows)
+        size = 0 if content is None else content.size_bytes
+        pieces.append(Piece(piece.topic, piece.partition, piece.rows, size, content, piece.digest, piece.sequence))
+    opening = Opening(
+        _txn_id(state, item.txn),
+        lambda: 0,
+        item.producer,
+        item.epoch,
+        item.app_id,
+        item.app_version,
+        deadline_ms=item.left_ms,
+        timeout_ms=item.left_ms,
+        shown_skipped=item.shown_skipped,
+        subscriptions={number: SubscriptionName(topic, name) for number, topic, name in item.subscriptions},
+    )
+    return CommitCommand(
+        opening,
+        item.digest,
+        tuple(pieces),
+        item.segments,
+        item.acknowledgements,
+        item.stream,
+        item.plain,
+        item.assign_sequences,
+    )
+
+
+def _txn_id(state: State, number: int) -> TxnId:
+    try:
+        return state.txn_id(number)
+    except (TxnLogError, LookupError) as error:
+        raise MalformedProposal(f"nobody was given the number {number}") from error
+
+
+__all__ = ["Mailbox", "MalformedProposal", "can_be_proposed", "commands_of", "decode", "encode"]

@@ -1,0 +1,167 @@
+"""Has another writer bring commands into the log: who collects finds them in a mailbox (PROTOCOL.md, "Proposals").
+
+A proposal is what a delayed request is: it may come true until the log shows its number used, which whoever proposed it
+sees to before it says that something was refused. All of it happens in the engine.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from txnlog.engine.runtime import Runtime
+from txnlog.errors import TxnLogError
+from txnlog.fold.id_blocks import block_of, can_be_used
+from txnlog.fold.state import Draft, State
+from txnlog.format import keys
+from txnlog.format.actions import Abort, AnyAction, Header
+from txnlog.log import proposal_codec
+from txnlog.log.append_queue import Asked
+from txnlog.log.commands import Answer, Command, effect
+from txnlog.log.follower import Follower
+from txnlog.log.group_commit import Attempt
+from txnlog.log.id_allocator import NumberPool, NumbersWanted
+from txnlog.log.proposal_codec import can_be_proposed
+from txnlog.log.races import Races
+from txnlog.log.rhythm import Rhythm
+from txnlog.store.base import Store
+
+_PATIENCE: Final = 10.0
+"""Round trips without an entry, after which a proposer races."""
+
+_PASSED_OVER: Final = 2
+"""Entries of who collects without an outcome of what was proposed, after which a proposer races."""
+
+
+class Proposer:
+    """What one writer proposes."""
+
+    def __init__(
+        self, follower: Follower, store: Store, runtime: Runtime, writer: str, numbers: NumberPool, races: Races
+    ) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self._writer = writer
+        self._numbers = numbers
+        self._races = races
+        self._rhythm = Rhythm(races.trip)
+        self._open: dict[int, tuple[int, ...]] = {}
+        self._awaits_numbers = False
+
+    # --- what is out --------------------------------------------------------------------------------------------------
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the next entry may hold something that was proposed."""
+        return bool(self._open) or self._awaits_numbers
+
+    def open_txn_ids(self) -> frozenset[int]:
+        """The transactions of proposals that may come true yet."""
+        return frozenset(txn for txns in self._still_open(self._follower.state).values() for txn in txns)
+
+    def _still_open(self, state: Draft | State) -> dict[int, tuple[int, ...]]:
+        return {
+            number: txns
+            for number, txns in self._open.items()
+            if can_be_used(state, number) and not all(has_ended(state, txn) for txn in txns)
+        }
+
+    def retraction(self) -> Asked | None:
+        """What makes void the proposals that may come true yet: None where there are none."""
+        if self._open:
+            self._open = self._still_open(self._follower.state)
+        if not self._open:
+            return None
+
+        def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
+            return [Abort(number, "failed") for number in self._still_open(draft)] or Answer(None, settled=True)
+
+        return Asked(effect(decide, is_upkeep=True))
+
+    def add_numbers(self) -> None:
+        """Take over the blocks that somebody else reserved for this writer."""
+        if self._awaits_numbers:
+            for block in self._follower.state.blocks.values():
+                if block.writer == self._writer:
+                    self._numbers.add(block)
+
+    # --- proposing ----------------------------------------------------------------------------------------------------
+
+    def wants(self, attempt: Attempt[Asked]) -> bool:
+        """Whether the commands are to be proposed: somebody collects, and they are of the kind.
+
+        Nothing new while an older proposal may come true: it would be overtaken.
+        """
+        return (
+            self._races.collector is not None
+            and not attempt.was_proposed
+            and all(self._can_propose(member.command) for member in attempt.members)
+            and self.retraction() is None
+        )
+
+    def _can_propose(self, command: Command[Any]) -> bool:
+        """Whether it can be of this writer's proposals: these are void where they are about transactions of others."""
+        if not can_be_proposed(command):
+            return False
+        blocks = [block_of(self._follower.state, txn) for txn in command.txn_ids]
+        return all(block is not None and block.writer == self._writer for block in blocks)
+
+    async def propose(self, attempt: Attempt[Asked]) -> None:
+        """Have somebody else bring the commands into the log. Whoever is left in the attempt then has to race."""
+        attempt.was_proposed = True
+        commands = [member.command for member in attempt.members]
+        txns = tuple([txn for command in commands for txn in command.txn_ids])
+        number = None
+        if txns:
+            taken = self._numbers.take()
+            if taken is None:
+                return
+            number = taken[0]
+        try:
+            data = proposal_codec.encode(self._writer, number, commands, self._follower.state)
+        except TxnLogError:
+            return  # past a deadline, which whoever races is told
+        if data is None:
+            return
+        if number is not None:
+            self._open[number] = txns
+        self._awaits_numbers = any(isinstance(command, NumbersWanted) for command in commands)
+        try:
+            await self._races.timed(partial(self._store.put, keys.mailbox_key(self._writer), data))
+            await self._follow(attempt)
+        finally:
+            self._awaits_numbers = False
+
+    async def _follow(self, attempt: Attempt[Asked]) -> None:
+        """Apply one entry after the other until all have their outcome, or it is time to race."""
+        races, rhythm, runtime = self._races, self._rhythm, self._runtime
+        seen_ms = runtime.elapsed_ms()
+        is_at_end = False
+        passed_over = 0
+        while attempt.members and passed_over < _PASSED_OVER:
+            pause_ms = rhythm.pause_ms(runtime.elapsed_ms())
+            if pause_ms > 0:
+                await runtime.pause(pause_ms)
+            left = len(attempt.members)
+            sent_ms = runtime.elapsed_ms()
+            entry = self._follower.apply_next(await races.timed(self._follower.read_next))
+            if entry is None:
+                is_at_end = True  # what comes from here on was not there when the mailbox was put
+                rhythm.missed()
+                if runtime.elapsed_ms() - seen_ms > _PATIENCE * races.trip.ms:
+                    return
+                continue
+            seen_ms = runtime.elapsed_ms()
+            rhythm.found(sent_ms, entry.header.writer, entry.header.timestamp_ms)
+            if len(attempt.members) < left:
+                races.note_named(entry.header.writer)
+            passed_over += is_at_end and entry.header.writer == races.collector
+
+
+def has_ended(state: Draft | State, txn: int) -> bool:
+    """Whether nothing can come of a transaction any more."""
+    return state.transactions.get(txn) is None and not can_be_used(state, txn)
+
+
+__all__ = ["Proposer", "has_ended"]

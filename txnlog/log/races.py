@@ -1,0 +1,129 @@
+"""Races for the next slot of the log, and who ends them: a writer that collects what others propose.
+
+All of it happens in the engine, but for a look itself, which is made in the thread of a request.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from txnlog.engine.log_lines import LogLines
+from txnlog.engine.runtime import Runtime
+from txnlog.errors import TxnLogError
+from txnlog.format import keys
+from txnlog.log.follower import Follower
+from txnlog.log.rhythm import LATELY, RoundTrip
+from txnlog.store.base import ObjectNotFound, Store
+
+_logger = LogLines("txnlog.proposals")
+
+_MOST_BYTES: Final = 1_000
+
+
+class _Collecting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The object that says who collects; nobody does where ``writer`` is empty."""
+
+    writer: str
+
+
+class CollectorLook:
+    """One look at who collects: called in a thread, and then shown to ``Races.note``. Best effort."""
+
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        self._store = store
+        self._runtime = runtime
+        self.found = ""
+        self.took_ms: float | None = None
+
+    def __call__(self) -> None:
+        """Make it."""
+        began_ms = self._runtime.elapsed_ms()
+        try:
+            data = self._store.get_range(keys.COLLECTOR_KEY, 0, _MOST_BYTES)
+            self.found = msgspec.json.decode(data, type=_Collecting).writer
+        except (ObjectNotFound, TxnLogError, msgspec.MsgspecError, UnicodeDecodeError):
+            self.found = ""
+        self.took_ms = self._runtime.elapsed_ms() - began_ms
+
+
+class Races:
+    """What one writer knows of others that append at the same time.
+
+    Attributes:
+        trip: how long a request takes.
+    """
+
+    def __init__(self, follower: Follower, store: Store, runtime: Runtime, writer: str) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self._writer = writer
+        self.trip = RoundTrip()
+        self._lost_ms: float | None = None
+        self._named = ""
+        self._named_ms = 0.0
+
+    def lost(self) -> None:
+        """Another entry took the slot."""
+        self._lost_ms = self._runtime.elapsed_ms()
+
+    @property
+    def are_lost(self) -> bool:
+        """Whether one was lost lately: to bring the commands of others along pays then."""
+        return self._lost_ms is not None and self._is_lately(self._lost_ms)
+
+    def _is_lately(self, moment_ms: float) -> bool:
+        return self._runtime.elapsed_ms() - moment_ms <= LATELY * self.trip.ms
+
+    # --- who collects -------------------------------------------------------------------------------------------------
+
+    def look(self) -> CollectorLook:
+        """A look at who collects, to be made."""
+        return CollectorLook(self._store, self._runtime)
+
+    def looks_at_loss(self) -> list[CollectorLook]:
+        """What to look at where the race at hand is lost: a single one that is lost in a while says nothing."""
+        return [self.look()] if self.are_lost else []
+
+    def note(self, look: CollectorLook) -> None:
+        """A look was made, or was not needed."""
+        if look.took_ms is not None:
+            self.trip.note(look.took_ms)
+            self.note_named(look.found)
+
+    def note_named(self, writer: str) -> None:
+        """This writer collects, as far as anybody says."""
+        if writer != self._named:
+            self._named, self._named_ms = writer, self._runtime.elapsed_ms()
+
+    @property
+    def collector(self) -> str | None:
+        """Another writer that collects, if it has shown life lately: by an entry, or by being named."""
+        if not self._named or self._named == self._writer:
+            return None
+        shown_ms = max(self._named_ms, self._follower.heard.get(self._named, 0.0))
+        return self._named if self._is_lately(shown_ms) else None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is this writer that collects."""
+        return self._named == self._writer
+
+    def say(self, writer: str) -> None:
+        """Say who collects, nobody where that is empty. For a thread of a request; best effort."""
+        try:
+            self._store.put(keys.COLLECTOR_KEY, msgspec.json.encode(_Collecting(writer)))
+        except TxnLogError as error:
+            _logger.debug("put of %s: %s", keys.COLLECTOR_KEY, error.message)
+
+    async def timed(self, call: Any) -> Any:
+        """What a request gives, which shows how long one takes."""
+        began_ms = self._runtime.elapsed_ms()
+        found = await self._runtime.request(call)
+        self.trip.note(self._runtime.elapsed_ms() - began_ms)
+        return found
+
+
+__all__ = ["CollectorLook", "Races"]

@@ -1,0 +1,89 @@
+"""When to look, by what was seen: round trips of the store, and entries that come in a rhythm. Pure.
+
+Times are those of a clock that never jumps, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from typing import Final
+
+_FIRST_TRIP_MS: Final = 50.0
+_LEAST_TRIP_MS: Final = 0.5
+
+LATELY: Final = 24.0
+"""Round trips for which a lost race, and a sign of life of who collects, count."""
+
+_EARLIER: Final = 0.05
+_LATER: Final = 0.35
+"""Round trips by which one looks earlier after a look that found its entry, and later after one that came too early: so
+about one in eight looks is in vain, and the others find an entry that has just come."""
+
+_AGAIN: Final = 0.1
+_OTHERS: Final = 0.6
+_SHORTEST: Final = 1.0
+_LONGEST: Final = 12.0
+
+
+class RoundTrip:
+    """How long a small request of the store takes: the median of the newest ones."""
+
+    def __init__(self) -> None:
+        self._seen: deque[float] = deque(maxlen=15)
+        self.ms = _FIRST_TRIP_MS
+
+    def note(self, milliseconds: float) -> None:
+        """One took so long."""
+        self._seen.append(milliseconds)
+        self.ms = max(_LEAST_TRIP_MS, statistics.median(self._seen))
+
+
+class Rhythm:
+    """When to look for the next entry of who collects.
+
+    How far apart its entries are is known from their headers, whatever the clocks of others say. How much later than
+    that time they can be read is found by trial, and kept as long as the same writer collects.
+    """
+
+    def __init__(self, trip: RoundTrip) -> None:
+        self._trip = trip
+        self._distances: deque[float] = deque(maxlen=7)
+        self._writer = ""
+        self._stamp_ms = 0
+        self._lead_ms = 0.0
+        self._misses = 0
+        self._aimed = False
+
+    def found(self, sent_ms: float, writer: str, stamp_ms: int) -> None:
+        """A look that was sent then found an entry, of this writer and this time of the log."""
+        trip = self._trip.ms
+        if writer != self._writer:
+            self._writer = writer
+            self._distances.clear()
+            self._lead_ms = sent_ms - stamp_ms
+        elif stamp_ms > self._stamp_ms:
+            self._distances.append(min(max(stamp_ms - self._stamp_ms, _SHORTEST * trip), _LONGEST * trip))
+            if self._aimed and not self._misses:
+                self._lead_ms -= _EARLIER * trip
+        self._stamp_ms = stamp_ms
+        self._misses = 0
+        self._aimed = False
+
+    def missed(self) -> None:
+        """A look found nothing."""
+        if self._aimed and not self._misses:
+            self._lead_ms += _LATER * self._trip.ms
+        self._misses += 1
+
+    def pause_ms(self, now_ms: float) -> float:
+        """How long to wait before the next look."""
+        trip = self._trip.ms
+        if self._misses or not self._distances:
+            return (_AGAIN if self._misses == 1 else _OTHERS) * trip
+        aim_ms = self._stamp_ms + statistics.median(self._distances) + self._lead_ms
+        self._aimed = aim_ms >= now_ms
+        return max(0.0, aim_ms - now_ms)
+
+
+__all__ = ["LATELY", "Rhythm", "RoundTrip"]

@@ -1,0 +1,154 @@
+"""Writers of one namespace over a store that is far away, in virtual time: each request takes a round trip.
+
+Nothing else takes any time, so this shows what the protocol costs, in seconds instead of minutes, and no other process
+of the machine disturbs it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from txnlog.api.namespace import Namespace
+from txnlog.api.opening import open_namespace
+from txnlog.store import MemoryStore
+from txnlog.store.base import Created, ObjectInfo
+from txnlog.testing.scheduler import Actor, Scheduler
+from txnlog.testing.simulated_runtime import SimulatedRuntime
+from txnlog.testing.simulated_store import IDENTITY, SimulatedStore
+from txnlog.testing.simulation import founded_objects
+from txnlog.testing.world import NAMESPACE, ROOT
+
+
+class FarStore:
+    """Objects in memory, half a round trip away from an actor.
+
+    Attributes:
+        calls: requests by their name and what they were about: ``data``, ``entry``, ``proposal`` or another folder.
+    """
+
+    def __init__(self, objects: MemoryStore, actor: Actor, trip_ms: float) -> None:
+        self._objects = objects
+        self._actor = actor
+        self._trip_ms = trip_ms
+        self.identity = IDENTITY
+        self.calls: Counter[str] = Counter()
+
+    def _ask(self, name: str, key: str, *arguments: Any) -> Any:
+        self.calls[f"{name} {_kind_of(key)}"] += 1
+        self._travel()
+        try:
+            return getattr(self._objects, name)(key, *arguments)
+        finally:
+            self._travel()
+
+    def _travel(self) -> None:
+        scheduler = self._actor.scheduler
+        scheduler.sleep(self._trip_ms / 2 * scheduler.chance.uniform(0.95, 1.05))
+
+    def create(self, key: str, data: bytes) -> Created:
+        """See Store."""
+        found: Created = self._ask("create", key, data)
+        return found
+
+    def put(self, key: str, data: bytes) -> None:
+        """See Store."""
+        self._ask("put", key, data)
+
+    def get(self, key: str) -> bytes:
+        """See Store."""
+        found: bytes = self._ask("get", key)
+        return found
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """See Store."""
+        found: bytes = self._ask("get_range", key, start, end)
+        return found
+
+    def info(self, key: str) -> ObjectInfo:
+        """See Store."""
+        found: ObjectInfo = self._ask("info", key)
+        return found
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """See Store."""
+        return iter(list(self._ask("list", prefix)))
+
+    def delete(self, key: str) -> None:
+        """See Store."""
+        self._ask("delete", key)
+
+    def url(self, key: str) -> str:
+        """See Store."""
+        return self._objects.url(key)
+
+    def sync(self, key: str) -> None:
+        """See Store."""
+
+
+def _kind_of(key: str) -> str:
+    parts = key.split("/")
+    if len(parts) < 2 or parts[1] != "_log":
+        return "data"
+    return "entry" if parts[2].isdigit() else {"proposals": "proposal"}.get(parts[2], parts[2])
+
+
+class FarWorld:
+    """A namespace on a store that is far away, and the actors that work on it: processes.
+
+    Args:
+        seed: decides everything.
+        trip_ms: of a request.
+
+    Attributes:
+        objects: what is on the store.
+        stores: of each actor.
+        errors: what actors ended with, but for good ends and deaths.
+    """
+
+    def __init__(self, seed: int, trip_ms: float = 41.0) -> None:
+        self.errors: list[BaseException] = []
+        self.scheduler = Scheduler(seed, on_error=lambda _task, error: self.errors.append(error))
+        self.objects = MemoryStore()
+        for key, data in founded_objects().items():
+            self.objects.put(key, data)
+        self.stores: dict[str, FarStore] = {}
+        self.actors: dict[str, Actor] = {}
+        self._trip_ms = trip_ms
+        self._quiet = SimulatedStore(self.scheduler)
+
+    def start(self, name: str, work: Callable[[Namespace], None]) -> None:
+        """Have an actor open the namespace and work on it."""
+        actor = self.actors[name] = Actor(self.scheduler, name)
+        store = self.stores[name] = FarStore(self.objects, actor, self._trip_ms)
+        runtime = SimulatedRuntime(actor, self._quiet, trusts_clock=True)
+
+        def run() -> None:
+            work(open_namespace(ROOT, NAMESPACE, mode="rw", create=False, store=store, runtime=runtime))
+
+        actor.start(run, "main")
+
+    @property
+    def now_ms(self) -> float:
+        """Virtual time."""
+        return self.scheduler.now_ms
+
+    def run(self, until_ms: float) -> None:
+        """Let so much virtual time pass, or less where everybody came to an end; raise what an actor ended with."""
+        self.scheduler.run(lambda: self.now_ms >= until_ms or not any(map(_is_at_work, self.actors.values())), 10**9)
+        if self.errors:
+            raise self.errors[0]
+
+    def close(self) -> None:
+        """End all actors."""
+        for actor in self.actors.values():
+            actor.alive = False
+            self.scheduler.unwind(actor)
+
+
+def _is_at_work(actor: Actor) -> bool:
+    return actor.alive and bool(actor.tasks) and actor.tasks[0].name == "main" and actor.tasks[0].is_alive()
+
+
+__all__ = ["FarStore", "FarWorld"]
