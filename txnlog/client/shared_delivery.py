@@ -128,8 +128,7 @@ class SharedTopicDelivery(TopicDelivery):
 
     async def _receive(self, call: Receiving) -> Received | None:
         self._adopt_ahead()
-        await self._release_returned()
-        await self._release_withheld()
+        await self._release_owed()
         turn = self._turn
         own = turn % self.topic.partitions
         stops = await self._met_again()
@@ -223,16 +222,10 @@ class SharedTopicDelivery(TopicDelivery):
         """
         ranges.include(self._withheld, found)
         try:
-            await self._release_withheld()
+            await self._release_owed()
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
             await WRITTEN  # nobody else receives these messages until then
-
-    async def _release_withheld(self) -> None:
-        if self._withheld:
-            await self._release({}, self._withheld)
-            self._ledger.release(self._consumer, self._withheld)
-            self._withheld = {}
 
     def _ready(
         self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]
@@ -253,17 +246,30 @@ class SharedTopicDelivery(TopicDelivery):
                 ready[partition] = mine
         return ready
 
-    async def _release_returned(self) -> None:
-        """Release what transactions had that were aborted without the log's knowledge. It counts as a redelivery."""
-        if returned := self._ledger.returned(self._consumer):
-            await self._release(returned, {})
-            cursors = self._connection.follower.state.cursors
-            over = {
-                partition: ranges.subtract(found, leases.leased(cursor, self._consumer))
-                for partition, found in returned.items()
-                if (cursor := cursors.get((self.subscription, partition))) is not None
-            }
-            self._ledger.forget_returned(self._consumer, over)
+    async def _release_owed(self) -> None:
+        """Release, in one entry, what was left to do.
+
+        What transactions had that were aborted without the log's knowledge counts as a redelivery; what a call that
+        failed had leased does not.
+        """
+        returned, withheld = self._ledger.returned(self._consumer), dict(self._withheld)
+        if not returned and not withheld:
+            return
+        await self._release(returned, withheld)
+        self._ledger.release(self._consumer, withheld)
+        # More may have come while the entry was under way.
+        self._withheld = {
+            partition: left
+            for partition, found in self._withheld.items()
+            if (left := ranges.subtract(found, withheld.get(partition, EMPTY)))
+        }
+        cursors = self._connection.follower.state.cursors
+        over = {
+            partition: ranges.subtract(found, leases.leased(cursor, self._consumer))
+            for partition, found in returned.items()
+            if (cursor := cursors.get((self.subscription, partition))) is not None
+        }
+        self._ledger.forget_returned(self._consumer, over)
 
     def _with_returned(self) -> dict[int, Ranges]:
         """What was delivered, and is so or is to be released."""
@@ -401,7 +407,7 @@ class SharedTopicDelivery(TopicDelivery):
     async def release_redelivered(self) -> None:
         """Let others have at once what is delivered again. Best effort, as their lease ends by itself."""
         try:
-            await self._release_returned()
+            await self._release_owed()
         except TxnLogError:
             _logger.warning("messages of %r are redelivered when their lease ends", self.topic.name, exc_info=True)
 

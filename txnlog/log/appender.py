@@ -30,8 +30,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.fold.apply import apply, begin_entry, check_writable
-from txnlog.fold.expiry import overdue
+from txnlog.fold.apply import begin_entry, check_writable
 from txnlog.fold.id_blocks import is_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
@@ -40,9 +39,10 @@ from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
 from txnlog.log.collector import Collector
 from txnlog.log.commands import ONE_RENEWAL, Command, Piece, effect
-from txnlog.log.failed_append import blocked, no_numbers, note_interrupted, outcome_unknown
+from txnlog.log.entry_riders import EntryRiders
+from txnlog.log.failed_append import answer_of, no_numbers, note_interrupted
 from txnlog.log.follower import Follower
-from txnlog.log.group_commit import Attempt, MadeEntry, Riders, SharedWave, Step
+from txnlog.log.group_commit import Attempt, MadeEntry, SharedWave, Step
 from txnlog.log.id_allocator import NumberPool, NumbersWanted
 from txnlog.log.proposer import Proposer
 from txnlog.log.races import Races
@@ -60,9 +60,6 @@ _MAX_STEPS = 4_000
 
 _RACES_BEFORE_CATCHING_UP = 2
 """Once the entry that won is applied anyway; who loses again is behind a stream of them, and reads all there are."""
-
-_EXPIRY_SCAN_MS = 1_000
-"""A look at all open transactions for overdue ones is not paid at every entry; their grace is five times this."""
 
 _CALLBACKS_MS: Final = 60_000.0
 """For how long a handle that is closed waits for callbacks of its Futures."""
@@ -148,8 +145,7 @@ class Appender:
         self._before_append = before_append
         self._before_put = before_put
         self._after_append = after_append
-        self._own_riders = riders
-        self._unlogged_aborts = unlogged_aborts
+        self._riders = EntryRiders(self.numbers, riders, unlogged_aborts)
         self._races = Races(follower, store, runtime, self.writer)
         self._proposer = Proposer(follower, store, runtime, self.writer, self.numbers, self._races)
         self._collector = Collector(follower, store, runtime, self.writer, self._races)
@@ -164,7 +160,6 @@ class Appender:
         self._unresolved: _Unresolved | None = None
         self._last_append_ms = -1e12
         self._shown_ms = runtime.now_ms()
-        self._last_expiry_scan_ms: int | None = None
 
     # --- for callers ------------------------------------------------------------------------------------------------
 
@@ -363,22 +358,15 @@ class Appender:
         """Answer everybody who waits with what is known: outcome unknown for a sent entry, the error for others."""
         self._answer_settled(attempt)
         state = self._follower.state
-        sent = {id(member) for member in attempt.sent}
         unresolved = self._proposer.open_txn_ids()
         if self._unresolved is not None:
             unresolved |= self._unresolved.txn_ids
         members = [member for member in attempt.members if member.reply is None]
         for member in members:
-            answer = error
-            if not isinstance(error, Exception):
-                pass  # no answer at all: nobody takes it for one
-            elif id(member) in sent or not unresolved.isdisjoint(member.command.txn_ids):
-                answer = outcome_unknown(map(state.txn_id, member.command.txn_ids), error)
-            elif isinstance(error, OutcomeUnknown):
-                answer = blocked(error.__cause__)
-            elif isinstance(error, TxnLogError) and len(members) > 1:
-                answer = copy_of(error)
-            member.answer(None, answer)
+            txns = member.command.txn_ids
+            may_land = member in attempt.sent or not unresolved.isdisjoint(txns)
+            answer = answer_of(error, map(state.txn_id, txns), may_land=may_land)
+            member.answer(None, copy_of(answer) if answer is error and len(members) > 1 else answer)
 
     def _answer_settled(self, attempt: Attempt[Asked]) -> None:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
@@ -452,7 +440,7 @@ class Appender:
     async def _refresh(self, attempt: Attempt[Asked]) -> None:
         """Look at the log, and next for what is overdue in it: nobody shall be refused for that."""
         await self._follower.refreshing()
-        self._last_expiry_scan_ms = None
+        self._riders.scan_next()
         attempt.refreshed = True
 
     def _make_entry(self, attempt: Attempt[Asked]) -> MadeEntry[Asked] | Step:
@@ -463,7 +451,7 @@ class Appender:
         self.numbers.drop_closed(draft)
         header = self._header(draft)
         begin_entry(draft, header)
-        made = attempt.make(draft, header, self._riders(draft, header))
+        made = attempt.make(draft, header, self._riders.apply_to(draft, header))
         self._complete_all(attempt)
         self._queue.put_back(attempt.returned)
         attempt.returned = []
@@ -508,8 +496,7 @@ class Appender:
         attempt.won(made)
         self._collector.won()
         self._shown_ms = made.header.timestamp_ms
-        if made.riders.looked:
-            self._last_expiry_scan_ms = made.header.timestamp_ms
+        self._riders.appended(made.riders, made.header)
         self._unresolved = None
         self._add_numbers(made.riders.actions)
         self._complete_all(attempt)
@@ -549,19 +536,6 @@ class Appender:
         head = draft.head
         timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())
         return Header(head.version + 1, self.writer, timestamp_ms, head.digest, self._follower.newest_checkpoint)
-
-    def _riders(self, draft: Draft, header: Header) -> Riders:
-        """What goes along with any entry: what the handle wants, the next block of numbers, ends of what is overdue."""
-        actions: list[AnyAction] = [*self._own_riders(draft), *self.numbers.renewals(draft, header.timestamp_ms)]
-        if self.numbers.wants():
-            actions.append(self.numbers.reservation(draft))
-        last = self._last_expiry_scan_ms
-        looked = last is None or header.timestamp_ms - last >= _EXPIRY_SCAN_MS
-        ending = overdue(draft, header.timestamp_ms, self._unlogged_aborts) if looked else []
-        actions.extend(ending)
-        for action in actions:
-            apply(draft, action, header)
-        return Riders(tuple(actions), bool(ending), looked and not ending)
 
     async def _put_entry(self, entry: _Unresolved, before: Callable[[], None] = lambda: None) -> bool:
         """Put an entry into its slot until the slot is occupied: whether by this one. Another one is applied.

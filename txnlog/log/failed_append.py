@@ -13,6 +13,15 @@ from txnlog.wording import Call, Words
 _ALL_THE_SAME: Final = "and may take effect all the same"
 
 
+def answer_of(error: BaseException, txn_ids: Iterable[TxnId], *, may_land: bool) -> BaseException:
+    """What one of those hears who waited for an entry that failed; ``may_land``: what was sent of it may be logged."""
+    if not isinstance(error, Exception):
+        return error  # no answer at all: nobody takes it for one
+    if may_land:
+        return outcome_unknown(txn_ids, error)
+    return blocked(error.__cause__) if isinstance(error, OutcomeUnknown) else error
+
+
 def outcome_unknown(txn_ids: Iterable[TxnId], error: BaseException) -> OutcomeUnknown:
     """For a call whose entry was sent. ``error`` is what the append ended with."""
     message, first = "the store did not say whether the entry of this call exists", Words()
@@ -73,4 +82,4 @@ def no_numbers(unknown: OutcomeUnknown) -> RetriableError:
     return error
 
 
-__all__ = ["blocked", "no_numbers", "note_interrupted", "note_repeatable", "outcome_unknown"]
+__all__ = ["answer_of", "blocked", "no_numbers", "note_interrupted", "note_repeatable", "outcome_unknown"]
