@@ -6,6 +6,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -279,6 +280,49 @@ def test_what_is_refused_is_refused_to_its_owner_and_nothing_of_it_lands(world, 
     world.run(60_000)
     assert [type(error) for error in refused] == [ProducerFenced]
     assert not banned & commits.check().keys()
+
+
+def test_who_has_no_right_to_propose_races(world, commits):
+    commits.start(6)
+    for name in ("w0", "w1"):
+        world.stores[name].denied = "proposal"
+    world.run(60_000)
+    commits.check()
+    assert all(commits.values.values()), "everybody commits"
+    for name in ("w0", "w1"):
+        assert world.stores[name].calls["put proposal"] <= 2, "a right that is missing is not asked for again"
+
+
+def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, commits, monkeypatch):
+    """It has no right to write segments, and commits none: what others propose is no failure of its own commands."""
+    gave_up: list[bool] = []
+    give_up = collector.Collector.give_up
+
+    async def noted(self):
+        await give_up(self)
+        self._races.lost()
+        self.won()
+        gave_up.append(not self.collects)
+
+    monkeypatch.setattr(collector.Collector, "give_up", noted)
+    done: list[int] = []
+
+    def seek(number: int, ns: Namespace) -> None:
+        consumer = ns.consumer("audit", f"seeker-{number}")
+        while world.now_ms < 3 * SECONDS * 1e3:
+            consumer.seek({0: len(done) % 2})
+            done.append(1)
+        ns.close()
+
+    for number in range(6):
+        world.start(f"seeker{number}", partial(seek, number))
+        world.stores[f"seeker{number}"].denied = "segment"
+    commits.start(2)
+    world.run(60_000)
+    commits.check()
+    assert gave_up, "one of them collected"
+    assert all(gave_up), "it does not again"
+    assert all(commits.values.values()), "others commit all the same"
 
 
 def test_two_collectors_end_as_one(world, commits):

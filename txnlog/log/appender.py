@@ -23,9 +23,9 @@ from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
+    AccessDenied,
     CalledInItsOwnWork,
     Durable,
-    OutcomeUnknown,
     StoreError,
     TxnLogError,
     UnsupportedFeature,
@@ -410,7 +410,13 @@ class Appender:
         self._attempts.append(attempt)
         try:
             await self._propose(attempt)
-            await self._race(attempt)
+            try:
+                await self._race(attempt)
+            except AccessDenied:
+                if self._unresolved is not None or not attempt.leave(lambda member: member.is_of_another):
+                    raise
+                await self._collector.give_up()  # what others may write, this one may not: nobody else hears of it
+                await self._race(attempt)
         finally:
             self._attempts.remove(attempt)
 
@@ -582,12 +588,7 @@ class Appender:
             raise
 
 
-def _of_numbers(error: TxnLogError) -> TxnLogError:
-    """The reply where numbers are missing: whatever became of their entry, nothing of the call was done."""
-    return no_numbers(error) if isinstance(error, OutcomeUnknown) else error
-
-
-_OF_NUMBERS: Final = Replying(_of_numbers)
+_OF_NUMBERS: Final = Replying(no_numbers)
 
 
 def _life_wanted() -> Command[None]:

@@ -155,13 +155,19 @@ class Collector:
         self._idle = 0
         self._mailboxes: dict[str, _Seen] = {}
         self.malformed = 0
+        self._is_denied = False
 
     def won(self) -> None:
         """An entry of this writer is in the log. If races were lost lately, and nobody else collects, it does."""
-        if not self.collects and self._races.are_lost and self._races.collector is None:
+        if self._races.are_lost and not (self.collects or self._is_denied) and self._races.collector is None:
             self.collects, self._is_said = True, False
             self._cycle = self._idle = 0
             self._races.note_named(self._writer)
+
+    async def give_up(self) -> None:
+        """What others propose this writer has no right to write: it collects no more, never."""
+        self._is_denied = True
+        await self.resign()
 
     async def resign(self) -> None:
         """Collect no more, and say so."""

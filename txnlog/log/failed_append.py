@@ -72,8 +72,10 @@ def blocked(cause: BaseException | None) -> RetriableError:
     )
 
 
-def no_numbers(unknown: OutcomeUnknown) -> RetriableError:
-    """For a call whose TxnID is still to be reserved, where the outcome of that is unknown."""
+def no_numbers(unknown: TxnLogError) -> TxnLogError:
+    """For a call whose TxnID is still to be reserved: whatever became of that entry, nothing of the call was done."""
+    if not isinstance(unknown, OutcomeUnknown):
+        return unknown
     error = RetriableError(
         f"no TxnID could be reserved: {unknown.message}; of this call nothing was sent",
         advice=advising(unknown, RetriableError._default_advice).advice,

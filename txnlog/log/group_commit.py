@@ -12,7 +12,7 @@ in the log in the order in which they were asked for.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -176,6 +176,13 @@ class Attempt(Generic[M]):
     def add(self, members: Iterable[M]) -> None:
         """More members, behind the others, before anything is decided."""
         self._now.extend(members)
+
+    def leave(self, whom: Callable[[M], bool]) -> bool:
+        """Let members go of whom nothing was sent, without an answer; whether there were any."""
+        before = len(self.members)
+        self._now = [member for member in self._now if not whom(member)]
+        self._later = [member for member in self._later if not whom(member)]
+        return len(self.members) < before
 
     def retract(self, retraction: M) -> None:
         """Decide this first. Where it gives lines, no refusal is one before they are in the log."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import TxnLogError
+from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.fold.id_blocks import block_of, can_be_used
 from txnlog.fold.state import Draft, State
 from txnlog.format import keys
@@ -25,6 +26,8 @@ from txnlog.log.proposal_codec import can_be_proposed
 from txnlog.log.races import Races
 from txnlog.log.rhythm import Rhythm
 from txnlog.store.base import Store
+
+_logger = LogLines("txnlog.proposals")
 
 _PATIENCE: Final = 10.0
 """Round trips without an entry, after which a proposer races."""
@@ -47,6 +50,7 @@ class Proposer:
         self._races = races
         self._rhythm = Rhythm(races.trip)
         self._open: dict[int, tuple[int, ...]] = {}
+        self._is_denied = False
         self._awaits_numbers = False
 
     # --- what is out --------------------------------------------------------------------------------------------------
@@ -95,6 +99,7 @@ class Proposer:
         """
         return (
             self._races.collector is not None
+            and not self._is_denied
             and not attempt.was_proposed
             and all(self._can_propose(member.command) for member in attempt.members)
             and self.retraction() is None
@@ -128,10 +133,20 @@ class Proposer:
             self._open[number] = txns
         self._awaits_numbers = any(isinstance(command, NumbersWanted) for command in commands)
         try:
-            await self._races.timed(partial(self._store.put, keys.mailbox_key(self._writer), data))
-            await self._follow(attempt)
+            if await self._put(data):
+                await self._follow(attempt)
         finally:
             self._awaits_numbers = False
+
+    async def _put(self, data: bytes) -> bool:
+        """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""
+        try:
+            await self._races.timed(partial(self._store.put, keys.mailbox_key(self._writer), data))
+        except TxnLogError as error:
+            self._is_denied = isinstance(error, AccessDenied)
+            _logger.debug("nothing is proposed: %s", error.message)
+            return False
+        return True
 
     async def _follow(self, attempt: Attempt[Asked]) -> None:
         """Apply one entry after the other until all have their outcome, or it is time to race."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
+from txnlog.errors import AccessDenied
+from txnlog.format import keys
 from txnlog.store import MemoryStore
 from txnlog.store.base import Created, ObjectInfo
 from txnlog.testing.scheduler import Actor, Scheduler
@@ -25,7 +27,8 @@ class FarStore:
     """Objects in memory, half a round trip away from an actor.
 
     Attributes:
-        calls: requests by their name and what they were about: ``data``, ``entry``, ``proposal`` or another folder.
+        calls: requests by their name and the kind of object.
+        denied: a kind of object that the actor has no right to write.
     """
 
     def __init__(self, objects: MemoryStore, actor: Actor, trip_ms: float) -> None:
@@ -34,11 +37,15 @@ class FarStore:
         self._trip_ms = trip_ms
         self.identity = IDENTITY
         self.calls: Counter[str] = Counter()
+        self.denied = ""
 
     def _ask(self, name: str, key: str, *arguments: Any) -> Any:
-        self.calls[f"{name} {_kind_of(key)}"] += 1
+        kind = keys.kind_of(key)
+        self.calls[f"{name} {kind}"] += 1
         self._travel()
         try:
+            if kind == self.denied and name in {"create", "put", "delete"}:
+                raise AccessDenied(f"no right to {name} {key}", right="write")
             return getattr(self._objects, name)(key, *arguments)
         finally:
             self._travel()
@@ -85,13 +92,6 @@ class FarStore:
 
     def sync(self, key: str) -> None:
         """See Store."""
-
-
-def _kind_of(key: str) -> str:
-    parts = key.split("/")
-    if len(parts) < 2 or parts[1] != "_log":
-        return "data"
-    return "entry" if parts[2].isdigit() else {"proposals": "proposal"}.get(parts[2], parts[2])
 
 
 class FarWorld:
