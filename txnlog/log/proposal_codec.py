@@ -15,9 +15,9 @@ from msgspec import Meta, Struct
 
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_PROPOSAL_BYTES
-from txnlog.data import row_buffer
-from txnlog.data.arrow_coercion import ARROW_ERRORS
+from txnlog.data import row_buffer, wire_rows
 from txnlog.data.row_buffer import RowBuffer
+from txnlog.data.wire_rows import MalformedRows, WireRows
 from txnlog.errors import TxnLogError
 from txnlog.fold.id_blocks import CHUNK
 from txnlog.fold.state import State
@@ -104,14 +104,14 @@ class Mailbox(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
         number: of the writer's own block, used for nothing else: as soon as the log shows it used, this is void. None
             where nothing but numbers is asked for: they do no harm, however often they come.
         commands: what is to be done, in order.
-        rows: by topic those of all pieces, in the order of the commands, as a stream of Arrow's IPC format.
+        rows: by topic those of all pieces, in the order of the commands.
     """
 
     format: Literal[1]
     writer: str
     number: Count | None
     commands: tuple[Proposed, ...]
-    rows: dict[Count, bytes] = {}
+    rows: dict[Count, WireRows] = {}
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -140,7 +140,7 @@ def encode(writer: str, number: int | None, commands: Sequence[Command[Any]], st
     for command in commands:
         for piece in command.pieces:
             by_topic.setdefault(piece.topic, []).append(piece)
-    rows: dict[int, bytes] = {}
+    rows: dict[int, WireRows] = {}
     for number_of_topic, pieces in by_topic.items():
         topic = state.topics.get(number_of_topic)
         if topic is not None and not topic.dropped:
@@ -150,16 +150,13 @@ def encode(writer: str, number: int | None, commands: Sequence[Command[Any]], st
     return data if len(data) <= MAX_PROPOSAL_BYTES else None
 
 
-def _encode_rows(wanted: pa.Schema, topic: str, pieces: Sequence[Piece]) -> bytes:
+def _encode_rows(wanted: pa.Schema, topic: str, pieces: Sequence[Piece]) -> WireRows:
     contents: list[RowBuffer] = [piece.content for piece in pieces]
     if all(content.schema is wanted or content.schema.equals(wanted) for content in contents):
         table = row_buffer.concat(contents)
     else:
         table = pa.concat_tables([row_buffer.conform(item.to_table(), wanted, topic=topic) for item in contents])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
+    return wire_rows.encode(table)
 
 
 def _plain(command: Command[Any]) -> Proposed:
@@ -213,7 +210,7 @@ def decode(data: bytes, writer: str) -> Mailbox:
 
 def commands_of(mailbox: Mailbox, state: State) -> list[Command[Any]]:
     """The commands of a mailbox, with rows of the topics' newest schemas. Raises MalformedProposal."""
-    contents = {number: _Rows(number, data, state) for number, data in mailbox.rows.items()}
+    contents = {number: _Rows(number, found, state) for number, found in mailbox.rows.items()}
     commands = [_command(item, mailbox.writer, contents, state) for item in mailbox.commands]
     if any(not rows.is_at_end for rows in contents.values()):
         raise MalformedProposal("it has rows that nothing names")
@@ -223,7 +220,7 @@ def commands_of(mailbox: Mailbox, state: State) -> list[Command[Any]]:
 class _Rows:
     """The rows of one topic, handed out piece by piece."""
 
-    def __init__(self, number: int, data: bytes, state: State) -> None:
+    def __init__(self, number: int, found: WireRows, state: State) -> None:
         topic = state.topics.get(number)
         if topic is None:
             raise MalformedProposal(f"this client knows no topic {number}")
@@ -231,9 +228,9 @@ class _Rows:
         self._topic = topic.name
         self._next = 0
         try:
-            self._table = pa.ipc.open_stream(data).read_all()
-        except ARROW_ERRORS as error:
-            raise MalformedProposal(f"its rows cannot be read: {error}") from None
+            self._table = wire_rows.decode(found, self._schema)
+        except MalformedRows as error:
+            raise MalformedProposal(f"its rows: {error}") from None
 
     @property
     def is_at_end(self) -> bool:
@@ -247,7 +244,7 @@ class _Rows:
         buffer = RowBuffer(self._schema, self._topic)
         try:
             buffer.append(part)
-        except TxnLogError as error:
+        except TxnLogError as error:  # null where the schema has none
             raise MalformedProposal(error.message) from None
         return buffer
 
