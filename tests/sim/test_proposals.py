@@ -185,6 +185,39 @@ def test_a_collector_says_at_its_end_that_it_collects_no_more(world, commits):
     assert said == b'{"writer":""}'
 
 
+def mailboxes(world: FarWorld) -> list[str]:
+    folder = f"{NAMESPACE}/{keys.PROPOSAL_FOLDER}"
+    return [info.key for info in world.objects.list(folder) if info.key != f"{NAMESPACE}/{keys.COLLECTOR_KEY}"]
+
+
+def test_rows_do_not_stay_in_mailboxes_once_their_writers_are_closed(world, commits):
+    commits.start(4)
+    world.run(3_000)
+    assert len(mailboxes(world)) >= 2
+    world.run(60_000)
+    assert mailboxes(world) == []
+
+
+def test_a_vacuum_deletes_the_mailboxes_and_whoever_proposes_races(world, commits):
+    vacuumed: list[int] = []
+
+    def vacuum(ns: Namespace) -> None:
+        for _ in range(5):
+            world.scheduler.sleep(700)
+            before = len(mailboxes(world))
+            ns.vacuum()
+            vacuumed.append(before)
+
+    commits.start(6)
+    world.start("admin", vacuum)
+    world.run(60_000)
+    commits.check()
+    assert sum(vacuumed) >= 5, "there were some"
+    assert commits.longest_ms < 60 * TRIP_MS
+    counts = [len(values) for values in commits.values.values()]
+    assert min(counts) * 3 >= max(counts)
+
+
 @pytest.mark.parametrize(
     "hostile",
     [

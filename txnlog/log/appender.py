@@ -265,6 +265,7 @@ class Appender:
                 self._rest = Reply()
             await self._rest
         self._queue.refusal = self._closed
+        await self._proposer.close()
 
     # --- in the engine ----------------------------------------------------------------------------------------------
 

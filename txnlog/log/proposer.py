@@ -51,6 +51,7 @@ class Proposer:
         self._rhythm = Rhythm(races.trip)
         self._open: dict[int, tuple[int, ...]] = {}
         self._is_denied = False
+        self._has_mailbox = False
         self._awaits_numbers = False
 
     # --- what is out --------------------------------------------------------------------------------------------------
@@ -89,6 +90,15 @@ class Proposer:
             for block in self._follower.state.blocks.values():
                 if block.writer == self._writer:
                     self._numbers.add(block)
+
+    async def close(self) -> None:
+        """Nothing is proposed any more: rows do not stay in the mailbox. Best effort."""
+        if self._has_mailbox:
+            try:
+                await self._runtime.request(partial(self._store.delete, keys.mailbox_key(self._writer)))
+                self._has_mailbox = False
+            except TxnLogError as error:
+                _logger.debug("the mailbox stays until the next vacuum: %s", error.message)
 
     # --- proposing ----------------------------------------------------------------------------------------------------
 
@@ -140,6 +150,7 @@ class Proposer:
 
     async def _put(self, data: bytes) -> bool:
         """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""
+        self._has_mailbox = True
         try:
             await self._races.timed(partial(self._store.put, keys.mailbox_key(self._writer), data))
         except TxnLogError as error:

@@ -185,15 +185,14 @@ def _forget_hints(connection: Connection) -> None:
 
 
 def _forget_mailboxes(connection: Connection) -> None:
-    """Delete the mailboxes of writers that have no open block: what is proposed there is void. They need no grace.
+    """Delete all mailboxes: rows in them may be of a topic that was dropped. They need no grace.
 
-    One that is about to get its first block may propose that once more, or race.
+    Whoever proposes something at this moment races instead.
     """
-    writers = connection.follower.look(lambda state: {block.writer for block in state.blocks.values()})
     try:
         for info in connection.store.list(keys.PROPOSAL_FOLDER):
             key = keys.parse_key(info.key)
-            if isinstance(key, keys.MailboxKey) and key.writer is not None and key.writer not in writers:
+            if isinstance(key, keys.MailboxKey) and key.writer is not None:
                 connection.store.delete(info.key)
     except TxnLogError:
         _logger.warning("Old proposals could not be deleted. They do no harm, and are deleted later.", exc_info=True)

@@ -296,6 +296,19 @@ def test_hints_that_are_over_go_and_those_of_consumers_stay(lake: Any, memory: P
         assert hints(lake) == living
 
 
+def test_mailboxes_go_also_those_of_writers_that_are_at_work(lake: Any, memory: Place) -> None:
+    """Rows in them may be of a topic that was dropped; whoever proposed something appends it by itself."""
+    lake.produce("orders", rows(1))
+    store, writer = lake._connection.store, lake._connection.appender.writer
+    mailbox, foreign = keys.mailbox_key(writer), f"{keys.PROPOSAL_FOLDER}none-of-ours.msgpack"
+    for key in (mailbox, keys.mailbox_key("0" * 32), keys.COLLECTOR_KEY, foreign):
+        store.put(key, b"{}")
+    with Unchanged(memory):
+        lake.vacuum(dry_run=True)
+    assert lake.vacuum().deleted_files == 0, "they are no data"
+    assert {info.key for info in store.list(keys.PROPOSAL_FOLDER)} == {keys.COLLECTOR_KEY, foreign}
+
+
 def test_a_hint_of_a_subscription_that_a_vacuum_does_not_know_yet_stays(
     lake: Any, memory: Place, clock: ManualClock
 ) -> None:
