@@ -13,7 +13,6 @@ import pyarrow as pa
 import xxhash
 from msgspec import Meta, Struct
 
-from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_PROPOSAL_BYTES
 from txnlog.data import row_buffer, wire_rows
 from txnlog.data.row_buffer import RowBuffer
@@ -265,7 +264,7 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
         size = 0 if content is None else content.size_bytes
         pieces.append(Piece(piece.topic, piece.partition, piece.rows, size, content, piece.digest, piece.sequence))
     opening = Opening(
-        _txn_id(state, item.txn),
+        state.txn_id(item.txn),
         lambda: 0,
         item.producer,
         item.epoch,
@@ -286,13 +285,6 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
         item.plain,
         item.assign_sequences,
     )
-
-
-def _txn_id(state: State, number: int) -> TxnId:
-    try:
-        return state.txn_id(number)
-    except (TxnLogError, LookupError) as error:
-        raise MalformedProposal(f"nobody was given the number {number}") from error
 
 
 __all__ = ["Mailbox", "MalformedProposal", "can_be_proposed", "commands_of", "decode", "encode"]

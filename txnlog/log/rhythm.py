@@ -58,12 +58,14 @@ class Rhythm:
     def found(self, sent_ms: float, writer: str, stamp_ms: int) -> None:
         """A look that was sent then found an entry, of this writer and this time of the log."""
         trip = self._trip.ms
-        if writer != self._writer:
+        distance_ms = stamp_ms - self._stamp_ms
+        if writer != self._writer or not 0 < distance_ms <= _LONGEST * trip:
+            # Another one, whose clock says nothing of this one's; or its clock stands, as one that went ahead does.
             self._writer = writer
             self._distances.clear()
             self._lead_ms = sent_ms - stamp_ms
-        elif stamp_ms > self._stamp_ms:
-            self._distances.append(min(max(stamp_ms - self._stamp_ms, _SHORTEST * trip), _LONGEST * trip))
+        else:
+            self._distances.append(max(distance_ms, _SHORTEST * trip))
             if self._aimed and not self._misses:
                 self._lead_ms -= _EARLIER * trip
         self._stamp_ms = stamp_ms

@@ -390,8 +390,8 @@ MUTANTS: Final = (
     Mutant(
         "a sent entry is forgotten at the deadline",
         "txnlog/log/appender.py",
-        "return sent is not None and txn in sent.txn_ids and sent.version > self._follower.version",
-        "return False",
+        "if sent is not None and txn in sent.txn_ids and sent.version > self._follower.version:",
+        "if False:",
         "messages are delivered again whose acknowledgement reaches the log later",
         ("tests/client/consuming/test_late_answers.py",),
     ),

@@ -179,8 +179,8 @@ MUTANTS: Final = (
     Mutant(
         "what an abort takes from its user comes again uncounted",
         "txnlog/client/shared_delivery.py",
-        "            await self._release(returned, {})\n",
-        "            await self._release({}, returned)\n",
+        "        await self._release(returned, withheld)\n",
+        "        await self._release({}, returned)\n        await self._release({}, withheld)\n",
         "a message that nobody can deal with never becomes a dead letter",
         (SHARED_REDELIVERY + "after_a_conflict_and_an_abort_the_others_of_its_messages_come_again",),
     ),

@@ -162,7 +162,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "one look ends a hundred, and then no other is taken",
-        "txnlog/log/appender.py",
+        "txnlog/log/entry_riders.py",
         "bool(ending), looked and not ending)",
         "bool(ending), looked)",
         "a seek is refused for the hundred and first transaction that is over",

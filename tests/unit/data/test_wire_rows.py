@@ -8,8 +8,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
 
 from tests.effort import tries
+from tests.unit.arrow_strategies import tables
 from txnlog.data.wire_rows import MalformedRows, WireRows, decode, encode
 
 SCHEMA = pa.schema(
@@ -65,6 +67,11 @@ def test_rows_come_back(table: pa.Table) -> None:
     found = decode(encode(table), SCHEMA)
     assert found.equals(table)
     assert found.schema.equals(SCHEMA)
+
+
+@given(tables())
+def test_rows_of_whatever_schema_come_back(table: pa.Table) -> None:
+    assert decode(encode(table), table.schema).equals(table)
 
 
 def test_a_slice_takes_nothing_else_along() -> None:
