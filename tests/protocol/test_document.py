@@ -21,6 +21,7 @@ from tests.protocol.document import (
     table_after,
 )
 from txnlog.common import limits
+from txnlog.data.wire_rows import WireRows
 from txnlog.fold import state
 from txnlog.format import schema
 from txnlog.format.actions import (
@@ -29,6 +30,7 @@ from txnlog.format.actions import (
     AnyAction,
     Header,
     PartitionRanges,
+    Segment,
     Share,
     SliceRows,
     StreamBatch,
@@ -36,7 +38,7 @@ from txnlog.format.actions import (
 )
 from txnlog.format.codec import decode_entry, encode_action
 from txnlog.format.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType
-from txnlog.log import checkpoint_codec
+from txnlog.log import checkpoint_codec, proposal_codec
 from txnlog.log.checkpoint_codec import COLD_KINDS, Manifest, Part
 
 ACTIONS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in AnyAction.__args__}
@@ -51,6 +53,13 @@ VALUES: dict[str, type[Any]] = {
     "*slice*:": SliceRows,
     "*share*:": Share,
     "*stream batch*:": StreamBatch,
+    "*mailbox*:": proposal_codec.Mailbox,
+    "`commit`: end a transaction": proposal_codec.ProposedCommit,
+    "`abort`: end a transaction": proposal_codec.ProposedAbort,
+    "`reserve`: reserve a block": proposal_codec.ProposedNumbers,
+    "*piece*:": proposal_codec.ProposedPiece,
+    "*named subscription*:": proposal_codec.ProposedSubscription,
+    "Rows of one topic, *rows*:": WireRows,
 }
 
 
@@ -68,6 +77,13 @@ NAMED: dict[type[Any], str] = {
     StructField: "field",
     Acknowledgement: "acknowledgement",
     StreamBatch: "stream batch",
+    Segment: "segment",
+    proposal_codec.ProposedCommit: "command",
+    proposal_codec.ProposedAbort: "command",
+    proposal_codec.ProposedNumbers: "command",
+    proposal_codec.ProposedPiece: "piece",
+    proposal_codec.ProposedSubscription: "named subscription",
+    WireRows: "rows",
     PartitionRanges: "partition range",
     SliceRows: "slice",
     Share: "share",
@@ -86,8 +102,19 @@ def integer_name(kind: msgspec.inspect.IntType) -> str:
         return "integer"  # of a record: a part of a checkpoint is trusted by its digest
     if (kind.ge, kind.le) == (0, limits.MAX_TIME_MS):
         return "time"
+    if kind.multiple_of is not None:
+        return "integer"  # of the bounds, the text says more
+    if kind.le is None:
+        return "64-bit integer"
     assert kind.le == limits.MAX_NUMBER, "every integer of an entry has bounds"
     return "integer" if kind.ge == 0 else "signed integer"
+
+
+PLAIN: dict[type[Any], str] = {
+    msgspec.inspect.StrType: "text",
+    msgspec.inspect.BytesType: "binary",
+    msgspec.inspect.BoolType: "boolean",
+}
 
 
 def type_name(kind: Any) -> str:
@@ -100,10 +127,8 @@ def type_name(kind: Any) -> str:
             return name if len(others) == len(kind.types) else f"{name} or null"
         case msgspec.inspect.IntType():
             return integer_name(kind)
-        case msgspec.inspect.StrType():
-            return "text"
-        case msgspec.inspect.BoolType():
-            return "boolean"
+        case msgspec.inspect.StrType() | msgspec.inspect.BytesType() | msgspec.inspect.BoolType():
+            return PLAIN[type(kind)]
         case msgspec.inspect.LiteralType():
             return " / ".join(f"`{value}`" for value in kind.values)
         case msgspec.inspect.StructType():
@@ -116,6 +141,8 @@ def type_name(kind: Any) -> str:
             return f"list of {plural.get(name, name + 's')}"
         case msgspec.inspect.DictType(value_type=msgspec.inspect.StrType()):
             return "object of texts"
+        case msgspec.inspect.DictType(value_type=msgspec.inspect.StructType()):
+            return f"object of {type_name(kind.value_type)}"
         case msgspec.inspect.DictType():
             return "object of statistics"
         case _:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.mutants import Mutant
 from txnlog.log import proposal_codec
-from txnlog.log.collector import _Proposal
+from txnlog.log.collector import Proposal
 from txnlog.log.group_commit import Attempt
 from txnlog.log.proposer import Proposer
 from txnlog.testing.faults import Faults
@@ -60,7 +60,7 @@ def earlier_proposal_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def void_proposal_brought(patch: pytest.MonkeyPatch) -> None:
     """A collector brings what its owner has retracted."""
-    patch.setattr(_Proposal, "is_void", lambda *_: False)
+    patch.setattr(Proposal, "is_void", lambda *_: False)
 
 
 def rows_of_another_piece(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import ProducerFenced, TxnLogError
 from txnlog.fold.state import State
 from txnlog.format import keys
-from txnlog.format.actions import Commit, Reserve
+from txnlog.format.actions import Abort, Commit, Reserve, Segment
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log import collector, proposal_codec, proposer
 from txnlog.log.transaction_commands import AbortCommand
@@ -137,6 +137,7 @@ def test_many_writers_share_entries(world, commits):
     assert requests <= 6 * sum(counts), "openings and first races included"
 
 
+@pytest.mark.clause("P-243")
 def test_nobody_waits_for_a_collector_that_died(world, commits):
     commits.start(8, seconds=8)
     world.run(4_000)
@@ -218,6 +219,7 @@ def test_a_vacuum_deletes_the_mailboxes_and_whoever_proposes_races(world, commit
     assert min(counts) * 3 >= max(counts)
 
 
+@pytest.mark.clause("P-243", "P-247")
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -239,6 +241,7 @@ def test_hostile_mailboxes_stop_nobody(world, commits, caplog, hostile):
     assert 1 <= len(passed_over) <= len(commits.values), "each collector says it once"
 
 
+@pytest.mark.clause("P-247")
 def test_numbers_of_somebody_else_are_not_used(world, commits):
     """A mailbox names a transaction of another writer, which is open: nothing happens to it."""
     open_ids: list[str] = []
@@ -266,6 +269,44 @@ def test_numbers_of_somebody_else_are_not_used(world, commits):
     assert 77 in commits.check(), "nobody but its owner ended it"
 
 
+@pytest.mark.clause("P-244", "P-249")
+def test_all_numbers_are_of_blocks_of_whoever_uses_them(world, commits):
+    seen: dict[int, str] = {}
+
+    def look() -> None:
+        for key in mailboxes(world):
+            parsed = keys.parse_key(key.removeprefix(f"{NAMESPACE}/"))
+            assert isinstance(parsed, keys.MailboxKey)
+            found = proposal_codec.decode(world.objects.get(key), parsed.writer or "")
+            for command in found.commands:
+                if isinstance(command, proposal_codec.ProposedCommit):
+                    seen[command.txn] = found.writer
+            if found.number is not None:
+                numbers[found.number] = found.writer
+        if world.now_ms < SECONDS * 1e3:
+            world.scheduler.after(50.0, look)
+
+    numbers: dict[int, str] = {}
+    world.scheduler.after(500, look)
+    commits.start(6)
+    world.run(60_000)
+    log = entries(world)
+    blocks = [action for entry in log for action in entry.actions if isinstance(action, Reserve)]
+
+    def owner(number: int) -> str:
+        (block,) = [item for item in blocks if item.first <= number < item.first + item.count]
+        return block.writer
+
+    assert len(numbers) > 20
+    assert {number: owner(number) for number in numbers} == numbers, "of proposals"
+    assert {number: owner(number) for number in seen} == seen, "of transactions"
+    used = [action for entry in log for action in entry.actions if getattr(action, "txn", None) in numbers]
+    assert all(isinstance(action, Abort) for action in used), "the number of a proposal is used to make it void"
+    segments = [(entry, action) for entry in log for action in entry.actions if isinstance(action, Segment)]
+    assert len(segments) > 10
+    assert all(owner(action.segment) == entry.header.writer for entry, action in segments)
+
+
 def test_old_writers_go_on_next_to_the_others(world, commits, monkeypatch):
     old = {"w1", "w3"}
     wants = proposer.Proposer.wants
@@ -286,6 +327,7 @@ def test_old_writers_go_on_next_to_the_others(world, commits, monkeypatch):
     assert all(commits.values[name] for name in old), "they win races"
 
 
+@pytest.mark.clause("P-245", "P-246")
 def test_what_is_refused_is_refused_to_its_owner_and_nothing_of_it_lands(world, commits):
     """A zombie proposes under a name that another one took over."""
     refused: list[BaseException] = []
@@ -326,6 +368,7 @@ def test_who_has_no_right_to_propose_races(world, commits):
         assert world.stores[name].calls["put proposal"] <= 2, "a right that is missing is not asked for again"
 
 
+@pytest.mark.clause("P-249")
 def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, commits, monkeypatch):
     """It has no right to write segments, and commits none: what others propose is no failure of its own commands."""
     gave_up: list[bool] = []
@@ -358,6 +401,7 @@ def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, 
     assert all(commits.values.values()), "others commit all the same"
 
 
+@pytest.mark.clause("P-243")
 def test_two_collectors_end_as_one(world, commits):
     commits.start(8, seconds=6)
     world.run(2_500)
@@ -370,6 +414,7 @@ def test_two_collectors_end_as_one(world, commits):
     assert len({entry.header.writer for entry in last}) == 1
 
 
+@pytest.mark.clause("P-247")
 def test_random_bytes_in_place_of_real_proposals(world, commits):
     """Somebody writes over the mailboxes, again and again."""
     chance = random.Random(5)

@@ -51,7 +51,7 @@ _CYCLE_BYTES: Final = 16 << 20
 """Of mailboxes whose commands one entry takes along: they are in memory."""
 
 
-class _Proposal:
+class Proposal:
     """What was found in one mailbox: commands of another writer, in order."""
 
     def __init__(self, mailbox: Mailbox, commands: Sequence[Command[Any]]) -> None:
@@ -90,7 +90,7 @@ class _OfAnother:
     alone = None
     is_upkeep = True
 
-    def __init__(self, proposal: _Proposal, place: int, command: Command[Any]) -> None:
+    def __init__(self, proposal: Proposal, place: int, command: Command[Any]) -> None:
         self._proposal = proposal
         self._place = place
         self._command = command
@@ -264,7 +264,7 @@ class Collector:
             mailbox = proposal_codec.decode(data, writer)
             if mailbox.number is not None and not can_be_used(state, mailbox.number):
                 return []
-            proposal = _Proposal(mailbox, proposal_codec.commands_of(mailbox, state))
+            proposal = Proposal(mailbox, proposal_codec.commands_of(mailbox, state))
         except Exception as error:  # noqa: BLE001 - whatever somebody put there, it stops nobody
             self.malformed += 1
             level = logging.WARNING if self.malformed == 1 else logging.DEBUG
@@ -273,4 +273,4 @@ class Collector:
         return [Asked(command, is_of_another=True) for command in proposal.commands]
 
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "Proposal"]

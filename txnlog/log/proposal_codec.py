@@ -51,6 +51,14 @@ class ProposedPiece(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     sequence: Count | None = None
 
 
+class ProposedSubscription(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A subscription by its name: ``[subscription, topic, name]``."""
+
+    subscription: Count
+    topic: Count
+    name: str
+
+
 class ProposedCommand(Struct, frozen=True, tag_field="command", omit_defaults=True, forbid_unknown_fields=True):
     """Base of what a mailbox may ask for."""
 
@@ -62,7 +70,7 @@ class ProposedNumbers(ProposedCommand, frozen=True, tag="reserve"):
 
 
 class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
-    """Commit a transaction. ``left_ms`` is what was left of its deadline; ``subscriptions`` as (id, topic, name)."""
+    """Commit a transaction. ``left_ms`` is what was left of its timeout."""
 
     txn: Count
     digest: str
@@ -78,7 +86,7 @@ class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
     app_version: Signed | None = None
     left_ms: Count | None = None
     shown_skipped: bool = False
-    subscriptions: tuple[tuple[Count, Count, str], ...] = ()
+    subscriptions: tuple[ProposedSubscription, ...] = ()
 
 
 class ProposedAbort(ProposedCommand, frozen=True, tag="abort"):
@@ -180,7 +188,7 @@ def _plain(command: Command[Any]) -> Proposed:
         opening.app_version,
         opening.left_ms(),
         opening.shown_skipped,
-        tuple([(number, *name) for number, name in opening.subscriptions.items()]),
+        tuple([ProposedSubscription(number, *name) for number, name in opening.subscriptions.items()]),
     )
 
 
@@ -273,7 +281,7 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
         deadline_ms=item.left_ms,
         timeout_ms=item.left_ms,
         shown_skipped=item.shown_skipped,
-        subscriptions={number: SubscriptionName(topic, name) for number, topic, name in item.subscriptions},
+        subscriptions={named.subscription: SubscriptionName(named.topic, named.name) for named in item.subscriptions},
     )
     return CommitCommand(
         opening,
@@ -287,4 +295,17 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
     )
 
 
-__all__ = ["Mailbox", "MalformedProposal", "can_be_proposed", "commands_of", "decode", "encode"]
+__all__ = [
+    "Mailbox",
+    "MalformedProposal",
+    "Proposed",
+    "ProposedAbort",
+    "ProposedCommit",
+    "ProposedNumbers",
+    "ProposedPiece",
+    "ProposedSubscription",
+    "can_be_proposed",
+    "commands_of",
+    "decode",
+    "encode",
+]

@@ -93,6 +93,34 @@ def test_a_number_of_rows_that_the_buffers_do_not_have_is_refused(rows: int) -> 
         decode(WireRows(rows, encode(TABLE).buffers), SCHEMA)
 
 
+def offsets(*values: int) -> bytes:
+    return b"".join(value.to_bytes(4, "little", signed=True) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "buffers"),
+    [
+        pytest.param(pa.int64(), (None, bytes(8)), id="values are cut"),
+        pytest.param(pa.int64(), (b"", bytes(16)), id="validity is cut"),
+        pytest.param(pa.int64(), (None, None), id="no values"),
+        pytest.param(pa.string(), (None, offsets(0, 100, 3), b"abc"), id="an offset behind the end"),
+        pytest.param(pa.string(), (None, offsets(0, 2, 1), b"abc"), id="offsets that go back"),
+        pytest.param(pa.string(), (None, offsets(-5, 0, 1), b"abc"), id="an offset below 0"),
+        pytest.param(pa.string(), (None, offsets(0, 1, 2), b"\xff\xff"), id="no UTF-8"),
+        pytest.param(pa.list_(pa.bool_()), (None, offsets(0, 9, 9), None, b"\x00"), id="elements are cut"),
+        pytest.param(
+            pa.map_(pa.int8(), pa.int8()), (None, offsets(0, 1, 1), b"\x00", None, b"1", None, b"1"), id="no entry"
+        ),
+        pytest.param(
+            pa.map_(pa.int8(), pa.int8()), (None, offsets(0, 1, 1), None, b"\x00", b"1", None, b"1"), id="no key"
+        ),
+    ],
+)
+def test_buffers_that_lie_are_refused(kind: pa.DataType, buffers: tuple[bytes | None, ...]) -> None:
+    with pytest.raises(MalformedRows):
+        decode(WireRows(2, buffers), pa.schema([pa.field("x", kind)]))
+
+
 def test_whatever_bytes_change_what_is_read_is_valid() -> None:
     """Offsets that lie, buffers that are cut, left out or exchanged: refused, or rows all the same."""
     wire = encode(TABLE)

@@ -1,0 +1,96 @@
+"""Bugs planted in txnlog/log and txnlog/data: group commit between processes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_COLLECTOR: Final = "tests/unit/log/test_collector.py::test_"
+_CODEC: Final = "tests/unit/log/test_proposal_codec.py::test_"
+_ROWS: Final = "tests/unit/data/test_wire_rows.py::test_"
+_RHYTHM: Final = "tests/unit/log/test_rhythm.py::test_"
+_FAR: Final = "tests/sim/test_proposals.py::test_"
+
+MUTANTS: Final = (
+    Mutant(
+        "what is refused of a proposal is overtaken",
+        "txnlog/log/collector.py",
+        "        return self._ended == place\n",
+        "        return True\n",
+        "a writer's second transaction is in the log before its first one",
+        (_COLLECTOR + "nothing_overtakes_what_was_refused_in_front_of_it",),
+    ),
+    Mutant(
+        "a proposal speaks for anybody",
+        "txnlog/log/collector.py",
+        "if block is None or block.writer != self._writer:",
+        "if block is None:",
+        "whoever may put a mailbox ends the transactions of others",
+        (_COLLECTOR + "nothing_is_done_with_numbers_of_others",),
+    ),
+    Mutant(
+        "a void proposal is carried out",
+        "txnlog/log/collector.py",
+        "        return not can_be_used(draft, self._number)\n",
+        "        return False\n",
+        "what its owner was refused is in the log later",
+        (_COLLECTOR + "nothing_is_done_where_the_number_was_used",),
+    ),
+    Mutant(
+        "a damaged mailbox is read",
+        "txnlog/log/proposal_codec.py",
+        "if xxhash.xxh3_128_digest(content) != data[:_DIGEST_BYTES]:",
+        "if len(data) < _DIGEST_BYTES:",
+        "a bit that flipped on its way is in somebody's rows",
+        (_CODEC + "bytes_that_changed_on_their_way_are_refused",),
+    ),
+    Mutant(
+        "a mailbox of another writer",
+        "txnlog/log/proposal_codec.py",
+        "    if found.writer != writer:\n",
+        "    if not found.writer:\n",
+        "a copied mailbox has its commands brought twice, in whatever order",
+        (_CODEC + "a_mailbox_is_its_writers_and_has_a_number_where_it_does_something",),
+    ),
+    Mutant(
+        "rows of others are not checked",
+        "txnlog/data/wire_rows.py",
+        "    array.validate(full=True)\n",
+        "",
+        "offsets that lie end the process that reads them",
+        (_ROWS + "buffers_that_lie_are_refused",),
+    ),
+    Mutant(
+        "rows that nothing names",
+        "txnlog/log/proposal_codec.py",
+        "    if any(not rows.is_at_end for rows in contents.values()):\n",
+        "    if any(rows.is_at_end is None for rows in contents.values()):\n",
+        "a mailbox that contradicts itself is carried out in part",
+        (_CODEC + "rows_and_pieces_agree",),
+    ),
+    Mutant(
+        "a pause as long as a clock went ahead",
+        "txnlog/log/rhythm.py",
+        "if writer != self._writer or not 0 < distance_ms <= _LONGEST * trip:",
+        "if writer != self._writer:",
+        "a proposer waits for days for an entry that came long ago",
+        (_RHYTHM + "a_clock_that_stands_or_jumps_makes_no_pause_long",),
+    ),
+    Mutant(
+        "a missing right of who collects is a failure of its own callers",
+        "txnlog/log/appender.py",
+        "not attempt.leave(lambda member: member.is_of_another)",
+        "attempt",
+        "a program that only seeks hears that it may not write to a topic",
+        (_FAR + "a_collector_without_the_right_to_the_rows_of_others_leaves_them",),
+    ),
+    Mutant(
+        "rows stay in the mailbox",
+        "txnlog/log/appender.py",
+        "        await self._proposer.close()\n",
+        "",
+        "rows of a topic that was dropped long ago can still be read",
+        (_FAR + "rows_do_not_stay_in_mailboxes_once_their_writers_are_closed",),
+    ),
+)
