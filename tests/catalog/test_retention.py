@@ -224,6 +224,15 @@ def heartbeats_of_consumers(ns: Any, clock: ManualClock, **_: Any) -> None:
     assert not stored(ns, keys.HINT_FOLDER)
 
 
+def mailboxes_of_writers(ns: Any, clock: ManualClock, **_: Any) -> None:
+    ns._connection.store.put(keys.mailbox_key("1" * 32), b"rows")
+    clock.advance(400 * DAY_MS)
+    ns.produce("orders", rows(1))
+    assert stored(ns, keys.PROPOSAL_FOLDER)
+    ns.vacuum()
+    assert not stored(ns, keys.PROPOSAL_FOLDER)
+
+
 def folder_of_a_dropped_namespace(ns: Any, clock: ManualClock, tables: Catalog, place: Place) -> None:
     ns.produce("orders", rows(1))
     ns.close()
@@ -250,6 +259,7 @@ ROWS: Final[dict[str, Callable[..., None]]] = {
         replaced_files_of_the_delta_table_delta_segments,
         entries_of_the_log_and_checkpoints,
         heartbeats_of_consumers,
+        mailboxes_of_writers,
         folder_of_a_dropped_namespace,
     )
 }

@@ -23,7 +23,9 @@ from tests.client.support import FakeRuntime, trusting_probe
 from txnlog.api.namespace import Namespace
 from txnlog.client import session_owner
 from txnlog.format import keys
+from txnlog.log import proposal_codec
 from txnlog.log import root_log as roots
+from txnlog.log.transaction_commands import AbortCommand
 from txnlog.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -172,8 +174,20 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
             consumer.receive(1, timeout_ms=0)
     for topic in TOPICS:
         produced(topic)
+    _propose(ns)
     cat.publish(NAME)
     return older, first_txn, first_version, checkpoints
+
+
+def _propose(ns: Namespace) -> None:
+    """What writers leave behind that raced: a mailbox each, and who collected."""
+    store, state = ns._connection.store, ns._connection.follower.state
+    (first, second) = ("1" * 32, "2" * 32)
+    for writer in (first, second):
+        data = proposal_codec.encode(writer, 0, [AbortCommand(1)], state)
+        assert data is not None
+        store.put(keys.mailbox_key(writer), data)
+    store.put(keys.COLLECTOR_KEY, b'{"writer":"%s"}' % first.encode())
 
 
 def _targets(folder: Path, ns: Namespace, older: int, first: int, checkpoints: Sequence[int]) -> Iterator[Target]:
@@ -211,6 +225,9 @@ def _targets(folder: Path, ns: Namespace, older: int, first: int, checkpoints: S
     yield Target("a segment that was replaced", f"{NAME}/{past[0].key}", f"{NAME}/{past[1].key}")
     hints = [_key(folder, path) for path in sorted((folder / NAME / "_hints").rglob("*.json"))]
     yield Target("a heartbeat", hints[0], hints[1])
+    mailbox, other = (f"{NAME}/{keys.mailbox_key(digit * 32)}" for digit in "12")
+    yield Target("a mailbox", mailbox, other)
+    yield Target("who collects", f"{NAME}/{keys.COLLECTOR_KEY}", mailbox)
 
     root = [f"_catalog/{keys.entry_key(version)}" for version in range(3)]
     yield Target("the root log's first entry", root[0], root[1])

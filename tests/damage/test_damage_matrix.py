@@ -13,7 +13,7 @@ from tests.damage.run import PAGE, cases_of, page_with, sections, table
 from tests.effort import LONG, every
 from txnlog.format.keys import kind_of
 
-KINDS = {"entry", "checkpoint", "segment", "hint", "root", "delta"}
+KINDS = {"entry", "checkpoint", "segment", "hint", "proposal", "root", "delta"}
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +96,9 @@ def test_a_segment_stops_nothing_but_the_reads_of_its_own_rows(found: list[Case]
 
 
 def test_what_is_in_no_log_stops_no_client(found: list[Case]) -> None:
-    """Of Delta tables, and of hints."""
+    """Of Delta tables, of hints and of proposals."""
     for case in found:
-        if kind_of(case.target.key) in {"delta", "hint"} or "_delta/" in case.target.key:
+        if kind_of(case.target.key) in {"delta", "hint", "proposal"} or "_delta/" in case.target.key:
             for tried in ("open", "read", "older", "ask", "write", "repeat", "checkpoint", "repair"):
                 assert case.cells[tried] == YES, case
             assert case.cells["publish"] in {YES, "repairs"}, case

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tests.sim.mutants import Mutant
+from tests.sim.mutants import MUTANTS, Mutant
 from txnlog.log import proposal_codec
 from txnlog.log.collector import Proposal
 from txnlog.log.group_commit import Attempt
@@ -97,6 +97,25 @@ def proposed_without_acknowledgements(patch: pytest.MonkeyPatch) -> None:
     _without(patch, acknowledgements=())
 
 
+def proposed_without_sequences(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is sent again is there twice."""
+    plain = proposal_codec._plain
+
+    def cut(command: Any) -> Any:
+        found = plain(command)
+        if not isinstance(found, proposal_codec.ProposedCommit):
+            return found
+        pieces = tuple([msgspec.structs.replace(piece, sequence=None) for piece in found.pieces])
+        return msgspec.structs.replace(found, pieces=pieces)
+
+    patch.setattr(proposal_codec, "_plain", cut)
+
+
+def overtaken(patch: pytest.MonkeyPatch) -> None:
+    """Of one mailbox later commands are brought although an earlier one was refused."""
+    patch.setattr(Proposal, "is_next", lambda *_: True)
+
+
 _UNSURE: Final = Faults({"lost": 0.3, "delayed": 0.4, "pause": 0.3})
 
 PROPOSAL_MUTANTS: Final = (
@@ -108,4 +127,8 @@ PROPOSAL_MUTANTS: Final = (
     Mutant("rows of another piece", rows_of_another_piece, crowded=True),
     Mutant("proposed without an epoch", proposed_without_epoch, crowded=True),
     Mutant("proposed without acknowledgements", proposed_without_acknowledgements, crowded=True),
+    Mutant("proposed without sequences", proposed_without_sequences, crowded=True),
 )
+
+ALL_MUTANTS: Final = (*MUTANTS, *PROPOSAL_MUTANTS)
+"""Those of one client, and those of several that propose to each other."""

@@ -15,8 +15,9 @@ from typing import Final
 
 import click
 
-from tests.sim.mutants import ALARM, MOST_SCHEDULES, MUTANTS, schedules_until_found
-from txnlog.testing.runner import Tally, maintained, prepare_process, run_many, run_seeds
+from tests.sim.mutants import ALARM, MOST_SCHEDULES, schedules_until_found
+from tests.sim.proposal_mutants import ALL_MUTANTS
+from txnlog.testing.runner import Tally, crowded, maintained, prepare_process, run_many, run_seeds
 
 KEPT: Final = Path(__file__).parent / "seeds.txt"
 """Seeds that found something once, a line each."""
@@ -25,13 +26,22 @@ KEPT: Final = Path(__file__).parent / "seeds.txt"
 MAINTAINED_SHARE: Final = 3
 """One schedule in so many more has somebody who merges segments and alters topics: a workload of its own."""
 
+REACHED_CROWDED: Final = (
+    "a commit was brought by another writer",
+    "a proposal was made void",
+    "a proposal was put",
+    "numbers were reserved by another writer",
+    "who collects was said",
+)
+"""What has to happen in the half of the schedules in which several producers race."""
+
 REACHED_MAINTAINED: Final = (
     "a topic was altered",
     "a vacuum deleted files of merged segments",
     "an optimize planned again",
     "segments were merged",
 )
-"""What has to happen in many of those."""
+"""What has to happen in many of these."""
 
 
 def kept_seeds() -> list[int]:
@@ -43,16 +53,16 @@ def kept_seeds() -> list[int]:
 def find_mutants(first: int, jobs: int) -> dict[str, int | None]:
     """By name of each planted bug how many schedules it took to find it, from a seed on; None: too many."""
     with multiprocessing.get_context("spawn").Pool(jobs, prepare_process) as pool:
-        found = pool.starmap(_find, [(number, first) for number in range(len(MUTANTS))], chunksize=1)
-    return {mutant.name: count for mutant, count in zip(MUTANTS, found, strict=True)}
+        found = pool.starmap(_find, [(number, first) for number in range(len(ALL_MUTANTS))], chunksize=1)
+    return {mutant.name: count for mutant, count in zip(ALL_MUTANTS, found, strict=True)}
 
 
 def _find(number: int, first: int) -> int | None:
-    return schedules_until_found(MUTANTS[number], first)
+    return schedules_until_found(ALL_MUTANTS[number], first)
 
 
 @click.command()
-@click.option("--schedules", default=6_000, show_default=True, help="How many fresh ones.")
+@click.option("--schedules", default=6_000, show_default=True, help="How many fresh ones; half of them crowded.")
 @click.option("--seed", type=int, help="The first fresh seed; drawn where it is left out.")
 @click.option("--jobs", default=2, show_default=True, help="Processes to run them in.")
 def main(schedules: int, seed: int | None, jobs: int) -> None:
@@ -64,13 +74,15 @@ def main(schedules: int, seed: int | None, jobs: int) -> None:
     click.echo(f"{kept.schedules} kept seeds, {len(kept.failures)} failed\n")
     found = find_mutants(first, jobs)
     click.echo(_mutants(found, first))
-    tally = run_many(first, schedules, jobs=jobs)
+    tally = run_many(first, schedules - schedules // 2, jobs=jobs)
     click.echo(tally.table())
+    full = run_many(first, schedules // 2, jobs=jobs, make=crowded)
     cared = run_many(first, schedules // MAINTAINED_SHARE, jobs=jobs, make=maintained)
-    click.echo(f"\nwith --maintained\n{cared.table()}")
-    for name in cared.unreached(REACHED_MAINTAINED):
-        click.echo(f"{'NEVER':>12}  {name}")
-    sys.exit(1 if failed(kept, found, tally, cared) else 0)
+    for option, more, wanted in (("crowded", full, REACHED_CROWDED), ("maintained", cared, REACHED_MAINTAINED)):
+        click.echo(f"\nwith --{option}\n{more.table()}")
+        for name in more.unreached(wanted):
+            click.echo(f"{'NEVER':>12}  {name}")
+    sys.exit(1 if failed(kept, found, tally, full, cared) else 0)
 
 
 def _mutants(found: dict[str, int | None], first: int) -> str:
@@ -81,11 +93,12 @@ def _mutants(found: dict[str, int | None], first: int) -> str:
     return "\n".join([*lines, ""])
 
 
-def failed(kept: Tally, found: dict[str, int | None], tally: Tally, cared: Tally) -> bool:
+def failed(kept: Tally, found: dict[str, int | None], tally: Tally, full: Tally, cared: Tally) -> bool:
     """Whether anything is not as it has to be; the alarm rings in the first run, whatever the seed."""
     return bool(
-        any(item.failures for item in (kept, tally, cared))
+        any(item.failures for item in (kept, tally, full, cared))
         or tally.missing
+        or full.unreached(REACHED_CROWDED)
         or cared.unreached(REACHED_MAINTAINED)
         or None in found.values()
         or found[ALARM.name] != 1

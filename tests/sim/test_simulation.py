@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.effort import tries
-from tests.sim.mutants import ALARM, MUTANTS, Mutant, run_planted, schedules_until_found
-from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
+from tests.sim.mutants import ALARM, Mutant, run_planted, schedules_until_found
+from tests.sim.proposal_mutants import ALL_MUTANTS
+from tests.sim.run import REACHED_CROWDED, REACHED_MAINTAINED, failed, kept_seeds
 from txnlog.errors import Durable, StoreError
 from txnlog.format import keys
 from txnlog.results import Committed
@@ -29,7 +30,7 @@ from txnlog.testing.actors.writer import Writer
 from txnlog.testing.client import Client, live, reported_produce
 from txnlog.testing.faults import Faults
 from txnlog.testing.operations import Produce, Receive
-from txnlog.testing.runner import Tally, maintained, run_many, run_seeds
+from txnlog.testing.runner import Tally, crowded, maintained, run_many, run_seeds
 from txnlog.testing.simulated_store import Request
 from txnlog.testing.simulation import Failure, Report, Simulation
 from txnlog.testing.world import FAILOVER, NAMESPACE, SCHEMA
@@ -83,38 +84,40 @@ def test_seeds_that_found_something_once_pass():
 
 
 @pytest.mark.some(8)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=lambda mutant: mutant.name)
 def test_what_a_planted_bug_replaces_is_called_as_it_is_replaced(mutant: Mutant):
     """Else it is the replacement that is found."""
     run_planted(mutant, range(6))
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None
 
 
 def test_the_page_says_how_many_bugs_and_situations_there_are():
     text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
-    assert f"each of the {len(MUTANTS)} bugs that `tests/sim/mutants.py` plants" in text
+    assert f"each of the {len(ALL_MUTANTS)} bugs that `tests/sim/mutants.py` and `proposal_mutants.py` plant" in text
     assert f"one of {len(runner.REACHED)} named situations was never reached" in text
 
 
 def test_a_planted_bug_that_is_not_found_fails_make_sim():
     good = {ALARM.name: 1, "another": 7}
     fine = Tally()
-    assert not failed(fine, good, fine, fine)
-    assert failed(fine, good | {"another": None}, fine, fine)
-    assert failed(fine, good | {ALARM.name: 2}, fine, fine)
+    assert not failed(fine, good, fine, fine, fine)
+    assert failed(fine, good | {"another": None}, fine, fine, fine)
+    assert failed(fine, good | {ALARM.name: 2}, fine, fine, fine)
     bad = Tally(failures={3: [Failure("state", "planted")]})
-    assert failed(bad, good, fine, fine)
-    assert failed(fine, good, bad, fine)
-    assert failed(fine, good, fine, bad)
-    assert failed(fine, good, Tally(schedules=runner.LONG), fine)
-    assert failed(fine, good, fine, Tally(schedules=runner.LONG))
-    labels = Counter(REACHED_MAINTAINED)
-    assert not failed(fine, good, fine, Tally(schedules=runner.LONG, labels=labels))
+    long = Tally(schedules=runner.LONG)
+    assert failed(bad, good, fine, fine, fine)
+    for wrong in (bad, long):
+        assert failed(fine, good, wrong, fine, fine)
+        assert failed(fine, good, fine, wrong, fine)
+        assert failed(fine, good, fine, fine, wrong)
+    full = Tally(schedules=runner.LONG, labels=Counter(REACHED_CROWDED))
+    cared = Tally(schedules=runner.LONG, labels=Counter(REACHED_MAINTAINED))
+    assert not failed(fine, good, fine, full, cared)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +129,18 @@ def test_a_good_client_passes_next_to_one_who_merges_and_alters(maintained_runs:
     assert maintained_runs.failures == {}
     assert maintained_runs.labels["segments were merged"] >= 10
     assert maintained_runs.labels["a topic was altered"] >= 10
+
+
+@pytest.fixture(scope="module")
+def crowded_runs() -> Tally:
+    return run_seeds(range(30_000, 30_000 + tries(120, 60)), make=crowded)
+
+
+def test_a_good_client_passes_in_a_crowd_that_proposes(crowded_runs: Tally):
+    assert crowded_runs.failures == {}
+    assert crowded_runs.labels["a proposal was put"] >= 30
+    assert crowded_runs.labels["a commit was brought by another writer"] >= 10
+    assert crowded_runs.labels["a proposal was made void"] >= 10
 
 
 def test_a_seed_does_what_it_did_before_there_was_one_who_merges():

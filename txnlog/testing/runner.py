@@ -294,4 +294,4 @@ def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-__all__ = ["LONG", "REACHED", "Tally", "maintained", "prepare_process", "run_many", "run_seeds"]
+__all__ = ["LONG", "REACHED", "Tally", "crowded", "maintained", "prepare_process", "run_many", "run_seeds"]

@@ -63,6 +63,7 @@ BUDGET: Final = (70, 180)
 """Requests of the scheduled part."""
 
 ACTORS: Final = (3, 5)
+_ACTORS_BESIDE_A_CROWD: Final = (1, 2)
 KIND_TAKES_PART: Final = 0.5
 RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
@@ -136,7 +137,7 @@ class Simulation:
         faults: those to have instead of drawn ones.
         maintained: let one or two more merge segments and alter topics, with as much work again. Without it a seed does
             what it always did.
-        crowded: likewise, let several more producers race, with three times as much work.
+        crowded: likewise, let several producers race instead of most others, with twice as much work more.
     """
 
     def __init__(
@@ -167,7 +168,8 @@ class Simulation:
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
         self._more = {kind: counts for kind, counts in _MORE.items() if {OPTIMIZER: maintained, CROWD: crowded}[kind]}
-        self.world.budget *= 1 + maintained + 3 * crowded
+        self._others = _ACTORS_BESIDE_A_CROWD if crowded else ACTORS
+        self.world.budget *= 1 + maintained + 2 * crowded
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
         self._waiting = 0
@@ -214,7 +216,7 @@ class Simulation:
         first, *others = self._kinds
         chosen = [first, *(kind for kind in others if not self._some or chance.random() < KIND_TAKES_PART)]
         weights = [chance.random() for _ in chosen]
-        drawn = [first, *chance.choices(chosen, weights, k=chance.randint(*ACTORS) - 1)]
+        drawn = [first, *chance.choices(chosen, weights, k=chance.randint(*self._others) - 1)]
         for kind, counts in self._more.items():
             drawn += [kind] * chance.choice(counts)
         return [f"{kind}{number}" for number, kind in enumerate(drawn)]
