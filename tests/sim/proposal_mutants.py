@@ -111,11 +111,6 @@ def proposed_without_sequences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(proposal_codec, "_plain", cut)
 
 
-def overtaken(patch: pytest.MonkeyPatch) -> None:
-    """Of one mailbox later commands are brought although an earlier one was refused."""
-    patch.setattr(Proposal, "is_next", lambda *_: True)
-
-
 _UNSURE: Final = Faults({"lost": 0.3, "delayed": 0.4, "pause": 0.3})
 
 PROPOSAL_MUTANTS: Final = (
