@@ -122,20 +122,32 @@ def replay(log: Log, problem: Problem) -> tuple[State, list[Entry]]:
 
 def labels_of(entries: Iterable[Entry]) -> Iterator[str]:
     """What entries show of group commit between processes."""
-    writers: dict[int, str] = {}
+    for writer, action, owner in _with_owners(entries):
+        if isinstance(action, Reserve) and owner != writer:
+            yield "numbers were reserved by another writer"
+        elif isinstance(action, Commit) and owner != writer:
+            yield "a commit was brought by another writer"
+        elif isinstance(action, Abort) and owner == writer and action.reason == "failed":
+            yield "a proposal was made void"
+
+
+def collectors_of(entries: Iterable[Entry]) -> set[str]:
+    """The writers that brought commits of others into the log."""
+    return {writer for writer, action, owner in _with_owners(entries) if isinstance(action, Commit) and owner != writer}
+
+
+def _with_owners(entries: Iterable[Entry]) -> Iterator[tuple[str, Reserve | Commit | Abort, str]]:
+    """Who wrote an action, the action, and the writer whose block or number it is."""
+    owners: dict[int, str] = {}
+    blocks: list[int] = []
     for entry in entries:
-        by_block = sorted(writers)
         for action in entry.actions:
             if isinstance(action, Reserve):
-                writers[action.first] = action.writer
-                if action.writer != entry.header.writer:
-                    yield "numbers were reserved by another writer"
-            elif isinstance(action, Commit | Abort) and (place := bisect_right(by_block, action.txn)):
-                owner = writers[by_block[place - 1]]
-                if isinstance(action, Commit) and owner != entry.header.writer:
-                    yield "a commit was brought by another writer"
-                elif isinstance(action, Abort) and owner == entry.header.writer and action.reason == "failed":
-                    yield "a proposal was made void"
+                owners[action.first] = action.writer
+                blocks.append(action.first)  # they follow each other
+                yield entry.header.writer, action, action.writer
+            elif isinstance(action, Commit | Abort) and (place := bisect_right(blocks, action.txn)):
+                yield entry.header.writer, action, owners[blocks[place - 1]]
 
 
 def _differences(log: Log, expected: State, version: int) -> Iterator[str]:

@@ -44,6 +44,9 @@ SEEN_IN_MANY = (
     "dead letters",
     "drained",
     "prepared, then committed",
+    "a commit was brought by another writer",
+    "a proposal was made void",
+    "collectors",
 )
 """Likewise, of many kills; what a run can wait for is in its plan."""
 
@@ -113,6 +116,9 @@ LINES: tuple[Line, ...] = (
     ("messages consumed, shared", "consumed, shared"),
     ("dead letters", "dead letters"),
     ("messages left to the last consumers", "drained"),
+    ("processes that collected, of all", "collectors"),
+    ("commits that another process brought", "a commit was brought by another writer"),
+    ("proposals made void", "a proposal was made void"),
     ("nights", "night"),
     ("files that vacuums deleted", "files deleted"),
     ("blocks of numbers closed", "blocks closed"),

@@ -67,6 +67,7 @@ class Judge:
     Attributes:
         problems: what is wrong that no history shows.
         zero: the state from entry 0 on, without checkpoints.
+        together: figures of commits that processes made together.
     """
 
     def __init__(self, plan: Plan, ns: txnlog.Namespace) -> None:
@@ -75,6 +76,7 @@ class Judge:
         self._client = ProcessClient(plan, "judge", plan.random("judge"))
         self.problems: list[str] = []
         self.zero = State()
+        self.together: Counter[str] = Counter()
 
     def problem(self, kind: str, text: str) -> None:
         """Note one."""
@@ -95,7 +97,8 @@ class Judge:
         readable = range(follower.state.head.oldest_readable, ns.snapshot().version)
         for version in [] if left_out else sorted(client.chance.sample(readable, min(OLDER_VERSIONS, len(readable)))):
             read(client, ns, version)
-        self.zero, _ = audit.replay(follower.log, self.problem)
+        self.zero, entries = audit.replay(follower.log, self.problem)
+        self.together.update(audit.labels_of(entries), collectors=len(audit.collectors_of(entries)))
         audit.compare_state("the last reader", self.zero, follower, self.problem)
         token = client.journal.invoke(client.name, "final")
         snapshot = ns.snapshot()
