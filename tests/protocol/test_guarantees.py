@@ -15,7 +15,7 @@ from tests.protocol.document import ROOT, clauses, rows
 TESTS = ROOT / "tests"
 TEXT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-COUNTS = {1: 14, 2: 19, 3: 10, 4: 20, 5: 9, 6: 16}
+COUNTS = {1: 15, 2: 19, 3: 10, 4: 20, 5: 9, 6: 16}
 """Rows of each section."""
 NOT_BUILT: frozenset[str] = frozenset()
 """Rows that may have neither sentence nor test."""
