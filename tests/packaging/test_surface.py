@@ -178,6 +178,8 @@ CAUGHT = {
     "Crashed": "the end of a simulated process",
     "DamagedCommitError": "becomes CorruptionError, or is repaired",
     "DamagedError": "becomes CorruptionError, with the name of the object",
+    "MalformedProposal": "what somebody who collects passes over, and counts",
+    "MalformedRows": "becomes MalformedProposal",
     "NoAnswerError": "of a reader under test; the kit counts it",
     "ObjectNotFound": "the answer of a store, which the log and the readers take as one",
     "PartitionNotThereError": "becomes CorruptionError of a Delta table",

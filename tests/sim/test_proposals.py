@@ -372,15 +372,15 @@ def test_who_has_no_right_to_propose_races(world, commits):
 def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, commits, monkeypatch):
     """It has no right to write segments, and commits none: what others propose is no failure of its own commands."""
     gave_up: list[bool] = []
-    give_up = collector.Collector.give_up
+    collect_no_more = collector.Collector.collect_no_more
 
     async def noted(self):
-        await give_up(self)
+        await collect_no_more(self)
         self._races.lost()
         self.won()
         gave_up.append(not self.collects)
 
-    monkeypatch.setattr(collector.Collector, "give_up", noted)
+    monkeypatch.setattr(collector.Collector, "collect_no_more", noted)
     done: list[int] = []
 
     def seek(number: int, ns: Namespace) -> None:

@@ -416,7 +416,7 @@ class Appender:
             except AccessDenied:
                 if self._unresolved is not None or not attempt.leave(lambda member: member.is_of_another):
                     raise
-                await self._collector.give_up()  # what others may write, this one may not: nobody else hears of it
+                await self._collector.collect_no_more()  # others may write there, this one may not
                 await self._race(attempt)
         finally:
             self._attempts.remove(attempt)

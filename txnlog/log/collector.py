@@ -164,7 +164,7 @@ class Collector:
             self._cycle = self._idle = 0
             self._races.note_named(self._writer)
 
-    async def give_up(self) -> None:
+    async def collect_no_more(self) -> None:
         """What others propose this writer has no right to write: it collects no more, never."""
         self._is_denied = True
         await self.resign()

@@ -63,7 +63,7 @@ BUDGET: Final = (70, 180)
 """Requests of the scheduled part."""
 
 ACTORS: Final = (3, 5)
-_ACTORS_BESIDE_A_CROWD: Final = (1, 2)
+_ACTORS_IN_A_CROWD: Final = (1, 2)
 KIND_TAKES_PART: Final = 0.5
 RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
@@ -168,7 +168,7 @@ class Simulation:
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
         self._more = {kind: counts for kind, counts in _MORE.items() if {OPTIMIZER: maintained, CROWD: crowded}[kind]}
-        self._others = _ACTORS_BESIDE_A_CROWD if crowded else ACTORS
+        self._others = _ACTORS_IN_A_CROWD if crowded else ACTORS
         self.world.budget *= 1 + maintained + 2 * crowded
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
