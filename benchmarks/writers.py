@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import txnlog
+from txnlog.format.keys import kind_of
 from txnlog.results import Committed
 from txnlog.store import HookStore, open_store
 from txnlog.store.identity import StoreIdentity, make_identity
@@ -43,21 +44,14 @@ class FarStore(HookStore):
 
     @property
     def identity(self) -> StoreIdentity:
-        """Of a kind of its own."""
-        return make_identity("bench", "", self._root)
+        """Of a kind of its own; without a delay it is what it is, a folder."""
+        return make_identity("bench", "", self._root) if self.delay_ms else self.inner.identity
 
     def _far(self, call: StoreCall, key: str) -> None:
         if call is not StoreCall.SYNC:  # which is no request on an object store
             self.calls[f"{call.value} {kind_of(key)}"] += 1
-            time.sleep(self.delay_ms / 1e3)
-
-
-def kind_of(key: str) -> str:
-    """What a request is about: a folder of the log, or a topic's."""
-    parts = key.split("/")
-    if len(parts) < 2 or parts[1] != "_log":
-        return "data"
-    return "entry" if parts[2].isdigit() else parts[2]
+            if self.delay_ms:
+                time.sleep(self.delay_ms / 1e3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +118,13 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(processes: int, in_flight: int, delay_ms: float, seconds: float) -> Run:
+def measure(processes: int, in_flight: int, delay_ms: float, seconds: float, folder: Path | None = None) -> Run:
     """Start so many processes on a new namespace, and gather what they came to."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+    with tempfile.TemporaryDirectory(dir=folder or "/dev/shm") as name:
         root = Path(name) / "root"
         with txnlog.open(str(root), namespace="bench", create=True, store=FarStore(root, 0)) as ns:
             ns.create_topic("events", partitions=1)
-        begin_at = time.time() + 3 + 0.4 * processes + _WARM_UP_S
+        begin_at = time.time() + 3 + 1.2 * processes + _WARM_UP_S
         arguments = ["--root", str(root), "--delay", str(delay_ms), "--begin-at", str(begin_at)]
         arguments += ["--in-flight", str(in_flight), "--seconds", str(seconds)]
         running = [
@@ -168,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--in-flight", type=int, default=1)
     parser.add_argument("--delay", type=float, default=40.0, help="milliseconds of a request")
+    parser.add_argument("--folder", type=Path, help="where to make the root; left out, in memory")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--worker", action="store_true")
     parser.add_argument("--root", type=Path)
@@ -177,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         work(chosen.root, chosen.delay, chosen.in_flight, chosen.begin_at, chosen.seconds)
         return
     for processes in chosen.processes:
-        print(measure(processes, chosen.in_flight, chosen.delay, chosen.seconds).line(), flush=True)
+        print(measure(processes, chosen.in_flight, chosen.delay, chosen.seconds, chosen.folder).line(), flush=True)
 
 
 if __name__ == "__main__":

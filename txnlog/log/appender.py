@@ -550,21 +550,14 @@ class Appender:
         Where it is this one it stays unresolved until it is applied.
         """
         sent = self._unresolved is not None
-        key = keys.entry_key(entry.version)
         looks = self._races.looks_at_loss()
+        send = partial(occupy, self._store, self._runtime, keys.entry_key(entry.version), entry.data)
 
         def put() -> bytes:
             before()
             self._unresolved = entry  # not before: whatever that raised, without its files nobody may send it later
-            return occupy(
-                self._store,
-                self._runtime,
-                key,
-                entry.data,
-                attempts=self.create_attempts,
-                sent=sent,
-                besides=looks,
-            )
+            sending = partial(send, attempts=self.create_attempts, sent=sent, besides=looks)
+            return self._races.timed(sending)
 
         try:
             found = await self._runtime.request(put)

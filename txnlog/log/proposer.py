@@ -152,7 +152,8 @@ class Proposer:
         """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""
         self._has_mailbox = True
         try:
-            await self._races.timed(partial(self._store.put, keys.mailbox_key(self._writer), data))
+            put = partial(self._store.put, keys.mailbox_key(self._writer), data)
+            await self._runtime.request(partial(self._races.timed, put))
         except TxnLogError as error:
             self._is_denied = isinstance(error, AccessDenied)
             _logger.debug("nothing is proposed: %s", error.message)
@@ -171,7 +172,7 @@ class Proposer:
                 await runtime.pause(pause_ms)
             left = len(attempt.members)
             sent_ms = runtime.elapsed_ms()
-            entry = self._follower.apply_next(await races.timed(self._follower.read_next))
+            entry = self._follower.apply_next(await runtime.request(self._follower.read_next))
             if entry is None:
                 is_at_end = True  # what comes from here on was not there when the mailbox was put
                 rhythm.missed()
