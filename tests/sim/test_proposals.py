@@ -124,6 +124,27 @@ def test_who_commits_alone_asks_nothing_of_proposals(world, commits):
     commits.check()
 
 
+def test_who_commits_now_and_then_in_turn_with_another_one_asks_nothing_of_proposals(world, commits):
+    """Each loses the race to what it has not heard of, and wins the next one: nobody else is waiting."""
+
+    def now_and_then(first_ms: float) -> Callable[[Namespace], None]:
+        def work(ns: Namespace) -> None:
+            world.scheduler.sleep(first_ms)
+            for _ in range(5):
+                with ns.begin() as txn:
+                    txn.produce("audit", [{"value": commits.value()}])
+                world.scheduler.sleep(4_000)
+            ns.close()
+
+        return work
+
+    world.start("even", now_and_then(0.0))
+    world.start("odd", now_and_then(2_000.0))
+    world.run(60_000)
+    assert len(entries(world)) >= 10
+    assert asked_about_proposals(world) == 0
+
+
 def test_many_writers_share_entries(world, commits):
     commits.start(16, seconds=10)
     world.run(20_000)

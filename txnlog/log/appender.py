@@ -317,6 +317,7 @@ class Appender:
                 return True
             attempt = Attempt(())
         attempt.add(others)
+        attempt.knew_the_end = self._races.is_in_touch
         try:
             await self._resolve_outcome()
             await self._append_batch(attempt)
@@ -493,7 +494,8 @@ class Appender:
         attempt.wave_stored()
         if not won:
             attempt.lost()
-            self._races.lost()
+            if attempt.knew_the_end or attempt.lost_races > _RACES_BEFORE_CATCHING_UP:
+                self._races.lost()
             await self._propose(attempt)
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
                 await self._refresh(attempt)

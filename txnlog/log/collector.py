@@ -43,6 +43,9 @@ _IDLE_CYCLES_AT_WORK: Final = 24
 _LIST_EVERY: Final = 8
 _LISTED: Final = 1_000
 _MOST_MAILBOXES: Final = 256
+_MOST_STRANGERS: Final = 8
+"""In one cycle, of writers that the log does not show: they want numbers, or anybody put any bytes there."""
+
 _QUIET: Final = 4
 _LONGEST_QUIET: Final = 5
 """A mailbox in which nothing new was for four cycles is looked into in every second one, and so on up to 2 ** 5."""
@@ -193,7 +196,9 @@ class Collector:
         self._cycle += 1
         self._is_said = True
         self._races.note(look)
-        if not self._races.is_named:
+        if found[0] is False:
+            self._is_denied = True  # nobody may hear of it, so others would not come here
+        if self._is_denied or not self._races.is_named:
             self.collects = False
             return []
         if lists:
@@ -212,13 +217,16 @@ class Collector:
         for writer in self._follower.heard:
             if writer != self._writer:
                 mailboxes.setdefault(writer, _Seen())
+        known = {block.writer for block in self._follower.state.blocks.values()} | self._follower.heard.keys()
         while len(mailboxes) > _MOST_MAILBOXES:
-            del mailboxes[max(mailboxes, key=lambda writer: mailboxes[writer].quiet)]
-        return [
+            del mailboxes[max(mailboxes, key=lambda writer: (writer not in known, mailboxes[writer].quiet))]
+        wanted = [
             writer
             for place, (writer, seen) in enumerate(mailboxes.items())
             if (self._cycle + place) % 2 ** min(seen.quiet // _QUIET, _LONGEST_QUIET) == 0
         ]
+        strangers = [writer for writer in wanted if writer not in known]
+        return [*(writer for writer in wanted if writer in known), *strangers[:_MOST_STRANGERS]]
 
     def _read(self, writer: str) -> bytes | None:
         try:

@@ -52,6 +52,7 @@ class Follower:
         base: the checkpoint that holds the cold rows which are not in the state any more.
         on_applied: called in the engine when an entry was applied, before anything else changes.
         heard: of the writers whose entries were read last, when: by the clock that never jumps.
+        applied_ms: when an entry was applied last, or the log was loaded, by that clock.
     """
 
     def __init__(self, log: Log, runtime: Runtime) -> None:
@@ -63,6 +64,7 @@ class Follower:
         log.note_known(self.state)
         self._seen_ms = runtime.elapsed_ms()
         self.heard: dict[str, float] = {}
+        self.applied_ms = self._seen_ms
         self.on_applied: Callable[[], None] = lambda: None
         self._indexes: dict[int, SegmentIndex] = {}
         self._watcher: Callable[[Draft], None] | None = None
@@ -213,6 +215,7 @@ class Follower:
             self._carry(draft)
             self.applied_bytes += size_bytes
         self._is_whole = True
+        self.applied_ms = self.runtime.elapsed_ms()
         self.on_applied()
 
     def check_whole(self) -> None:

@@ -146,6 +146,7 @@ class Attempt(Generic[M]):
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
         was_proposed: whether another writer was asked to bring it into the log: once.
+        knew_the_end: whether the client knew the end of the log as this began.
         refreshed: whether the log was looked at after the batch was chosen, so that a refusal is up to date.
         lost_races: how often another entry took the slot.
         sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
@@ -158,6 +159,7 @@ class Attempt(Generic[M]):
         self._later: list[M] = []
         self.wave = SharedWave({}, (), ())
         self.was_proposed = False
+        self.knew_the_end = False
         self.refreshed = False
         self.lost_races = 0
         self.sent: tuple[M, ...] = ()

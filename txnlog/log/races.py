@@ -12,7 +12,7 @@ import msgspec
 
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import TxnLogError
+from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.format import keys
 from txnlog.log.follower import Follower
 from txnlog.log.rhythm import LATELY, RoundTrip
@@ -72,6 +72,11 @@ class Races:
         self._lost_ms = self._runtime.elapsed_ms()
 
     @property
+    def is_in_touch(self) -> bool:
+        """Whether this writer knows the log's end, or did lately: else the slot that it finds taken says nothing."""
+        return self._is_lately(self._follower.applied_ms)
+
+    @property
     def are_lost(self) -> bool:
         """Whether one was lost lately: to bring the commands of others along pays then."""
         return self._lost_ms is not None and self._is_lately(self._lost_ms)
@@ -112,12 +117,14 @@ class Races:
         """Whether it is this writer that collects."""
         return self._named == self._writer
 
-    def say(self, writer: str) -> None:
-        """Say who collects, nobody where that is empty. For a thread of a request; best effort."""
+    def say(self, writer: str) -> bool:
+        """Say who collects, nobody where that is empty. For a thread of a request; False where the right is missing."""
         try:
             self._store.put(keys.COLLECTOR_KEY, msgspec.json.encode(_Collecting(writer)))
         except TxnLogError as error:
             _logger.debug("put of %s: %s", keys.COLLECTOR_KEY, error.message)
+            return not isinstance(error, AccessDenied)
+        return True
 
     def timed(self, put: Callable[[], T]) -> T:
         """What a put gives, which shows how long one takes. For a thread of a request."""
