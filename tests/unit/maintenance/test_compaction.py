@@ -355,7 +355,7 @@ def test_a_topic_that_was_dropped_is_reported(log, topic):
         decided(log, wanted)
 
 
-# --- the newest ones ----------------------------------------------------------------------------------------------------
+# --- the newest ones --------------------------------------------------------------------------------------------------
 
 
 def one_by_one(count: int, interval: int) -> tuple[list[SegmentRecord], int]:
