@@ -26,7 +26,7 @@ import txnlog
 from txnlog.format.keys import kind_of
 from txnlog.results import Committed
 from txnlog.store import HookStore, open_store
-from txnlog.store.identity import StoreIdentity, make_identity
+from txnlog.store.identity import StoreIdentity, identity_of, make_identity
 from txnlog.store.wrappers import StoreCall
 
 VALUE = b"x" * 100
@@ -45,7 +45,7 @@ class FarStore(HookStore):
     @property
     def identity(self) -> StoreIdentity:
         """Of a kind of its own; without a delay it is what it is, a folder."""
-        return make_identity("bench", "", self._root) if self.delay_ms else self.inner.identity
+        return make_identity("bench", "", self._root) if self.delay_ms else identity_of(self.inner)
 
     def _far(self, call: StoreCall, key: str) -> None:
         if call is not StoreCall.SYNC:  # which is no request on an object store

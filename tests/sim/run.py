@@ -31,6 +31,7 @@ REACHED_CROWDED: Final = (
     "a proposal was made void",
     "a proposal was put",
     "numbers were reserved by another writer",
+    "segments were replaced",
     "who collects was said",
 )
 """What has to happen in the half of the schedules in which several producers race."""

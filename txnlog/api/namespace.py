@@ -105,6 +105,7 @@ class Namespace(Administration):
         if_not_exists: bool = False,
         properties: Mapping[str, str] | None = None,
         delta: str | None = None,
+        merge: str | None = None,
     ) -> TopicInfo:
         """Create a topic.
 
@@ -116,11 +117,13 @@ class Namespace(Administration):
             partitions: their number, from 1 to 10,000 (``LimitExceeded`` above). Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
             if_not_exists: return the topic that is there, if it has the same schema, partitions and key (and the
-                same ``delta``, if it is given).
+                same ``delta`` and ``merge``, if they are given).
             properties: labels of your own, texts under names that begin with ``user.``; others are refused.
             delta: whether the committed topic is a Delta table, too: ``"manual"`` (the default: brought up to date by
                 ``catalog``'s ``publish``), ``"auto"`` (also after every commit, in the background), or ``"off"``:
                 never. A ``timestamp`` without a zone needs ``"off"``: readers of Delta lack it.
+            merge: whether clients that commit to the topic merge its small segments in the background, so that reading
+                stays fast: ``"auto"`` (the default), or ``"manual"``: only :meth:`optimize` and :meth:`maintain` do.
 
         Raises:
             TopicExists, NameNotAllowed, SchemaMismatch, InvalidInputError, LimitExceeded: nothing was written.
@@ -134,6 +137,7 @@ class Namespace(Administration):
             if_not_exists=if_not_exists,
             properties=properties,
             delta=delta,
+            merge=merge,
         )
         return topics.describe(made)
 
@@ -145,6 +149,7 @@ class Namespace(Administration):
         widen: Mapping[str, pa.DataType | pa.Field] | None = None,
         properties: Mapping[str, str | None] | None = None,
         delta: str | None = None,
+        merge: str | None = None,
     ) -> TopicInfo:
         """Change a topic: more columns, wider ones, other properties. What is so already is fine, and writes nothing.
 
@@ -163,13 +168,14 @@ class Namespace(Administration):
             properties: labels of your own, texts under names that begin with ``user.``: those named are set, None takes
                 one away, others stay.
             delta: whether the topic is a Delta table as well: ``"auto"``, ``"manual"``, ``"off"``.
+            merge: whether clients that commit merge its small segments: ``"auto"``, ``"manual"``.
 
         Raises:
             SchemaMismatch: naming the column and the rule; nothing was written.
             TopicNotFound, InvalidInputError, NameNotAllowed: nothing was written.
             OutcomeUnknown: call it again.
         """
-        wanted = Alteration.parse(name, add_columns, widen, properties, delta)
+        wanted = Alteration.parse(name, add_columns, widen, properties, delta, merge)
         return topics.describe(self._connection.appender.call(wanted.command()))
 
     def drop_topic(self, name: str) -> None:

@@ -28,6 +28,7 @@ from txnlog.format.delta_mode import (
     parse_delta_mode,
     with_delta_mode,
 )
+from txnlog.format.merge_mode import MergeMode, parse_merge_mode, with_merge_mode
 from txnlog.format.schema import DataType, StructField, StructType
 from txnlog.format.topic_properties import check_properties
 from txnlog.log.commands import Answer, Simple
@@ -49,9 +50,10 @@ class Alteration:
     widened: Mapping[str, tuple[DataType, bool | None]] = field(default_factory=dict)
     properties: Mapping[str, str | None] = field(default_factory=dict)
     delta: DeltaMode | None = None
+    merge: MergeMode | None = None
 
     @classmethod
-    def parse(cls, topic: str, add_columns: Any, widen: Any, properties: Any, delta: Any) -> Alteration:
+    def parse(cls, topic: str, add_columns: Any, widen: Any, properties: Any, delta: Any, merge: Any) -> Alteration:
         """What the arguments of a call ask for. Raises InvalidInputError, SchemaMismatch, NameNotAllowed."""
         changed = mapping("properties", properties)
         for name, value in changed.items():
@@ -66,6 +68,7 @@ class Alteration:
             _widened(widen),
             changed,
             None if delta is None else parse_delta_mode(delta),
+            None if merge is None else parse_merge_mode(merge),
         )
 
     def command(self) -> Simple[TopicRecord]:
@@ -79,6 +82,8 @@ class Alteration:
         properties = kept | {name: value for name, value in self.properties.items() if value is not None}
         if self.delta is not None:
             properties = with_delta_mode(properties, self.delta)
+        if self.merge is not None:
+            properties = with_merge_mode(properties, self.merge)
         self._check_publishable(record, columns, delta_mode(properties))
         if columns == record.schema:
             if properties == record.properties:

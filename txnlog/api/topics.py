@@ -25,6 +25,7 @@ from txnlog.format.delta_mode import (
     parse_delta_mode,
     with_delta_mode,
 )
+from txnlog.format.merge_mode import DEFAULT_MERGE, MergeMode, merge_mode, parse_merge_mode, with_merge_mode
 from txnlog.format.topic_properties import check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, unknown_outcome
@@ -45,12 +46,14 @@ def create(
     if_not_exists: bool,
     properties: Mapping[str, str] | None,
     delta: str | None,
+    merge: str | None,
 ) -> TopicRecord:
     """Create a topic; see ``Namespace.create_topic``."""
     stored = _schema_of(columns)
     if key is not None and not isinstance(key, str):
         raise InvalidInputError(f"key is the name of a column, not {type(key).__name__}")
     mode = None if delta is None else parse_delta_mode(delta)
+    merging = None if merge is None else parse_merge_mode(merge)
     settings = text_properties(properties)
     check_properties(settings)
     if_not_exists = truth("if_not_exists", if_not_exists)
@@ -59,13 +62,13 @@ def create(
         stored,
         _partitions(partitions),
         key,
-        with_delta_mode(settings, mode or DEFAULT_MODE),
+        with_merge_mode(with_delta_mode(settings, mode or DEFAULT_MODE), merging or DEFAULT_MERGE),
     )
 
     def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
         record = topic_named(draft, action.name)
         if record is not None:
-            if (clash := _clash(record, action, mode)) is not None:
+            if (clash := _clash(record, action, mode, merging)) is not None:
                 raise TopicExists(
                     f"the topic {name!r} exists with other {clash}",
                     advice=Words(
@@ -130,7 +133,7 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
     return schema.from_arrow(given)
 
 
-def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | None:
+def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None, merging: MergeMode | None) -> str | None:
     """How a topic differs from one that is wanted; None if it does not."""
     if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
         return f"columns: {difference_text(there.schema, wanted.schema)}"
@@ -139,7 +142,10 @@ def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | N
     if there.key != wanted.key:
         return f"key: {there.key!r} instead of {wanted.key!r}"
     found = delta_mode(there.properties)
-    return None if mode in {None, found} else f"delta: {found!r} instead of {mode!r}"
+    if mode not in {None, found}:
+        return f"delta: {found!r} instead of {mode!r}"
+    merges = merge_mode(there.properties)
+    return None if merging in {None, merges} else f"merge: {merges!r} instead of {merging!r}"
 
 
 def _partitions(value: object) -> int:

@@ -15,6 +15,7 @@ from txnlog.errors import InvalidInputError
 from txnlog.format import schema
 from txnlog.format.column_text import type_text
 from txnlog.format.delta_mode import DELTA_MODES
+from txnlog.format.merge_mode import MERGE_MODES
 from txnlog.results import TopicInfo
 
 _SQL_TYPES: Final = {
@@ -94,6 +95,7 @@ def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: b
     "--property", "settings", multiple=True, metavar="NAME=VALUE", help="A label, user.NAME; NAME= takes it away."
 )
 @click.option("--delta", type=click.Choice(DELTA_MODES), help="Whether the topic is a Delta table too.")
+@click.option("--merge", type=click.Choice(MERGE_MODES), help="Whether those who commit merge small segments.")
 @json_option
 @click.pass_obj
 def topic_alter(
@@ -103,6 +105,7 @@ def topic_alter(
     widen: tuple[str, ...],
     settings: tuple[str, ...],
     delta: str | None,
+    merge: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -114,7 +117,7 @@ def topic_alter(
     properties = {key: value or None for key, value in (_pair(item, "=") for item in settings)}
     with target.open(write=True) as ns:
         info = ns.alter_topic(
-            name, _columns(add_columns), widen=dict(_columns(widen)), properties=properties, delta=delta
+            name, _columns(add_columns), widen=dict(_columns(widen)), properties=properties, delta=delta, merge=merge
         )
     _print_topic(info, as_json=as_json)
 

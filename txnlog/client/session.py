@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from txnlog.client.auto_merger import AutoMerger, Merge
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.client.checkpointer import Checkpointer, SlotOccupied
 from txnlog.client.heartbeats import Heartbeats
@@ -84,6 +85,7 @@ class Session:
         read_only: bool,
         owns_store: bool,
         min_commit_interval_ms: int,
+        merge: Merge,
     ) -> None:
         self.name = name
         self.runtime = runtime
@@ -118,9 +120,11 @@ class Session:
         self.heartbeats = Heartbeats(self.store, runtime)
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
+        self.auto_merger = AutoMerger(self.follower, runtime, merge)
         if not read_only:
             check_writable(self.follower.state)
             self.auto_publisher.watch()
+            self.auto_merger.watch()
 
     def _shown_url(self) -> str:
         return shortened(self.requests.url(self.name))
@@ -312,6 +316,7 @@ class Session:
         self._warn_of_time_ahead()
         self.checkpointer.after_append()
         self.auto_publisher.after_append()
+        self.auto_merger.after_append()
 
     def check_clock(self) -> None:
         """Raise ClockSkew where an append would. It takes two or three requests, and appends nothing."""

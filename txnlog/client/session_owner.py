@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 from txnlog.client.heartbeats import Heartbeats
@@ -16,7 +17,7 @@ from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.engine.worker import has_ended
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold import id_blocks
-from txnlog.fold.state import Outcome
+from txnlog.fold.state import Outcome, SegmentRecord
 from txnlog.format.actions import AbortReason
 from txnlog.log.appender import Appender
 from txnlog.log.follower import Follower
@@ -26,6 +27,10 @@ from txnlog.store.open import absolute, open_store
 Mode = Literal["r", "rw"]
 
 _OPEN_AGAIN: Final = "open it again"
+
+
+def _merge_nothing(_owner: object, _topic: int, _small: Sequence[SegmentRecord]) -> None:
+    pass
 
 
 class SessionOwner:
@@ -47,6 +52,7 @@ class SessionOwner:
         min_commit_interval_ms: int = 0,
         store: Store | None = None,
         runtime: Runtime | None = None,
+        merge: Callable[[Any, int, Sequence[SegmentRecord]], object] = _merge_nothing,
     ) -> None:
         self.name = parse_namespace_name(name)
         self.root = absolute(root) if store is None else root
@@ -56,6 +62,7 @@ class SessionOwner:
         self._min_commit_interval_ms = min_commit_interval_ms
         self._given_store = store
         self._given_runtime = runtime
+        self._merge = merge
         self._closed = False
         self._begin_in_child()
         self._sessions["one"] = self._connect(create=create)
@@ -73,6 +80,7 @@ class SessionOwner:
                 read_only=self.mode == "r",
                 owns_store=self._given_store is None,
                 min_commit_interval_ms=self._min_commit_interval_ms,
+                merge=partial(self._merge, self),
             )
         except BaseException:
             runtime.close()
@@ -98,6 +106,7 @@ class SessionOwner:
             "mode": self.mode,
             "storage_options": self._storage_options,
             "min_commit_interval_ms": self._min_commit_interval_ms,
+            "merge": self._merge,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -108,8 +117,10 @@ class SessionOwner:
 
         Closing again goes on where an interrupt ended it.
         """
-        self._closed = True
         session = self._current
+        if session is not None and not has_ended():
+            session.auto_merger.close()  # what is under way needs the handle
+        self._closed = True
         # When the program has ended (finalizers run then) its end has waited for the work, and reported the rest.
         if session is not None and not has_ended():
             session.close(self._closed_error())

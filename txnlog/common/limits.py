@@ -25,6 +25,12 @@ MAX_ENTRY_ACTIONS: Final = 50_000
 MAX_PROPOSAL_BYTES: Final = 4 << 20
 """One proposal, with its rows: a collector has those of many writers in memory at a time."""
 
+AUTO_MERGE_SEGMENTS: Final = 64
+"""Small segments of a topic that come together before a client that commits merges them."""
+
+AUTO_MERGE_BYTES: Final = 16 << 20
+"""What is merged by itself makes segments up to this size; ``optimize`` makes bigger ones."""
+
 TARGET_ENTRY_BYTES: Final = 1 << 20
 """Group commit stops adding commands here: above it, latency grows without fewer requests."""
 
@@ -162,6 +168,8 @@ STATISTICS_CHARACTERS: Final = 32
 """Columns with recorded minimum and maximum, and the length of a string there (Delta's defaults)."""
 
 __all__ = [
+    "AUTO_MERGE_BYTES",
+    "AUTO_MERGE_SEGMENTS",
     "BUFFER_BYTES",
     "CHECKPOINT_ENTRIES",
     "CHECKPOINT_TAIL_BYTES",

@@ -16,11 +16,14 @@ RESERVED: Final = "txnlog."
 LABEL: Final = "user."
 """What the names of one's own labels begin with."""
 
+_SETTINGS: Final = frozenset({"delta", "merge"})
+"""Properties that an argument of their name sets."""
+
 _NONE_YET: Final = "there is no such setting yet"
 _KEPT: Final = f"{_NONE_YET}: messages are kept"
 _VACUUM: Final = Words("use ", Call("vacuum", Argument("retain_ms", ...)))
 _TARGET: Final = Words("use ", Call("optimize", "topic", Argument("target_size_bytes", ...)))
-_MERGE: Final = Words("use ", Call("optimize", "topic"), " or ", Call("maintain"))
+_BY_ITSELF: Final = Words("use ", Argument("merge", "auto"), " or ", Argument("merge", "manual"))
 _TIMEOUT: Final = Words("use ", Call("begin", Argument("timeout_ms", ...)))
 _PARTITIONS: Final = Words("use ", Call("create_topic", "name", Argument("partitions", ...)))
 
@@ -28,6 +31,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "delta": Words(
         "use ", Argument("delta", "auto"), ", ", Argument("delta", "manual"), " or ", Argument("delta", "off")
     ),
+    "merge": _BY_ITSELF,
     "partitions": _PARTITIONS,
     "num.partitions": _PARTITIONS,
     "key": Words("use ", Call("create_topic", "name", Argument("key", ...))),
@@ -43,8 +47,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "delta.deletedFileRetentionDuration": _VACUUM,
     "delta.logRetentionDuration": _VACUUM,
     "delta.targetFileSize": _TARGET,
-    "delta.autoOptimize.autoCompact": _MERGE,
-    "delta.autoOptimize.optimizeWrite": _MERGE,
+    "delta.autoOptimize.autoCompact": _BY_ITSELF,
+    "delta.autoOptimize.optimizeWrite": _BY_ITSELF,
     "transaction.timeout.ms": _TIMEOUT,
     "transaction.max.timeout.ms": _TIMEOUT,
     "retention.ms": _KEPT,
@@ -66,10 +70,11 @@ _INSTEAD: Final[Mapping[str, str]] = {
 def check_properties(properties: Mapping[str, str | None]) -> None:
     """Raise InvalidInputError for a name that means something else, or nothing. None removes whatever is there."""
     for name, value in properties.items():
-        if name.startswith(RESERVED):
+        setting = name.removeprefix(RESERVED)
+        if setting != name:
             raise InvalidInputError(
                 f"the property {ascii(name)[:60]} is reserved",
-                advice=Words("use ", Argument("delta", ...)) if name == f"{RESERVED}delta" else _label_advice(name),
+                advice=Words("use ", Argument(setting, ...)) if setting in _SETTINGS else _label_advice(name),
             )
         if value is not None and not (name.startswith(LABEL) and name != LABEL):
             raise InvalidInputError(

@@ -67,7 +67,7 @@ class Follower:
         self.applied_ms = self._seen_ms
         self.on_applied: Callable[[], None] = lambda: None
         self._indexes: dict[int, SegmentIndex] = {}
-        self._watcher: Callable[[Draft], None] | None = None
+        self._watchers: list[Callable[[Draft], None]] = []
         self._make_durable(self.version)
 
     @property
@@ -227,8 +227,8 @@ class Follower:
             )
 
     def _carry(self, draft: Draft) -> None:
-        if self._watcher is not None:
-            self._watcher(draft)
+        for watcher in self._watchers:
+            watcher(draft)
         if self._indexes:
             removed, changed = draft.removals.changed(), draft.segments.changed()
             for number in removed:
@@ -247,7 +247,7 @@ class Follower:
 
     def watch(self, watcher: Callable[[Draft], None]) -> None:
         """Show it each draft before that is carried into the state: in the engine."""
-        self._watcher = watcher
+        self._watchers.append(watcher)
 
     def apply_own(self, draft: Draft, version: int, size_bytes: int) -> None:
         """The entry that a draft of this state stands for was created; a refresh may have read and applied it first."""

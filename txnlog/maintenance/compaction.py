@@ -119,6 +119,23 @@ def merges(
     return [*found, *shared, *_merges_of_partitions(single, starts, target_size_bytes)]
 
 
+def newest(records: Iterable[SegmentRecord], most_bytes: int) -> list[SegmentRecord]:
+    """Of small segments, in no order, the newest that are worth merging: each has no more rows than all behind it.
+
+    So a row is written again whenever as many came behind it: of a million small segments about twenty times, and as
+    many files are left. What is behind a segment that is bigger is merged without it.
+    """
+    found: list[SegmentRecord] = []
+    rows = size = 0
+    for record in reversed(_in_log_order(list(records))):
+        if size + record.size_bytes > most_bytes or (record.compacted and record.rows > rows):
+            break
+        found.append(record)
+        rows += record.rows
+        size += record.size_bytes
+    return found[::-1]
+
+
 # --- shared segments --------------------------------------------------------------------------------------------------
 
 
@@ -307,6 +324,7 @@ __all__ = [
     "Part",
     "ReplaceCommand",
     "merges",
+    "newest",
     "outputs_of",
     "parts_of",
 ]

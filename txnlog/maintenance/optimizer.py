@@ -157,6 +157,16 @@ class Optimization:
                 self._report(wanted[index + 1 :])
         return self._result(finished=False)
 
+    def run_newest(self, small: Sequence[SegmentRecord]) -> Optimized:
+        """Merge what is worth it of some small segments that were visible a moment ago, once."""
+        follower = self._connection.follower
+        self._known, starts = follower.look(lambda state: (state.head.version, start_offsets(follower, self._topic)))
+        chosen = compaction.newest(small, self._target)
+        for merge in compaction.merges(chosen, {}, self._known, starts, self._target):
+            if not self._merge(merge):
+                break
+        return self._result(finished=True)
+
     def so_far(self) -> Optimized:
         """What it did before an error ended it."""
         return self._result(finished=False)

@@ -16,7 +16,7 @@ from txnlog.fold.apply import apply_entry
 from txnlog.fold.garbage import unneeded_from
 from txnlog.fold.state import State
 from txnlog.format import keys
-from txnlog.format.actions import Abort, Commit, Reserve
+from txnlog.format.actions import Abort, Commit, Replace, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log import checkpoint_codec
 from txnlog.log.follower import Follower
@@ -129,6 +129,14 @@ def labels_of(entries: Iterable[Entry]) -> Iterator[str]:
             yield "a commit was brought by another writer"
         elif isinstance(action, Abort) and owner == writer and action.reason == "failed":
             yield "a proposal was made void"
+
+
+def merged_of(entries: Iterable[Entry]) -> Iterator[str]:
+    """What entries show of merges."""
+    for entry in entries:
+        for action in entry.actions:
+            if isinstance(action, Replace):
+                yield "segments were replaced"
 
 
 def collectors_of(entries: Iterable[Entry]) -> set[str]:

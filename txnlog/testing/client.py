@@ -80,6 +80,7 @@ class Client:
             else:
                 ns._connection.session.checkpointer.interval = self.world.checkpoint_interval
                 ns._connection.session.checkpointer.spread = 4
+                ns._connection.session.auto_merger.interval = self.world.merge_interval
                 if mode == "rw":
                     ns._connection.appender.create_attempts = self.world.create_attempts
                 self.ns = ns

@@ -64,6 +64,10 @@ BUDGET: Final = (70, 180)
 
 ACTORS: Final = (3, 5)
 _ACTORS_IN_A_CROWD: Final = (1, 2)
+_NO_MERGES: Final = 1 << 30
+_MERGE_INTERVAL: Final = 5
+"""In the workloads that were added later: seeds of the others do what they did."""
+
 KIND_TAKES_PART: Final = 0.5
 RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
@@ -168,6 +172,8 @@ class Simulation:
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
         self._more = {kind: counts for kind, counts in _MORE.items() if {OPTIMIZER: maintained, CROWD: crowded}[kind]}
+        if maintained or crowded:
+            self.world.merge_interval = _MERGE_INTERVAL
         self._others = _ACTORS_IN_A_CROWD if crowded else ACTORS
         self.world.budget *= 1 + maintained + 2 * crowded
         self._some = kinds is None
@@ -298,6 +304,7 @@ class Simulation:
 
         Transactions that nobody ended are ended by its first entry.
         """
+        self.world.merge_interval = _NO_MERGES  # what it reads is compared with the log as it was replayed
 
         def look(client: Client) -> None:
             ns = client.open()
@@ -317,7 +324,7 @@ class Simulation:
             self.store.deliver_everything()
             log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
             replayed, entries = audit.replay(log, self._problem)
-            for label in audit.labels_of(entries):
+            for label in (*audit.labels_of(entries), *audit.merged_of(entries)):
                 self.scheduler.label(label)
             if replayed.transactions:
                 self._problem("liveness", f"transactions stay open: {list(replayed.transactions)}")

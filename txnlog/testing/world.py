@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from txnlog.common.limits import AUTO_MERGE_SEGMENTS
 from txnlog.testing.history import Recorder
 from txnlog.testing.simulated_store import SimulatedStore
 
@@ -41,6 +42,7 @@ class World:
         budget: requests after which clients come to an end.
         trusts_clock: whether clients do without checking their clocks against the store's.
         checkpoint_interval: entries after which a client makes a checkpoint by itself.
+        merge_interval: small segments that come together before a client merges them by itself.
         create_attempts: puts of one entry before its outcome is reported as unknown.
         transactions: TxnIDs that were begun, in order.
         temporary: topics that an administrator made and may have dropped.
@@ -60,6 +62,7 @@ class World:
     budget: int
     trusts_clock: bool = True
     checkpoint_interval: int = 20
+    merge_interval: int = AUTO_MERGE_SEGMENTS
     create_attempts: int = 12
     transactions: list[str] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)

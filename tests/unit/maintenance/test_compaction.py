@@ -16,7 +16,7 @@ from txnlog.errors import TopicNotFound
 from txnlog.fold.state import SegmentRecord, SegmentSlice
 from txnlog.format.actions import Begin, DropTopic, Header, Replace, Reserve
 from txnlog.log.commands import Answer
-from txnlog.maintenance.compaction import LEAST_WEIGHT_BYTES, Merge, Output, ReplaceCommand, merges, parts_of
+from txnlog.maintenance.compaction import LEAST_WEIGHT_BYTES, Merge, Output, ReplaceCommand, merges, newest, parts_of
 
 MIB = 1 << 20
 TARGET = 128 * MIB
@@ -353,3 +353,43 @@ def test_a_topic_that_was_dropped_is_reported(log, topic):
     log.entry(DropTopic(topic))
     with pytest.raises(TopicNotFound, match="'orders' was dropped"):
         decided(log, wanted)
+
+
+# --- the newest ones --------------------------------------------------------------------------------------------------
+
+
+def one_by_one(count: int, interval: int) -> tuple[list[SegmentRecord], int]:
+    """What is left of so many segments of one row each, merged whenever so many are there; and rows written for it."""
+    live: list[SegmentRecord] = []
+    written = 0
+    names = itertools.count(count)
+    for number in range(count):
+        live.append(segment(number, 2_000, {0: (number, 1)}))
+        if len(live) < interval:
+            continue
+        chosen = newest(random.Random(number).sample(live, len(live)), 1 << 30)
+        for merge in merges(chosen, {}, 1_000_000, {}, 1 << 30):
+            (output,) = merge.outputs
+            gone = {record.number for record in merge.removed}
+            live = [record for record in live if record.number not in gone]
+            live.append(segment(next(names), output.rows * 100, {0: (output.offset, output.rows)}, compacted=True))
+            written += output.rows
+    return live, written
+
+
+def test_the_newest_are_merged_and_what_is_left_is_few_and_was_seldom_written():
+    live, written = one_by_one(10_000, 32)
+    assert sum(record.rows for record in live) == 10_000
+    assert len(live) <= 32 + 12
+    assert written <= 10_000 * 12
+
+
+def test_the_newest_ends_at_a_merged_one_that_is_bigger_than_all_behind_it():
+    found = [
+        segment(0, 100, {0: (0, 50)}, compacted=True),
+        segment(1, 100, {0: (50, 9)}, compacted=True),
+        *(segment(number, 100, {0: (49 + 10 * (number - 1), 10)}) for number in range(2, 4)),
+    ]
+    assert [record.number for record in newest(found, 1_000)] == [1, 2, 3]
+    assert [record.number for record in newest(found, 250)] == [2, 3]
+    assert newest([], 1_000) == []

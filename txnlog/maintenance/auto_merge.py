@@ -1,0 +1,22 @@
+"""What the clients that commit merge by themselves: the newest small segments of a topic, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from txnlog.common.limits import AUTO_MERGE_BYTES
+from txnlog.fold.state import SegmentRecord
+from txnlog.maintenance.optimizer import Optimization
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+
+
+def merge_small(connection: Connection, topic: int, small: Sequence[SegmentRecord]) -> None:
+    """Merge what is worth it of some small segments of a topic. Where others were ahead nothing is replaced."""
+    record = connection.topic_record_by_id(topic)
+    Optimization(connection, record, AUTO_MERGE_BYTES, None, None).run_newest(small)
+
+
+__all__ = ["merge_small"]
