@@ -15,6 +15,8 @@ from tests.mutants.names import (
     WHAT_A_CALL_WROTE,
 )
 
+_COMPACTION: Final = "tests/unit/maintenance/test_compaction.py::test_"
+
 MUTANTS: Final = (
     # --- collection -------------------------------------------------------------------------------------------------
     Mutant(
@@ -108,5 +110,32 @@ MUTANTS: Final = (
         "with connection.keep_blocks_alive([]):",
         "vacuum takes its files before the entry names them, and the work is done again",
         (OPTIMIZE_MEANWHILE + "its_blocks_are_kept_open_while_it_works",),
+    ),
+    # --- merges in the background ---------------------------------------------------------------------------------------
+    Mutant(
+        "all that was merged is merged again with whatever comes",
+        "txnlog/maintenance/compaction.py",
+        "or (record.compacted and record.rows > rows):",
+        "or (record.compacted and record.rows < 0):",
+        "each row is written again with every sixty-fourth commit",
+        (
+            "tests/unit/maintenance/test_compaction.py::test_the_newest_are_merged_and_what_is_left_is_few_and_was_seldom_written",
+        ),
+    ),
+    Mutant(
+        "what cannot be merged is tried with each commit",
+        "txnlog/client/auto_merger.py",
+        "            self._wanted[topic] = len(self._small.get(topic, {})) + self._drawn()\n",
+        "            self._wanted[topic] = self._drawn()\n",
+        "a topic of many partitions costs a look at all of its segments with every commit",
+        ("tests/client/maintenance/test_auto_merger.py::test_many_partitions_in_each_segment_are_left_alone",),
+    ),
+    Mutant(
+        "merged although it is to be by hand",
+        "txnlog/client/auto_merger.py",
+        'return not record.dropped and merge_mode(record.properties) == "auto"',
+        "return not record.dropped",
+        "files are replaced that somebody else takes care of",
+        ("tests/client/maintenance/test_auto_merger.py::test_a_topic_may_have_it_by_hand_only",),
     ),
 )
