@@ -111,7 +111,7 @@ MUTANTS: Final = (
         "vacuum takes its files before the entry names them, and the work is done again",
         (OPTIMIZE_MEANWHILE + "its_blocks_are_kept_open_while_it_works",),
     ),
-    # --- merges in the background ---------------------------------------------------------------------------------------
+    # --- merges in the background ------------------------------------------------------------------------------------
     Mutant(
         "all that was merged is merged again with whatever comes",
         "txnlog/maintenance/compaction.py",
