@@ -1,24 +1,26 @@
 """What several writers of one namespace reach over a store that is far away, in the simulation's virtual time.
 
-Each writer is a simulated process that commits small transactions one after the other. What processors cost shows
-``benchmarks.writers``.
+Each writer is a simulated process that commits small transactions, one after the other or with some in flight. What
+processors cost shows ``benchmarks.writers``.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, deque
+from concurrent.futures import Future
 from functools import partial
 
 import click
 
 from txnlog.api.namespace import Namespace
+from txnlog.results import Committed
 from txnlog.testing.far_store import FarWorld
 
-_WARM_UP_MS = 5_000.0
+_WARM_UP_MS = 20_000.0
 
 
-def measure(writers: int, trip_ms: float, seconds: float, seed: int) -> str:
+def measure(writers: int, in_flight: int, trip_ms: float, seconds: float, seed: int) -> str:
     """A line about so many writers."""
     world = FarWorld(seed, trip_ms)
     end_ms = _WARM_UP_MS + seconds * 1e3
@@ -27,12 +29,17 @@ def measure(writers: int, trip_ms: float, seconds: float, seed: int) -> str:
 
     def work(name: str, ns: Namespace) -> None:
         mine = latencies[name] = []
+        waiting: deque[tuple[float, Future[Committed]]] = deque()
         while world.now_ms < end_ms:
-            began_ms = world.now_ms
-            with ns.begin() as txn:
-                txn.produce("audit", [{"value": 1}])
-            if _WARM_UP_MS <= world.now_ms < end_ms:
-                mine.append(world.now_ms - began_ms)
+            txn = ns.begin()
+            txn.produce("audit", [{"value": 1}])
+            waiting.append((world.now_ms, txn.commit_async()))
+            if len(waiting) >= in_flight:
+                began_ms, future = waiting.popleft()
+                world.scheduler.wait_for(future.done)
+                future.result()
+                if _WARM_UP_MS <= world.now_ms < end_ms:
+                    mine.append(world.now_ms - began_ms)
 
     for number in range(writers):
         world.start(f"w{number}", partial(work, f"w{number}"))
@@ -57,13 +64,14 @@ def measure(writers: int, trip_ms: float, seconds: float, seed: int) -> str:
 
 @click.command()
 @click.argument("writers", type=int, nargs=-1)
+@click.option("--in-flight", default=1, show_default=True, help="Transactions of a writer at a time.")
 @click.option("--trip", default=41.0, show_default=True, help="Milliseconds of a round trip.")
 @click.option("--seconds", default=20.0, show_default=True, help="Virtual ones.")
 @click.option("--seed", default=1, show_default=True, help="Decides everything.")
-def main(writers: tuple[int, ...], trip: float, seconds: float, seed: int) -> None:
+def main(writers: tuple[int, ...], in_flight: int, trip: float, seconds: float, seed: int) -> None:
     """Measure so many WRITERS, and print a line for each number of them."""
     for number in writers or (1, 2, 4, 8, 16, 32, 64):
-        click.echo(measure(number, trip, seconds, seed))
+        click.echo(measure(number, in_flight, trip, seconds, seed))
 
 
 if __name__ == "__main__":

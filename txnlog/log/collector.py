@@ -41,6 +41,9 @@ _IDLE_CYCLES_AT_WORK: Final = 24
 """Cycles without a proposal after which a writer collects no more: if it has nothing to append itself, or if it has."""
 
 _LIST_EVERY: Final = 8
+"""Cycles. Each one lists while that finds something, and a few at the beginning: others have just heard of it."""
+
+_LIST_FIRST: Final = 6
 _LISTED: Final = 1_000
 _MOST_MAILBOXES: Final = 256
 _MOST_STRANGERS: Final = 8
@@ -155,6 +158,7 @@ class Collector:
         self.collects = False
         self._is_said = False
         self._cycle = 0
+        self._finds = False
         self._idle = 0
         self._mailboxes: dict[str, _Seen] = {}
         self.malformed = 0
@@ -186,7 +190,7 @@ class Collector:
         """
         if self._cycle:
             await self._runtime.pause(_GATHER * self._races.trip.ms)
-        lists = self._cycle % _LIST_EVERY == 0
+        lists = self._cycle < _LIST_FIRST or self._finds or self._cycle % _LIST_EVERY == 0
         look = self._races.look()
         wanted = self._wanted()
         calls: list[Callable[[], Any]] = [look if self._is_said else partial(self._races.say, self._writer)]
@@ -202,7 +206,7 @@ class Collector:
             self.collects = False
             return []
         if lists:
-            self._note_listed(found[1])
+            self._finds = self._note_listed(found[1])
         members = self._members(dict(zip(wanted, found[len(calls) - len(wanted) :], strict=True)))
         self._idle = 0 if members else self._idle + 1
         if self._idle >= (_IDLE_CYCLES_AT_WORK if is_at_work() else _IDLE_CYCLES):
@@ -240,8 +244,9 @@ class Collector:
         except TxnLogError:
             return []
 
-    def _note_listed(self, found: Iterable[ObjectInfo]) -> None:
-        """Mailboxes of writers that this one has not heard of, or that were put again since."""
+    def _note_listed(self, found: Iterable[ObjectInfo]) -> bool:
+        """Mailboxes that were put, or put again, since the last listing; whether there are new ones."""
+        known = len(self._mailboxes)
         for item in found:
             parsed = keys.parse_key(item.key)
             if isinstance(parsed, keys.MailboxKey) and parsed.writer is not None and parsed.writer != self._writer:
@@ -249,6 +254,7 @@ class Collector:
                 modified = (item.size_bytes, item.modified_ms)
                 if seen.modified != modified:
                     seen.modified, seen.quiet = modified, 0
+        return len(self._mailboxes) > known
 
     def _members(self, found: Mapping[str, bytes | None]) -> list[Asked]:
         """The commands of mailboxes in which there is something new."""
