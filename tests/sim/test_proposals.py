@@ -17,7 +17,7 @@ from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.format.actions import Abort, Commit, Reserve, Segment
 from txnlog.format.codec import Entry, decode_entry
-from txnlog.log import collector, proposal_codec, proposer
+from txnlog.log import collector, proposal_codec, proposer, races
 from txnlog.log.transaction_commands import AbortCommand
 from txnlog.testing.far_store import FarWorld
 from txnlog.testing.world import NAMESPACE
@@ -258,6 +258,7 @@ def test_hostile_mailboxes_stop_nobody(world, commits, caplog, hostile):
         world.run(2 * SECONDS * 1e3)
     commits.check()
     assert max(map(commits_of, entries(world))) >= 3
+    assert commits.longest_ms < 40 * TRIP_MS, "nobody waits for ever for one who does not find the mailbox"
     passed_over = [record for record in caplog.records if "passed over" in record.getMessage()]
     assert 1 <= len(passed_over) <= len(commits.values), "each collector says it once"
 
@@ -414,7 +415,7 @@ def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, 
     for number in range(6):
         world.start(f"seeker{number}", partial(seek, number))
         world.stores[f"seeker{number}"].denied = "segment"
-    commits.start(2)
+    commits.start(4, seconds=3 * SECONDS)
     world.run(60_000)
     commits.check()
     assert gave_up, "one of them collected"
@@ -424,7 +425,7 @@ def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, 
 
 @pytest.mark.clause("P-243")
 def test_two_collectors_end_as_one(world, commits):
-    commits.start(8, seconds=6)
+    commits.start(8, seconds=10)
     world.run(2_500)
     for name in ("w1", "w2", "w3"):
         client = _writer_of(world, name)
@@ -436,6 +437,27 @@ def test_two_collectors_end_as_one(world, commits):
 
 
 @pytest.mark.clause("P-247")
+def test_who_waits_for_one_who_does_not_collect_races(world, commits, monkeypatch):
+    """Another one does, whose entries come all the time, and who does not know the mailbox."""
+    known = races.Races.collector.fget
+    assert known is not None
+
+    def collector_of(self: races.Races) -> str | None:
+        return "f" * 32 if self._writer == _writer_of(world, "w0") else known(self)
+
+    wanted = collector.Collector._wanted
+
+    def others(self: collector.Collector) -> list[str]:
+        return [writer for writer in wanted(self) if writer != _writer_of(world, "w0")]
+
+    monkeypatch.setattr(races.Races, "collector", property(collector_of))
+    monkeypatch.setattr(collector.Collector, "_wanted", others)
+    commits.start(6, seconds=8)
+    world.run(60_000)
+    commits.check()
+    assert len(commits.values["w0"]) >= 4
+
+
 def test_random_bytes_in_place_of_real_proposals(world, commits):
     """Somebody writes over the mailboxes, again and again."""
     chance = random.Random(5)

@@ -223,14 +223,19 @@ class Collector:
                 mailboxes.setdefault(writer, _Seen())
         known = {block.writer for block in self._follower.state.blocks.values()} | self._follower.heard.keys()
         while len(mailboxes) > _MOST_MAILBOXES:
-            del mailboxes[max(mailboxes, key=lambda writer: (writer not in known, mailboxes[writer].quiet))]
+            del mailboxes[max(mailboxes, key=lambda writer: (writer not in known, -self._put_ms(writer)))]
         wanted = [
             writer
             for place, (writer, seen) in enumerate(mailboxes.items())
             if (self._cycle + place) % 2 ** min(seen.quiet // _QUIET, _LONGEST_QUIET) == 0
         ]
         strangers = [writer for writer in wanted if writer not in known]
+        strangers.sort(key=self._put_ms, reverse=True)
         return [*(writer for writer in wanted if writer in known), *strangers[:_MOST_STRANGERS]]
+
+    def _put_ms(self, writer: str) -> int:
+        modified = self._mailboxes[writer].modified
+        return 0 if modified is None else modified[1]
 
     def _read(self, writer: str) -> bytes | None:
         try:

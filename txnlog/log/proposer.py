@@ -33,7 +33,9 @@ _PATIENCE: Final = 10.0
 """Round trips without an entry, after which a proposer races."""
 
 _PASSED_OVER: Final = 2
-"""Entries of who collects without an outcome of what was proposed, after which a proposer races."""
+_PASSED_OVER_BY_OTHERS: Final = 6
+"""Entries of who collects, or of others, without an outcome of what was proposed. A proposer races then: somebody else
+may collect by now."""
 
 
 class Proposer:
@@ -165,8 +167,8 @@ class Proposer:
         races, rhythm, runtime = self._races, self._rhythm, self._runtime
         seen_ms = runtime.elapsed_ms()
         is_at_end = False
-        passed_over = 0
-        while attempt.members and passed_over < _PASSED_OVER:
+        passed_over = by_others = 0
+        while attempt.members and passed_over < _PASSED_OVER and by_others < _PASSED_OVER_BY_OTHERS:
             pause_ms = rhythm.pause_ms(runtime.elapsed_ms())
             if pause_ms > 0:
                 await runtime.pause(pause_ms)
@@ -183,7 +185,10 @@ class Proposer:
             rhythm.found(sent_ms, entry.header.writer, entry.header.timestamp_ms)
             if len(attempt.members) < left:
                 races.note_named(entry.header.writer)
-            passed_over += is_at_end and entry.header.writer == races.collector
+            if is_at_end and entry.header.writer == races.collector:
+                passed_over += 1
+            elif is_at_end:
+                by_others += 1
 
 
 def has_ended(state: Draft | State, txn: int) -> bool:

@@ -100,6 +100,7 @@ class FarWorld:
     Args:
         seed: decides everything.
         trip_ms: of a request.
+        merge_interval: small segments that come together before a client merges them; by default it never does.
 
     Attributes:
         objects: what is on the store.
@@ -107,7 +108,7 @@ class FarWorld:
         errors: what actors ended with, but for good ends and deaths.
     """
 
-    def __init__(self, seed: int, trip_ms: float = 41.0) -> None:
+    def __init__(self, seed: int, trip_ms: float = 41.0, merge_interval: int = 1 << 30) -> None:
         self.errors: list[BaseException] = []
         self.scheduler = Scheduler(seed, on_error=lambda _task, error: self.errors.append(error))
         self.objects = MemoryStore()
@@ -116,6 +117,7 @@ class FarWorld:
         self.stores: dict[str, FarStore] = {}
         self.actors: dict[str, Actor] = {}
         self._trip_ms = trip_ms
+        self._merge_interval = merge_interval
         self._quiet = SimulatedStore(self.scheduler)
 
     def start(self, name: str, work: Callable[[Namespace], None]) -> None:
@@ -125,7 +127,9 @@ class FarWorld:
         runtime = SimulatedRuntime(actor, self._quiet, trusts_clock=True)
 
         def run() -> None:
-            work(open_namespace(ROOT, NAMESPACE, mode="rw", create=False, store=store, runtime=runtime))
+            ns = open_namespace(ROOT, NAMESPACE, mode="rw", create=False, store=store, runtime=runtime)
+            ns._connection.session.auto_merger.interval = self._merge_interval
+            work(ns)
 
         actor.start(run, "main")
 
