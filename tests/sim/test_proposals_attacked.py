@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim.test_proposals import TRIP_MS, Committed, _known_writers, _writer_of, commits_of, entries, mailbox
 from txnlog.api.namespace import Namespace
+from txnlog.testing import far_store
 from txnlog.testing.far_store import FarWorld
 
 __all__ = ["_known_writers"]
@@ -156,3 +157,69 @@ def test_whoever_waits_for_a_collector_that_is_gone_goes_on_though_others_append
     del gained[name]
     print(name, gained)
     assert min(gained.values()) > 0, "in six seconds"
+
+
+def test_who_commits_alone_again_is_as_fast_as_alone(world, workers):
+    """STALL: one writer that is alone again, since the others only rest, stays at half of its speed for ever.
+
+    Two processes commit for a moment at the same time, as jobs do that begin together; then one of them, which collects,
+    has nothing to commit any more and keeps its handle open. It goes on collecting, as the other one proposes, which
+    never races again: each commit takes a cycle of 3.5 round trips and more, where two would do.
+    """
+    workers.start("w0", "w1")
+    world.run(5_000)
+    name = workers.collector()
+    workers.resting.add(name)
+    (alone,) = {"w0", "w1"} - {name}
+    world.run(10_000)
+    since_ms = world.now_ms
+    world.run(since_ms + 10_000)
+    count = workers.gained(since_ms)[alone]
+    print(count, workers.gained(since_ms), asked(world, name))
+    assert count >= 0.8 * 10_000 / (2 * TRIP_MS), "two round trips a commit"
+
+
+def asked(world: FarWorld, name: str) -> int:
+    """How many requests an actor made."""
+    return world.stores[name].calls.total()
+
+
+@pytest.mark.parametrize("seed", [3, 11, 14])
+def test_a_writer_that_lets_its_commits_gather_does_not_slow_others_down(monkeypatch, seed):
+    """STALL: a writer with ``min_commit_interval_ms`` that collects makes everybody wait for its interval.
+
+    The interval is for its own commits, "for fewer requests". Once it collects, each of its cycles waits that long,
+    before it looks into any mailbox. Others race after ten round trips, and believe in it again as soon as it shows
+    life, so nobody takes its place: all of them make one commit a second instead of five or six.
+    """
+    attacked_opening(monkeypatch, {"slow": 600})
+    world = FarWorld(seed=seed, trip_ms=TRIP_MS)
+    try:
+        workers = Workers(world)
+        workers.start("slow", "w0", "w1")
+        world.run(4_000)
+        workers.start("w2", "w3", "w4", "w5")
+        world.run(8_000)
+        since_ms = world.now_ms
+        world.run(since_ms + 6_000)
+        gained = workers.gained(since_ms)
+    finally:
+        world.close()
+    del gained["slow"]
+    assert min(gained.values()) >= 12, "two commits a second, each"
+
+
+def attacked_opening(monkeypatch: pytest.MonkeyPatch, intervals: dict[str, int]) -> list[str]:
+    """Have actors open their handles with options."""
+    opened: list[str] = []
+    original = far_store.open_namespace
+
+    def opening(*arguments, **options):
+        name = options["store"]._actor.name
+        if name in intervals:
+            options["min_commit_interval_ms"] = intervals[name]
+            opened.append(name)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(far_store, "open_namespace", opening)
+    return opened
