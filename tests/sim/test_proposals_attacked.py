@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
+import xxhash
 
 from tests.sim.test_proposals import TRIP_MS, Committed, _known_writers, _writer_of, commits_of, entries, mailbox
 from txnlog.api.namespace import Namespace
+from txnlog.data.wire_rows import WireRows
+from txnlog.format.actions import Reserve, Segment, SliceRows, Topic
+from txnlog.log.proposal_codec import Mailbox, ProposedCommit, ProposedNumbers, ProposedPiece
 from txnlog.testing import far_store
 from txnlog.testing.far_store import FarWorld
 
@@ -223,3 +229,124 @@ def attacked_opening(monkeypatch: pytest.MonkeyPatch, intervals: dict[str, int])
 
     monkeypatch.setattr(far_store, "open_namespace", opening)
     return opened
+
+
+# --- hostile mailboxes ------------------------------------------------------------------------------------------------
+
+STRANGER = "a" * 32
+"""A writer that somebody made up who may write below ``_proposals/``."""
+
+
+def put_mailbox(world: FarWorld, writer: str, made: Mailbox) -> None:
+    content = msgspec.msgpack.encode(made)
+    world.objects.put(mailbox(world, writer), xxhash.xxh3_128_digest(content) + content)
+
+
+def strangers_block(world: FarWorld) -> int:
+    """The first number of a block that the stranger has somebody reserve."""
+    put_mailbox(world, STRANGER, Mailbox(1, STRANGER, None, (ProposedNumbers(256),)))
+    while True:
+        world.run(world.now_ms + 100)
+        for entry in entries(world):
+            for action in entry.actions:
+                if isinstance(action, Reserve) and action.writer == STRANGER:
+                    return action.first
+
+
+def hostile(topic: int, first: int, name: str) -> Mailbox:
+    """What a stranger proposes."""
+    file = f"{7:032x}.parquet"
+    checksum = "crc32:00000000"
+    match name:
+        case "a segment that nobody claims":
+            segment = Segment(first + 2, topic, file, 3, 99, checksum, (SliceRows(0, 3),))
+            commands: tuple[Any, ...] = (ProposedCommit(first + 1, "0" * 32, segments=(segment,)),)
+            rows = {}
+        case "a piece without rows":
+            commands = (ProposedCommit(first + 1, "0" * 32, (ProposedPiece(topic, 0, 0, 0),)),)
+            rows = {topic: WireRows(0, (None, b""))}
+        case "a piece without rows, twice":
+            commands = tuple([ProposedCommit(first + n, "0" * 32, (ProposedPiece(topic, 0, 0, 0),)) for n in (1, 2)])
+            rows = {topic: WireRows(0, (None, b""))}
+        case _:
+            raise AssertionError(name)
+    return Mailbox(1, STRANGER, first, commands, rows)
+
+
+HOSTILE = ["a segment that nobody claims", "a piece without rows", "a piece without rows, twice"]
+
+
+@pytest.mark.clause("P-247", "P-249")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nobodys_call_fails_for_what_a_stranger_proposes(world, workers, name):
+    """LIE: calls of who collects fail, and name what somebody else proposed.
+
+    What is wrong with a proposal is found where the whole entry is made, not where one command is decided, and so it is
+    the error of everybody in it: ``InvalidInputError`` for a commit in which nothing is wrong.
+    """
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(3_000)
+    first = strangers_block(world)
+    topics = {a.name: e.header.version for e in entries(world) for a in e.actions if isinstance(a, Topic)}
+    put_mailbox(world, STRANGER, hostile(topics["orders"], first, name))
+    world.run(world.now_ms + 6_000)
+    assert min(workers.gained(world.now_ms - 3_000).values()) > 0
+
+
+@pytest.mark.clause("P-247", "P-44")
+@pytest.mark.parametrize("what", ["its transaction", "its number"])
+def test_segments_of_a_stranger_are_under_its_own_numbers_and_of_its_own_transaction(world, workers, what):
+    """LEAK of rights: a stranger acts for somebody else, by the segments of a commit of its own.
+
+    ``number`` and ``txn`` of a command have to be of the mailbox's writer; of ``segments`` neither the number nor the
+    transaction is looked at. So rows get into the open transaction of a victim, which commits them; or a number of its
+    block is used up, and its commit under that number is refused.
+    """
+    ids: list[int] = []
+    ended: list[str] = []
+
+    def victim(ns: Namespace) -> None:
+        txn = ns.begin(timeout_ms=60_000)
+        txn.produce("audit", [{"value": 77}])
+        if what == "its transaction":
+            txn.flush()
+        ids.append(txn.id.number)
+        while not ended:
+            world.scheduler.sleep(100)
+        txn.commit()
+
+    workers.start("w0", "w1", "w2", "w3")
+    world.start("victim", victim)
+    world.run(3_000)
+    first = strangers_block(world)
+    topics = {a.name: e.header.version for e in entries(world) for a in e.actions if isinstance(a, Topic)}
+    number, txn = (first + 2, ids[0]) if what == "its transaction" else (ids[0], first + 1)
+    segment = Segment(number, topics["audit"], f"{7:032x}.parquet", 3, 99, "crc32:00000000", (SliceRows(0, 3),), txn)
+    commit = ProposedCommit(first + 1, "0" * 32, segments=(segment,))
+    put_mailbox(world, STRANGER, Mailbox(1, STRANGER, first, (commit,)))
+    world.run(world.now_ms + 2_000)
+    found = [a for e in entries(world) for a in e.actions if isinstance(a, Segment) and a.segment == number]
+    ended.append("now")
+    workers.closing |= {"w0", "w1", "w2", "w3"}
+    world.run(world.now_ms + 4_000)
+    assert not found
+
+
+@pytest.mark.clause("P-247", "P-249")
+def test_a_file_that_is_not_there_is_not_named_for_a_stranger(world, workers):
+    """LOSS: a topic that nobody can read any more, by somebody who may write below ``_proposals/`` and nowhere else.
+
+    Who may write there may have *rows* written to any topic. But a proposed commit may name segments, "whose files are
+    on the store", and nobody looks: the log names a file for ever that there never was.
+    """
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(3_000)
+    first = strangers_block(world)
+    topics = {a.name: e.header.version for e in entries(world) for a in e.actions if isinstance(a, Topic)}
+    file, checksum = f"{7:032x}.parquet", "crc32:00000000"
+    segment = Segment(first + 2, topics["audit"], file, 3, 99, checksum, (SliceRows(0, 3),), first + 1)
+    commit = ProposedCommit(first + 1, "0" * 32, segments=(segment,))
+    put_mailbox(world, STRANGER, Mailbox(1, STRANGER, first, (commit,)))
+    world.run(world.now_ms + 2_000)
+    workers.closing |= {"w0", "w1", "w2", "w3"}
+    assert read_all(world, "audit").num_rows >= sum(map(len, workers.done.values()))
