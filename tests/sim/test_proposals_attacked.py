@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +14,8 @@ import xxhash
 from tests.sim.test_proposals import TRIP_MS, Committed, _known_writers, _writer_of, commits_of, entries, mailbox
 from txnlog.api.namespace import Namespace
 from txnlog.data.wire_rows import WireRows
+from txnlog.errors import OutcomeUnknown, StoreError, TxnLogError
+from txnlog.format import keys
 from txnlog.format.actions import Reserve, Segment, SliceRows, Topic
 from txnlog.log.proposal_codec import Mailbox, ProposedCommit, ProposedNumbers, ProposedPiece
 from txnlog.testing import far_store
@@ -350,3 +352,125 @@ def test_a_file_that_is_not_there_is_not_named_for_a_stranger(world, workers):
     world.run(world.now_ms + 2_000)
     workers.closing |= {"w0", "w1", "w2", "w3"}
     assert read_all(world, "audit").num_rows >= sum(map(len, workers.done.values()))
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+class Proposing:
+    """A client that proposes, and whose store fails when it is told to."""
+
+    def __init__(self, world: FarWorld, workers: Workers) -> None:
+        self.world = world
+        self.fails: list[str] = []
+        self.failed = 0
+        workers.start("w0", "w1", "w2", "w3")
+        world.run(3_000)
+
+    def start(self, work: Callable[[Namespace], None]) -> None:
+        """Have it work, once it has proposed something."""
+
+        def begin(ns: Namespace) -> None:
+            store = self.world.stores["p"]
+            while store.calls["put proposal"] < 3:
+                with ns.begin() as txn:
+                    txn.produce("audit", [{"value": -1}])
+            work(ns)
+
+        self.world.start("p", begin)
+        store = self.world.stores["p"]
+        ask = store._ask
+
+        def asked(name: str, key: str, *arguments: Any) -> Any:
+            if self.fails and self.fails[0] == f"{name} {keys.kind_of(key)}":
+                self.fails.pop(0)
+                self.failed += 1
+                store._travel()
+                raise StoreError(f"503 for {name} of {key}")
+            return ask(name, key, *arguments)
+
+        store._ask = asked
+
+
+@pytest.fixture
+def proposing(world: FarWorld, workers: Workers) -> Proposing:
+    return Proposing(world, workers)
+
+
+def test_one_read_that_fails_is_no_unknown_outcome(world, workers, proposing):
+    """LIE, mildly: a single read that fails makes the outcome of a commit unknown, which racing would have settled.
+
+    Whoever races puts the same bytes again, for half a minute, whatever the store answers. Whoever proposed hears of
+    the first 503 of a read: ``OutcomeUnknown``, for everything in the mailbox, though the log is there a moment later.
+    """
+    heard: list[BaseException] = []
+
+    def work(ns: Namespace) -> None:
+        for number in range(10):
+            proposing.fails.append("get entry")
+            try:
+                with ns.begin() as txn:
+                    txn.produce("audit", [{"value": number}])
+            except TxnLogError as error:
+                heard.append(error)
+
+    proposing.start(work)
+    world.run(world.now_ms + 10_000)
+    assert proposing.failed >= 5
+    assert heard == []
+
+
+def test_rows_of_a_shared_segment_are_those_of_who_is_left(world, workers, proposing):
+    """LIE: a commit in which nothing is wrong is refused with an error of the format, and cannot be tried again.
+
+    A commit has an unknown outcome (its proposal is out), and its caller commits again, next to another commit. While
+    the segment for both is made, which takes a while where it is big, any other thread looks at the log, which shows
+    the first one by now. So that has its answer, and is taken for never having had rows in the segment, which has them.
+    """
+    done: list[Any] = []
+
+    def work(ns: Namespace) -> None:
+        shared = ns._connection.appender._shared
+        build = shared.build
+
+        def slowly(*arguments: Any) -> Any:
+            made = build(*arguments)
+            if slow:
+                world.scheduler.sleep(400)
+            return made
+
+        slow: list[int] = []
+        shared.build = slowly
+        first, second = ns.begin(), ns.begin()
+        first.produce("audit", [{"value": number} for number in range(3_000)])
+        second.produce("audit", [{"value": number} for number in range(3_000)])
+        proposing.fails.append("get entry")
+        try:
+            first.commit()
+        except OutcomeUnknown as error:
+            done.append(error)
+        slow.append(1)
+        actor = world.actors["p"]
+
+        def look() -> None:
+            while len(done) < 3:
+                ns.snapshot()
+                world.scheduler.sleep(10)
+
+        def commit(txn: Any) -> None:
+            try:
+                done.append(txn.commit())
+            except TxnLogError as error:
+                done.append(error)
+
+        actor.start(lambda: commit(first), "first")
+        actor.start(lambda: commit(second), "second")
+        actor.start(look, "look")
+        while len(done) < 3:
+            world.scheduler.sleep(10)
+
+    proposing.start(work)
+    world.run(world.now_ms + 10_000)
+    print(done)
+    assert isinstance(done[0], OutcomeUnknown)
+    assert [type(item).__name__ for item in done[1:]] == ["Committed", "Committed"]
