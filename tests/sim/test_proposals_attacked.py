@@ -236,6 +236,41 @@ def attacked_opening(monkeypatch: pytest.MonkeyPatch, intervals: dict[str, int])
     return opened
 
 
+@pytest.mark.parametrize("how", ["it rested", "its process was paused"])
+def test_whoever_is_behind_reads_on_at_once(world, workers, how):
+    """STALL: a commit takes a third as long as its client had not looked at the log: 35 s after two minutes.
+
+    A client rests while others commit, or its process stands still, or has just opened the namespace. At its next
+    commit it loses two races, proposes, and then reads what it does not know yet entry by entry, each in a round trip of
+    its own, or even in the rhythm in which they were written (it comes nearer by 2 ms with each then). So its commit is
+    in the log at once and is heard of half a minute later, or an hour, past any deadline; and the next one is still
+    late. Whoever races reads ahead, 2, 4, 8, 16 entries at a time.
+    """
+    took: list[float] = []
+
+    def late(ns: Namespace) -> None:
+        for number in range(4):
+            if number == 1:
+                if how == "it rested":
+                    world.scheduler.sleep(30_000)
+                else:
+                    world.actors["late"].pause(30_000)
+                    world.scheduler.sleep(1)
+            began_ms = world.now_ms
+            with ns.begin(timeout_ms=10_000) as txn:
+                txn.produce("audit", [{"value": number}])
+            took.append(world.now_ms - began_ms)
+        ns.close()
+
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(2_000)
+    world.start("late", late)
+    world.run(100_000 if how == "it rested" else 60_000)
+    print(how, took)
+    assert len(took) == 4
+    assert max(took) < 2_000
+
+
 # --- hostile mailboxes ------------------------------------------------------------------------------------------------
 
 STRANGER = "a" * 32
@@ -511,6 +546,7 @@ def test_a_transaction_is_not_committed_an_hour_after_its_deadline(world, worker
     before: dict[str, bytes] = {}
     proposing.start(work)
     world.run(world.now_ms + 5_000)
+    print(world.now_ms, [(a.name, a.alive) for a in world.actors.values()], before.keys(), world.stores['p'].calls)
     assert not any(actor.alive for actor in world.actors.values())
     world.scheduler.after(3_600_000, lambda: None)
     world.scheduler.run()
