@@ -545,15 +545,14 @@ def test_a_transaction_is_not_committed_an_hour_after_its_deadline(world, worker
 
     before: dict[str, bytes] = {}
     proposing.start(work)
-    world.run(world.now_ms + 5_000)
-    print(world.now_ms, [(a.name, a.alive) for a in world.actors.values()], before.keys(), world.stores['p'].calls)
+    world.run(world.now_ms + 20_000)
     assert not any(actor.alive for actor in world.actors.values())
     world.scheduler.after(3_600_000, lambda: None)
     world.scheduler.run()
     again = read_all(world, "audit").column("value").to_pylist()
     assert 77_777 not in again, "it was not committed when its machine went down"
     workers.start("x0", "x1", "x2", "x3")
-    world.run(world.now_ms + 4_000)
+    world.run(world.now_ms + 12_000)
     workers.closing |= {"x0", "x1", "x2", "x3"}
     world.run(world.now_ms + 4_000)
     assert 77_777 not in read_all(world, "audit").column("value").to_pylist(), "an hour behind its deadline"
