@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,9 +16,12 @@ import xxhash
 
 from tests.memory_log import WRITER, Log
 from txnlog.data.row_buffer import RowBuffer
+from txnlog.data.wire_rows import WireRows
 from txnlog.format import schema
-from txnlog.format.actions import AlterTopic, Topic
+from txnlog.format.actions import AlterTopic, Reserve, Topic
+from txnlog.log import segment_builder
 from txnlog.log.commands import Command, Piece
+from txnlog.log.id_allocator import NumberPool
 from txnlog.log.proposal_codec import (
     Mailbox,
     MalformedProposal,
@@ -139,3 +144,72 @@ def test_pieces_without_rows_are_refused() -> None:
     empty = tuple([ProposedPiece(topic, 0, 0, 0)] * 5_000)
     with pytest.raises(MalformedProposal):
         commands_of(msgspec.structs.replace(found, commands=(ProposedCommit(7, "0" * 32, empty),)), log.state)
+
+
+# --- buffers that end the process -------------------------------------------------------------------------------------
+
+OFFSETS = bytes(12)
+CASES: dict[str, tuple[pa.DataType, int, tuple[bytes | None, ...]]] = {
+    "no values, no rows": (pa.int64(), 0, (None, None)),
+    "no values of no element": (pa.list_(pa.int64()), 2, (None, OFFSETS, None, None)),
+    "no offsets of no element": (pa.list_(pa.list_(pa.int64())), 2, (None, OFFSETS, None, None, None, b"")),
+    "offsets of no element that are none": (
+        pa.list_(pa.list_(pa.int64())), 2, (None, OFFSETS, None, b"x" * 64, None, b""),
+    ),
+    "no values of no entry": (pa.map_(pa.string(), pa.int64()), 2, (None, OFFSETS, None, None, bytes(4), b"", None, None)),
+}  # fmt: skip
+
+
+def look_into(name: str) -> None:
+    """What who collects does with such a mailbox."""
+    kind, rows, buffers = CASES[name]
+    log = Log()
+    topic = topic_of(log, pa.schema([("x", kind)]))
+    pieces = (ProposedPiece(topic, 0, rows, 0),)
+    made = Mailbox(1, WRITER, NUMBER, (ProposedCommit(7, "0" * 32, pieces),), {topic: WireRows(rows, buffers)})
+    try:
+        commands_of(decode(packed(made), WRITER), log.state)
+    except MalformedProposal as error:
+        print(f"passed over: {error}")
+
+
+@pytest.mark.clause("P-247")
+@pytest.mark.parametrize("name", CASES)
+def test_no_buffers_end_the_process(name: str) -> None:
+    """CRASH: one small mailbox ends each process that collects, one after the other, with a segmentation fault.
+
+    Arrow's full validation does not look at buffers of arrays without rows: they may be missing, and offsets in them
+    may be anything. Whoever asks for ``nbytes`` reads them (``RowBuffer._take_tables``). Any topic will do, by a piece
+    without rows; one with a list or a map, by rows whose lists are empty.
+    """
+    code = f"from tests.unit.log.test_proposals_attacked import look_into; look_into({name!r})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"ended with {ended.returncode}: {ended.stderr[-300:]}"
+
+
+def test_memory_for_rows_of_others_is_a_small_multiple_of_their_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COST: 4 MiB in a mailbox become 680 MB in the process that collects; one cycle takes five of them.
+
+    Bytes are bounded, rows are not: of a boolean column a mailbox holds 33,000,000, to each of which who collects adds
+    its transaction and its partition, 12 bytes, and more while the file is made.
+    """
+    sizes: list[int] = []
+    make = segment_builder.make
+
+    def measured(topic: Any, table: pa.Table, *arguments: Any) -> Any:
+        sizes.append(table.nbytes)
+        return make(topic, table, *arguments)
+
+    monkeypatch.setattr(segment_builder, "make", measured)
+    log = Log()
+    topic = topic_of(log, pa.schema([("yes", pa.bool_())]))
+    rows = 100_000
+    pieces = (ProposedPiece(topic, 0, rows, 0),)
+    wire = {topic: WireRows(rows, (None, bytes(rows // 8)))}
+    data = packed(Mailbox(1, WRITER, NUMBER, (ProposedCommit(7, "0" * 32, pieces),), wire))
+    (found,) = commands_of(decode(data, WRITER), log.state)
+    numbers = NumberPool(WRITER)
+    numbers.add(Reserve(WRITER, 0, 1_024))
+    builder = segment_builder.SharedSegmentBuilder(lambda: "a" * 32)
+    builder.build(log.state.draft(), [(7, item) for item in found.pieces], numbers)
+    assert sum(sizes) < 32 * len(data)
