@@ -154,7 +154,7 @@ CASES: dict[str, tuple[pa.DataType, int, tuple[bytes | None, ...]]] = {
     "no values of no element": (pa.list_(pa.int64()), 2, (None, OFFSETS, None, None)),
     "no offsets of no element": (pa.list_(pa.list_(pa.int64())), 2, (None, OFFSETS, None, None, None, b"")),
     "offsets of no element that are none": (
-        pa.list_(pa.list_(pa.int64())), 2, (None, OFFSETS, None, b"x" * 64, None, b""),
+        pa.list_(pa.list_(pa.binary())), 2, (None, OFFSETS, None, b"x" * 64, None, bytes(4), b""),
     ),
     "no values of no entry": (pa.map_(pa.string(), pa.int64()), 2, (None, OFFSETS, None, None, bytes(4), b"", None, None)),
 }  # fmt: skip
