@@ -23,6 +23,7 @@ from txnlog.log.proposal_codec import Mailbox, ProposedCommit, ProposedNumbers, 
 from txnlog.testing import far_store
 from txnlog.testing.far_store import FarWorld
 from txnlog.testing.simulated_runtime import SimulatedRuntime
+from txnlog.testing.world import NAMESPACE
 
 __all__ = ["_known_writers"]
 
@@ -234,6 +235,25 @@ def attacked_opening(monkeypatch: pytest.MonkeyPatch, intervals: dict[str, int])
 
     monkeypatch.setattr(far_store, "open_namespace", opening)
     return opened
+
+
+def test_who_collected_last_week_keeps_nobody_waiting(world, workers):
+    """HANG: two processes, a name that is left of a process that was killed, and one of the two commits nothing.
+
+    ``collector.json`` names somebody who was killed last week. One process commits steadily, alone. Another one loses
+    two races against it, finds the name, takes it for alive as it has just heard of it, proposes, and waits: each entry
+    of the first one puts off its patience, and no entry is one of who collects. The first one loses no race, so that it
+    neither looks nor collects. This goes on until the first one pauses for ten round trips.
+    """
+    world.objects.put(f"{NAMESPACE}/{keys.COLLECTOR_KEY}", b'{"writer":"%s"}' % (b"d" * 32))
+    workers.start("steady")
+    world.run(4_000)
+    workers.start("late")
+    world.run(20_000)
+    gained = workers.gained(8_000)
+    print(gained)
+    assert gained["steady"] >= 60
+    assert gained["late"] >= 5, "in twelve seconds, with a deadline of a minute"
 
 
 @pytest.mark.parametrize("how", ["it rested", "its process was paused"])
