@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -289,6 +291,36 @@ def test_whoever_is_behind_reads_on_at_once(world, workers, how):
     print(how, took)
     assert len(took) == 4
     assert max(took) < 2_000
+
+
+def test_a_handle_that_nobody_has_any_more_does_not_work_for_others(world):
+    """LEAK: a handle that was forgotten works for others as long as these commit, and cannot be stopped any more.
+
+    A function of a server opens the namespace, commits for a while, and returns without ``close()``. Nobody has the
+    handle any more, and without group commit the garbage collector takes it. One that collects is kept by its loop: it
+    makes the segments and entries of all other processes, with the threads and the memory of this one, for ever.
+    """
+    workers = Workers(world)
+    forgotten: dict[str, weakref.ref[Any]] = {}
+
+    def forget(ns: Namespace, name: str) -> None:
+        forgotten[name] = weakref.ref(ns)
+        while name not in workers.resting:
+            with ns.begin() as txn:
+                txn.produce("audit", [{"value": 1}])
+
+    for name in ("w0", "w1", "w2", "w3"):
+        world.start(name, lambda ns, name=name: forget(ns, name))
+    world.run(4_000)
+    name = workers.collector()
+    workers.resting.add(name)
+    world.run(world.now_ms + 2_000)
+    gc.collect()
+    assert forgotten[name]() is None, "nobody has it"
+    count = len(entries(world))
+    world.run(world.now_ms + 4_000)
+    late = [entry.header.writer for entry in entries(world)[count + 5 :]]
+    assert late.count(_writer_of(world, name) or "") == 0, f"of {len(late)} entries"
 
 
 # --- hostile mailboxes ------------------------------------------------------------------------------------------------
