@@ -213,3 +213,19 @@ def test_memory_for_rows_of_others_is_a_small_multiple_of_their_mailbox(monkeypa
     builder = segment_builder.SharedSegmentBuilder(lambda: "a" * 32)
     builder.build(log.state.draft(), [(7, item) for item in found.pieces], numbers)
     assert sum(sizes) < 32 * len(data)
+
+
+def test_why_a_proposal_is_passed_over_shows_no_value() -> None:
+    """LEAK: an amount of somebody else's row stands in the log file of who collects, as a warning.
+
+    "Messages name topic, column and types, never a value: rows may hold what no log file should" (``row_buffer``). A
+    proposer that knows a wider decimal than who collects is enough; what Arrow's validation says goes into the warning.
+    """
+    older, newer = Log(), Log()
+    for log in (older, newer):
+        topic = topic_of(log, pa.schema([("amount", pa.decimal128(5, 2))]))
+    newer.entry(AlterTopic(topic, schema=schema.from_arrow(pa.schema([("amount", pa.decimal128(12, 2))]))))
+    data = mailbox(newer, commit(newer, piece(newer, topic, [{"amount": Decimal("98765432.10")}])))
+    with pytest.raises(MalformedProposal) as refused:
+        commands_of(decode(data, WRITER), older.state)
+    assert "98765432" not in str(refused.value)
