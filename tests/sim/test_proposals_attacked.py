@@ -16,11 +16,13 @@ import xxhash
 
 from tests.sim.test_proposals import TRIP_MS, Committed, _known_writers, _writer_of, commits_of, entries, mailbox
 from txnlog.api.namespace import Namespace
+from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.data.wire_rows import WireRows
 from txnlog.engine.runtime import PARALLEL_REQUESTS
 from txnlog.errors import OutcomeUnknown, StoreError, TxnLogError
 from txnlog.format import keys
 from txnlog.format.actions import Reserve, Segment, SliceRows, Topic
+from txnlog.log.collector import Collector
 from txnlog.log.proposal_codec import Mailbox, ProposedCommit, ProposedNumbers, ProposedPiece
 from txnlog.testing import far_store
 from txnlog.testing.far_store import FarWorld
@@ -667,3 +669,25 @@ def test_what_is_said_of_64_writers_is_so_with_the_threads_that_there_are(world,
     since_ms = world.now_ms
     world.run(since_ms + 3_000)
     assert sum(workers.gained(since_ms).values()) / 3 >= 340
+
+
+def test_who_collects_reads_no_more_than_it_takes(world, workers, monkeypatch):
+    """COST: 256 big mailboxes are a gigabyte in memory, and on the network, before each entry.
+
+    Of what was read only 16 MiB are looked at in a cycle (``_CYCLE_BYTES``: "they are in memory"), but all of them are
+    read at once before that. They may be hostile, or be left by processes that were killed after big commits.
+    """
+    read: list[int] = []
+    members = Collector._members
+
+    def measured(self: Collector, found: Any) -> Any:
+        read.append(sum(len(data) for data in found.values() if data))
+        return members(self, found)
+
+    monkeypatch.setattr(Collector, "_members", measured)
+    big = bytes(MAX_PROPOSAL_BYTES)
+    for number in range(250):
+        world.objects.put(mailbox(world, f"{number:032x}"), big)
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(5_000)
+    assert max(read) <= 4 * (16 << 20)
