@@ -691,3 +691,52 @@ def test_who_collects_reads_no_more_than_it_takes(world, workers, monkeypatch):
     workers.start("w0", "w1", "w2", "w3")
     world.run(5_000)
     assert max(read) <= 4 * (16 << 20)
+
+
+# --- what held --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-248")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_commits_in_the_background_keep_their_order_whoever_brings_them(seed):
+    """Held: ORDER, DOUBLE, LOSS of commits in the background, with a collector that dies and vacuums meanwhile."""
+    world = FarWorld(seed=seed, trip_ms=TRIP_MS)
+    submitted: dict[str, list[int]] = {}
+    committed: dict[str, list[int]] = {}
+    try:
+        workers = Workers(world)
+
+        def submit(ns: Namespace, name: str) -> None:
+            first = 1_000_000 * (1 + int(name[1:]))
+            mine, done = submitted.setdefault(name, []), committed.setdefault(name, [])
+            for turn in range(8):
+                futures = []
+                for number in range(8):
+                    value = first + 8 * turn + number
+                    txn = ns.begin()
+                    txn.produce("audit", [{"value": value}])
+                    mine.append(value)
+                    futures.append((value, txn.commit_async()))
+                for value, future in futures:
+                    while not future.done():
+                        world.scheduler.sleep(5)
+                    assert future.result().version > 0
+                    done.append(value)
+            ns.close()
+
+        for name in ("x0", "x1", "x2", "x3"):
+            world.start(name, lambda ns, name=name: submit(ns, name))
+        world.run(3_500)
+        dead = workers.collector()
+        world.scheduler.crash(world.actors[dead])
+        world.start("admin", lambda ns: [ns.vacuum(), ns.close()])
+        world.run(60_000)
+        rows = read_all(world, "audit").column("value").to_pylist()
+    finally:
+        world.close()
+    for name, values in submitted.items():
+        found = [value for value in rows if value in set(values)]
+        assert found == sorted(found), "in order"
+        assert len(found) == len(set(found)), "once"
+        assert set(committed[name]) <= set(found), "all that was answered"
+        assert name == dead or len(found) == 64
