@@ -21,9 +21,9 @@ from txnlog.data.wire_rows import WireRows
 from txnlog.engine.runtime import PARALLEL_REQUESTS
 from txnlog.errors import OutcomeUnknown, StoreError, TxnLogError
 from txnlog.format import keys
-from txnlog.format.actions import Reserve, Segment, SliceRows, Topic
+from txnlog.format.actions import Abort, Commit, Reserve, Segment, SliceRows, Topic
 from txnlog.log.collector import Collector
-from txnlog.log.proposal_codec import Mailbox, ProposedCommit, ProposedNumbers, ProposedPiece
+from txnlog.log.proposal_codec import Mailbox, ProposedAbort, ProposedCommit, ProposedNumbers, ProposedPiece
 from txnlog.testing import far_store
 from txnlog.testing.far_store import FarWorld
 from txnlog.testing.simulated_runtime import SimulatedRuntime
@@ -444,6 +444,44 @@ def test_a_file_that_is_not_there_is_not_named_for_a_stranger(world, workers):
     world.run(world.now_ms + 2_000)
     workers.closing |= {"w0", "w1", "w2", "w3"}
     assert read_all(world, "audit").num_rows >= sum(map(len, workers.done.values()))
+
+
+@pytest.mark.parametrize("what", ["half of a transaction is committed", "a prepared one is aborted"])
+def test_who_may_write_mailboxes_ends_no_transactions_of_others(world, workers, what):
+    """TEAR, and rights: who may write below ``_proposals/`` decides about transactions of others.
+
+    What is said of that right is that rows may be written to any topic (PROTOCOL.md 14, docs/operations/access.md). But
+    a mailbox is anybody's who writes it under the victim's key: an open transaction is committed with what it flushed
+    so far, or a prepared one is aborted by force, where another system has committed.
+    """
+    ids: list[int] = []
+    ended: list[int] = []
+
+    def victim(ns: Namespace) -> None:
+        txn = ns.begin(timeout_ms=60_000)
+        txn.produce("audit", [{"value": 77}])
+        if what.startswith("half"):
+            txn.flush()
+        else:
+            txn.prepare()
+        ids.append(txn.id.number)
+        while not ended:
+            world.scheduler.sleep(100)
+
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(3_000)
+    world.start("victim", victim)
+    world.run(9_000)
+    assert workers.collector() != "victim"
+    writer = _writer_of(world, "victim") or ""
+    blocks = [a for e in entries(world) for a in e.actions if isinstance(a, Reserve) and a.writer == writer]
+    number = blocks[-1].first + blocks[-1].count - 1
+    command = ProposedCommit(ids[0], "0" * 32) if what.startswith("half") else ProposedAbort(ids[0], force=True)
+    put_mailbox(world, writer, Mailbox(1, writer, number, (command,)))
+    world.run(world.now_ms + 2_000)
+    ended.append(1)
+    found = [a for e in entries(world) for a in e.actions if isinstance(a, Commit | Abort) and a.txn == ids[0]]
+    assert not found
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
