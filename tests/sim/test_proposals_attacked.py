@@ -606,6 +606,43 @@ def test_rows_of_a_shared_segment_are_those_of_who_is_left(world, workers, propo
     assert [type(item).__name__ for item in done[1:]] == ["Committed", "Committed"]
 
 
+def test_messages_of_a_commit_that_never_comes_true_are_delivered_again(world, workers, proposing):
+    """STALL: messages whose acknowledgement was proposed are never delivered again, by the handle that proposed it.
+
+    Deadlines end what nobody ended (docs/python.md): after a commit of unknown outcome that did not happen, a consumer
+    gets its messages again behind the deadline. One that was sent is settled by the next entry of anybody. One that was
+    proposed counts as on its way until this handle appends something, which one that only receives never does.
+    """
+    got: list[Any] = []
+
+    def work(ns: Namespace) -> None:
+        ns.create_subscription("audit", "mine")
+        consumer = ns.consumer("audit", "mine")
+        while not (first := consumer.receive(max_messages=1, timeout_ms=100)):
+            pass
+        world.objects.delete(mailbox(world, _writer_of(world, "p") or ""))
+        proposing.fails.append("get entry")
+        own, put = mailbox(world, _writer_of(world, "p") or ""), world.objects.put
+        world.objects.put = lambda key, data: None if key == own else put(key, data)  # as if a vacuum deletes it at once
+        txn = ns.begin(timeout_ms=3_000)
+        txn.acknowledge(first)
+        try:
+            txn.commit()
+        except OutcomeUnknown as error:
+            got.append(error)
+        world.objects.put = put
+        del txn
+        for _ in range(15):
+            world.scheduler.sleep(1_000)
+            again = consumer.receive(max_messages=1, timeout_ms=100)
+            got.extend(again.positions)
+
+    proposing.start(work)
+    world.run(world.now_ms + 60_000)
+    assert isinstance(got[0], OutcomeUnknown)
+    assert ("audit", 0, 0) in got, "twelve seconds behind the deadline"
+
+
 # --- late -------------------------------------------------------------------------------------------------------------
 
 
