@@ -643,6 +643,32 @@ def test_messages_of_a_commit_that_never_comes_true_are_delivered_again(world, w
     assert ("audit", 0, 0) in got, "twelve seconds behind the deadline"
 
 
+@pytest.mark.clause("P-249")
+def test_who_cannot_read_mailboxes_commits_all_the_same(world, workers):
+    """HANG: a process that collects commits nothing any more, where reading a mailbox raises what no store should.
+
+    "A bug, too, must reach every caller: else they wait for ever" (``Appender._append_next``). But the mailboxes are
+    looked into before that begins: ``MemoryError`` for four megabytes, or a bug of a store that somebody wrote, ends
+    the loop, which begins again, and ends again. Nobody hears anything, and the process asks the store without end.
+    """
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(4_000)
+    name = workers.collector()
+    store = world.stores[name]
+    ask = store._ask
+
+    def asked(what: str, key: str, *arguments: Any) -> Any:
+        found = ask(what, key, *arguments)
+        if what == "get_range" and key.endswith(".msgpack"):
+            raise MemoryError
+        return found
+
+    store._ask = asked
+    world.run(14_000)
+    gained = workers.gained(6_000)
+    assert min(gained.values()) > 0, f"{name} waits for ever: {gained}"
+
+
 # --- late -------------------------------------------------------------------------------------------------------------
 
 
