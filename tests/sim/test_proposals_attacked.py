@@ -25,6 +25,7 @@ from txnlog.format.actions import Abort, Commit, Reserve, Segment, SliceRows, To
 from txnlog.log.collector import Collector
 from txnlog.log.proposal_codec import Mailbox, ProposedAbort, ProposedCommit, ProposedNumbers, ProposedPiece
 from txnlog.testing import far_store
+from txnlog.store.base import Created
 from txnlog.testing.far_store import FarWorld
 from txnlog.testing.simulated_runtime import SimulatedRuntime
 from txnlog.testing.world import NAMESPACE
@@ -95,6 +96,46 @@ def test_amounts_are_the_same_where_a_decimal_column_is_widened_meanwhile(world)
     rows = {row["id"]: row["amount"] for row in read_all(world, "money").to_pylist()}
     wrong = {number: (amount, rows[number]) for number, amount in sent.items() if rows[number] != amount}
     assert not wrong
+
+
+def test_numbers_are_the_same_where_their_writer_has_just_widened_the_column(world, workers, proposing):
+    """TEAR: [5, 6, 7] were committed, and [5, 0, 6] are there: of the defaults, with whole numbers.
+
+    A process widens a column from ``int32`` to ``int64`` and goes on producing. Whoever collects stood still for half a
+    second meanwhile: it has not read the entry that widens, and reads the mailbox. Its bytes are of ``int64``, longer
+    than those of ``int32`` need be, and pass for them.
+    """
+    sent: list[int] = []
+    frozen: list[float] = []
+
+    def work(ns: Namespace) -> None:
+        ns.create_topic("numbers", pa.schema([("n", pa.int32())]))
+        with ns.begin() as txn:
+            txn.produce("numbers", [{"n": 1}])
+        name = workers.collector()
+        store = world.stores[name]
+        ask = store._ask
+
+        def asked(what: str, key: str, *arguments: Any) -> Any:
+            found = ask(what, key, *arguments)
+            if what == "create" and found is Created.CREATED and not frozen:
+                frozen.append(world.now_ms)
+                world.actors[name].pause(600)
+            return found
+
+        store._ask = asked
+        while not frozen:
+            world.scheduler.sleep(1)
+        ns.alter_topic("numbers", widen={"n": pa.int64()})
+        with ns.begin() as txn:
+            txn.produce("numbers", [{"n": n} for n in (5, 6, 7)])
+        sent.extend([1, 5, 6, 7])
+        ns.close()
+
+    proposing.start(work)
+    world.run(30_000)
+    assert sent
+    assert read_all(world, "numbers").column("n").to_pylist() == sent
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
