@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -738,6 +739,48 @@ def test_who_cannot_read_mailboxes_commits_all_the_same(world, workers):
     world.run(14_000)
     gained = workers.gained(6_000)
     assert min(gained.values()) > 0, f"{name} waits for ever: {gained}"
+
+
+@pytest.mark.clause("P-249")
+def test_a_topic_that_cannot_be_written_fails_nobody_who_does_not_write_to_it(world):
+    """LIE: commits to one topic fail for a file of another topic, which somebody else has rows for.
+
+    A store refuses files of one prefix for a while (S3: "503 SlowDown", by prefix; a full volume), and who collects
+    writes to another one. Only where the right is missing it goes on without the rows of others; of any other failure
+    its own callers hear, though nothing of theirs failed.
+    """
+    heard: list[TxnLogError] = []
+    done: list[str] = []
+
+    def work(topic: str, ns: Namespace) -> None:
+        while world.now_ms < 12_000:
+            try:
+                with ns.begin() as txn:
+                    txn.produce(topic, [{"value": 1}])
+                done.append(topic)
+            except TxnLogError as error:
+                if topic == "audit":
+                    heard.append(error)
+                world.scheduler.sleep(50)
+        ns.close()
+
+    for number in range(4):
+        world.start(f"a{number}", partial(work, "audit"))
+        world.start(f"o{number}", partial(work, "orders"))
+    world.run(4_000)
+    for store in world.stores.values():
+        ask = store._ask
+
+        def asked(what: str, key: str, *arguments: Any, ask: Any = ask, travel: Any = store._travel) -> Any:
+            if what == "put" and key.startswith(f"{NAMESPACE}/orders/"):
+                travel()
+                raise StoreError(f"503 SlowDown for {key}")
+            return ask(what, key, *arguments)
+
+        store._ask = asked
+    world.run(20_000)
+    assert done.count("audit") > 50
+    assert not heard, f"{len(heard)} commits to the other topic failed: {heard[0]}"
 
 
 # --- late -------------------------------------------------------------------------------------------------------------
