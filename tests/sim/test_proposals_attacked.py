@@ -17,13 +17,17 @@ import xxhash
 
 from tests.sim.test_proposals import TRIP_MS, Committed, _known_writers, _writer_of, commits_of, entries, mailbox
 from txnlog.api.namespace import Namespace
+from txnlog.api.internals import adopt_segments, connection_of
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
+from txnlog.data.row_buffer import RowBuffer
 from txnlog.data.wire_rows import WireRows
 from txnlog.engine.runtime import PARALLEL_REQUESTS
 from txnlog.errors import OutcomeUnknown, StoreError, TxnLogError
 from txnlog.format import keys
 from txnlog.format.actions import Abort, Commit, Reserve, Segment, SliceRows, Topic
 from txnlog.log.collector import Collector
+from txnlog.log.commands import Piece
+from txnlog.log.segment_builder import build_owned
 from txnlog.log.proposal_codec import Mailbox, ProposedAbort, ProposedCommit, ProposedNumbers, ProposedPiece
 from txnlog.testing import far_store
 from txnlog.store.base import Created
@@ -137,6 +141,54 @@ def test_numbers_are_the_same_where_their_writer_has_just_widened_the_column(wor
     world.run(30_000)
     assert sent
     assert read_all(world, "numbers").column("n").to_pylist() == sent
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_numbers_of_a_spark_job_are_given_to_nobody_else(world, workers, proposing, place):
+    """LOSS, silent: rows that executors of Spark wrote are left out of their commit, which succeeds.
+
+    A job reserves a block, "numbers that nobody else gets" (``spark_ext.write.write_jobs.reserve_job``), in the name of
+    the handle. When the handle's own numbers run out it has a block proposed, and takes over every open block of its
+    writer (``Proposer.add_numbers``): that of the job as well. Its next segment has the number of a task's file, and
+    the commit of the job takes that file for one that an earlier flush brought into the log (``_living``). Where a
+    transaction got the number first, the job's commit is refused instead.
+    """
+    committed: list[Any] = []
+    numbers: list[int] = []
+
+    def work(ns: Namespace) -> None:
+        connection = connection_of(ns)
+        block = connection.reserve_block(256)
+        schema = pa.schema([("value", pa.int64())])
+        topic = connection.follower.look(lambda state: next(t for t in state.topics.values() if t.name == "audit"))
+
+        def commit(value: int) -> None:
+            with ns.begin() as txn:
+                txn.produce("audit", [{"value": value}])
+            numbers.append(txn.id.number)
+
+        while connection.appender.numbers.take(1) is not None:
+            pass  # as after some hundreds of commits
+        commit(1)
+        workers.closing |= {"w0", "w1", "w2", "w3"}
+        world.scheduler.sleep(3_000)
+        commit(2)  # alone: with a segment of its own
+        with ns.begin() as txn:
+            buffer = RowBuffer(schema, "audit")
+            buffer.append([{"value": 900}])
+            rows = Piece(topic.id, 0, 1, buffer.size_bytes, buffer, buffer.fingerprint())
+            number = block[place]  # of a task
+            (file,) = build_owned(topic, [rows], txn.id.number, lambda: number, lambda: "e" * 32)
+            connection.store.put(file.key, file.data)
+            adopt_segments(txn, [file.action])
+        committed.append(txn)
+        ns.close()
+
+    proposing.start(work)
+    world.run(60_000)
+    assert committed
+    rows = read_all(world, "audit").column("value").to_pylist()
+    assert rows.count(900) == 1, f"committed, and not there: {committed[0]}"
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
