@@ -16,8 +16,8 @@ import pytest
 import xxhash
 
 from tests.sim.test_proposals import TRIP_MS, Committed, _known_writers, _writer_of, commits_of, entries, mailbox
-from txnlog.api.namespace import Namespace
 from txnlog.api.internals import adopt_segments, connection_of
+from txnlog.api.namespace import Namespace
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.data.wire_rows import WireRows
@@ -27,10 +27,10 @@ from txnlog.format import keys
 from txnlog.format.actions import Abort, Commit, Reserve, Segment, SliceRows, Topic
 from txnlog.log.collector import Collector
 from txnlog.log.commands import Piece
-from txnlog.log.segment_builder import build_owned
 from txnlog.log.proposal_codec import Mailbox, ProposedAbort, ProposedCommit, ProposedNumbers, ProposedPiece
-from txnlog.testing import far_store
+from txnlog.log.segment_builder import build_owned
 from txnlog.store.base import Created
+from txnlog.testing import far_store
 from txnlog.testing.far_store import FarWorld
 from txnlog.testing.simulated_runtime import SimulatedRuntime
 from txnlog.testing.world import NAMESPACE
@@ -287,7 +287,9 @@ def test_who_commits_alone_again_is_as_fast_as_alone(world, workers):
     assert count >= 0.8 * 10_000 / (2 * TRIP_MS), "two round trips a commit"
 
 
-@pytest.mark.parametrize("other", ["acknowledges what it receives", "leases and acknowledges", "seeks every three seconds"])
+@pytest.mark.parametrize(
+    "other", ["acknowledges what it receives", "leases and acknowledges", "seeks every three seconds"]
+)
 def test_a_producer_next_to_a_consumer_is_as_fast_as_before(world, workers, other):
     """STALL: one producer and one consumer, and the producer makes less than half of its commits.
 
@@ -738,7 +740,9 @@ def test_messages_of_a_commit_that_never_comes_true_are_delivered_again(world, w
         world.objects.delete(mailbox(world, _writer_of(world, "p") or ""))
         proposing.fails.append("get entry")
         own, put = mailbox(world, _writer_of(world, "p") or ""), world.objects.put
-        world.objects.put = lambda key, data: None if key == own else put(key, data)  # as if a vacuum deletes it at once
+        world.objects.put = lambda key, data: (
+            None if key == own else put(key, data)
+        )  # as if a vacuum deletes it at once
         txn = ns.begin(timeout_ms=3_000)
         txn.acknowledge(first)
         try:

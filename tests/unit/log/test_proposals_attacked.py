@@ -78,7 +78,9 @@ def seconds(call: Callable[[], object]) -> float:
     ],
 )
 @pytest.mark.parametrize("knows_it", ["who collects", "who proposes"])
-def test_rows_of_another_schema_are_refused(narrow: pa.DataType, wide: pa.DataType, values: list[Any], knows_it: str) -> None:
+def test_rows_of_another_schema_are_refused(
+    narrow: pa.DataType, wide: pa.DataType, values: list[Any], knows_it: str
+) -> None:
     """TEAR: amounts of a column that was widened are taken through a hundred, or times a hundred.
 
     Proposer and collector need not know the same schema: either may not have read the entry that widens the column. The
