@@ -25,7 +25,7 @@ from txnlog.client import session_owner
 from txnlog.format import keys
 from txnlog.log import proposal_codec
 from txnlog.log import root_log as roots
-from txnlog.log.transaction_commands import AbortCommand
+from txnlog.log.transaction_commands import CommitCommand, Opening
 from txnlog.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -184,7 +184,7 @@ def _propose(ns: Namespace) -> None:
     store, state = ns._connection.store, ns._connection.follower.state
     (first, second) = ("1" * 32, "2" * 32)
     for writer in (first, second):
-        data = proposal_codec.encode(writer, 0, [AbortCommand(1)], state)
+        data = proposal_codec.encode(writer, 0, [CommitCommand(Opening(state.txn_id(1), lambda: 0), "0" * 32)], state)
         assert data is not None
         store.put(keys.mailbox_key(writer), data)
     store.put(keys.COLLECTOR_KEY, b'{"writer":"%s"}' % first.encode())

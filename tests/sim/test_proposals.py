@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import msgspec
 import pytest
+import xxhash
 
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import ProducerFenced, TxnLogError
-from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.format.actions import Abort, Commit, Reserve, Segment
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log import collector, proposal_codec, proposer, races
-from txnlog.log.transaction_commands import AbortCommand
 from txnlog.testing.far_store import FarWorld
 from txnlog.testing.world import NAMESPACE
 
@@ -284,9 +284,10 @@ def test_numbers_of_somebody_else_are_not_used(world, commits):
     thief = _writer_of(world, "w0") or ""
     actions = [action for entry in entries(world) for action in entry.actions]
     own = next(item for item in actions if isinstance(item, Reserve) and item.writer == thief)
-    forged = proposal_codec.encode(thief, own.first + own.count - 1, [AbortCommand(number)], State())
-    assert forged is not None
-    world.objects.put(mailbox(world, thief), forged)
+    command = proposal_codec.ProposedCommit(number, "0" * 32)
+    forged = proposal_codec.Mailbox(1, thief, own.first + own.count - 1, 10, 1_767_225_603_000, (command,))
+    content = msgspec.msgpack.encode(forged)
+    world.objects.put(mailbox(world, thief), xxhash.xxh3_128_digest(content) + content)
     world.run(60_000)
     assert 77 in commits.check(), "nobody but its owner ended it"
 
@@ -394,15 +395,15 @@ def test_who_has_no_right_to_propose_races(world, commits):
 def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, commits, monkeypatch):
     """It has no right to write segments, and commits none: what others propose is no failure of its own commands."""
     gave_up: list[bool] = []
-    collect_no_more = collector.Collector.collect_no_more
+    leave_off = collector.Collector.leave_off
 
-    async def noted(self):
-        await collect_no_more(self)
+    async def noted(self, error):
+        await leave_off(self, error)
         self._races.lost()
         self.won()
         gave_up.append(not self.collects)
 
-    monkeypatch.setattr(collector.Collector, "collect_no_more", noted)
+    monkeypatch.setattr(collector.Collector, "leave_off", noted)
     done: list[int] = []
 
     def seek(number: int, ns: Namespace) -> None:

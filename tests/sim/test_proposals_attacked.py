@@ -27,7 +27,7 @@ from txnlog.format import keys
 from txnlog.format.actions import Abort, Commit, Reserve, Segment, SliceRows, Topic
 from txnlog.log.collector import Collector
 from txnlog.log.commands import Piece
-from txnlog.log.proposal_codec import Mailbox, ProposedAbort, ProposedCommit, ProposedNumbers, ProposedPiece
+from txnlog.log.proposal_codec import ProposedNumbers
 from txnlog.log.segment_builder import build_owned
 from txnlog.store.base import Created
 from txnlog.testing import far_store
@@ -449,14 +449,16 @@ STRANGER = "a" * 32
 """A writer that somebody made up who may write below ``_proposals/``."""
 
 
-def put_mailbox(world: FarWorld, writer: str, made: Mailbox) -> None:
-    content = msgspec.msgpack.encode(made)
+def put_mailbox(world: FarWorld, writer: str, number: int | None, *commands: Any, rows: Any = None) -> None:
+    head = entries(world)[-1].header
+    made = {"format": 1, "writer": writer, "number": number, "version": head.version, "time_ms": head.timestamp_ms}
+    content = msgspec.msgpack.encode({**made, "commands": commands, "rows": rows or {}})
     world.objects.put(mailbox(world, writer), xxhash.xxh3_128_digest(content) + content)
 
 
 def strangers_block(world: FarWorld) -> int:
     """The first number of a block that the stranger has somebody reserve."""
-    put_mailbox(world, STRANGER, Mailbox(1, STRANGER, None, (ProposedNumbers(256),)))
+    put_mailbox(world, STRANGER, None, ProposedNumbers(256))
     while True:
         world.run(world.now_ms + 100)
         for entry in entries(world):
@@ -465,24 +467,28 @@ def strangers_block(world: FarWorld) -> int:
                     return action.first
 
 
-def hostile(topic: int, first: int, name: str) -> Mailbox:
-    """What a stranger proposes."""
-    file = f"{7:032x}.parquet"
-    checksum = "crc32:00000000"
+def with_segments(txn: int, *segments: Segment) -> dict[str, Any]:
+    """A commit with segments of its own, which no proposal may have."""
+    return {"command": "commit", "txn": txn, "digest": "0" * 32, "segments": segments}
+
+
+def without_rows(topic: int, txn: int) -> dict[str, Any]:
+    return {"command": "commit", "txn": txn, "digest": "0" * 32, "pieces": [[topic, 0, 0, 0]]}
+
+
+def hostile(topic: int, first: int, name: str) -> tuple[list[Any], Any]:
+    """What a stranger proposes: commands, and rows."""
     match name:
         case "a segment that nobody claims":
-            segment = Segment(first + 2, topic, file, 3, 99, checksum, (SliceRows(0, 3),))
-            commands: tuple[Any, ...] = (ProposedCommit(first + 1, "0" * 32, segments=(segment,)),)
-            rows = {}
+            segment = Segment(first + 2, topic, f"{7:032x}.parquet", 3, 99, "crc32:00000000", (SliceRows(0, 3),))
+            return [with_segments(first + 1, segment)], None
         case "a piece without rows":
-            commands = (ProposedCommit(first + 1, "0" * 32, (ProposedPiece(topic, 0, 0, 0),)),)
-            rows = {topic: WireRows(0, (None, b""))}
+            return [without_rows(topic, first + 1)], {topic: [topic, WireRows(0, (None, b""))]}
         case "a piece without rows, twice":
-            commands = tuple([ProposedCommit(first + n, "0" * 32, (ProposedPiece(topic, 0, 0, 0),)) for n in (1, 2)])
-            rows = {topic: WireRows(0, (None, b""))}
+            commands = [without_rows(topic, first + number) for number in (1, 2)]
+            return commands, {topic: [topic, WireRows(0, (None, b""))]}
         case _:
             raise AssertionError(name)
-    return Mailbox(1, STRANGER, first, commands, rows)
 
 
 HOSTILE = ["a segment that nobody claims", "a piece without rows", "a piece without rows, twice"]
@@ -500,7 +506,8 @@ def test_nobodys_call_fails_for_what_a_stranger_proposes(world, workers, name):
     world.run(3_000)
     first = strangers_block(world)
     topics = {a.name: e.header.version for e in entries(world) for a in e.actions if isinstance(a, Topic)}
-    put_mailbox(world, STRANGER, hostile(topics["orders"], first, name))
+    commands, rows = hostile(topics["orders"], first, name)
+    put_mailbox(world, STRANGER, first, *commands, rows=rows)
     world.run(world.now_ms + 6_000)
     assert min(workers.gained(world.now_ms - 3_000).values()) > 0
 
@@ -534,8 +541,7 @@ def test_segments_of_a_stranger_are_under_its_own_numbers_and_of_its_own_transac
     topics = {a.name: e.header.version for e in entries(world) for a in e.actions if isinstance(a, Topic)}
     number, txn = (first + 2, ids[0]) if what == "its transaction" else (ids[0], first + 1)
     segment = Segment(number, topics["audit"], f"{7:032x}.parquet", 3, 99, "crc32:00000000", (SliceRows(0, 3),), txn)
-    commit = ProposedCommit(first + 1, "0" * 32, segments=(segment,))
-    put_mailbox(world, STRANGER, Mailbox(1, STRANGER, first, (commit,)))
+    put_mailbox(world, STRANGER, first, with_segments(first + 1, segment))
     world.run(world.now_ms + 2_000)
     found = [a for e in entries(world) for a in e.actions if isinstance(a, Segment) and a.segment == number]
     ended.append("now")
@@ -557,8 +563,7 @@ def test_a_file_that_is_not_there_is_not_named_for_a_stranger(world, workers):
     topics = {a.name: e.header.version for e in entries(world) for a in e.actions if isinstance(a, Topic)}
     file, checksum = f"{7:032x}.parquet", "crc32:00000000"
     segment = Segment(first + 2, topics["audit"], file, 3, 99, checksum, (SliceRows(0, 3),), first + 1)
-    commit = ProposedCommit(first + 1, "0" * 32, segments=(segment,))
-    put_mailbox(world, STRANGER, Mailbox(1, STRANGER, first, (commit,)))
+    put_mailbox(world, STRANGER, first, with_segments(first + 1, segment))
     world.run(world.now_ms + 2_000)
     workers.closing |= {"w0", "w1", "w2", "w3"}
     assert read_all(world, "audit").num_rows >= sum(map(len, workers.done.values()))
@@ -594,8 +599,9 @@ def test_who_may_write_mailboxes_ends_no_transactions_of_others(world, workers, 
     writer = _writer_of(world, "victim") or ""
     blocks = [a for e in entries(world) for a in e.actions if isinstance(a, Reserve) and a.writer == writer]
     number = blocks[-1].first + blocks[-1].count - 1
-    command = ProposedCommit(ids[0], "0" * 32) if what.startswith("half") else ProposedAbort(ids[0], force=True)
-    put_mailbox(world, writer, Mailbox(1, writer, number, (command,)))
+    ending = {"command": "commit", "txn": ids[0], "digest": "0" * 32}
+    aborting = {"command": "abort", "txn": ids[0], "force": True}
+    put_mailbox(world, writer, number, ending if what.startswith("half") else aborting)
     world.run(world.now_ms + 2_000)
     ended.append(1)
     found = [a for e in entries(world) for a in e.actions if isinstance(a, Commit | Abort) and a.txn == ids[0]]

@@ -22,8 +22,14 @@ MAX_ENTRY_BYTES: Final = 8 << 20
 MAX_ENTRY_ACTIONS: Final = 50_000
 """Decoding an entry stays below about 100 ms whatever a hostile writer put into it."""
 
-MAX_PROPOSAL_BYTES: Final = 4 << 20
-"""One proposal, with its rows: a collector has those of many writers in memory at a time."""
+MAX_PROPOSAL_BYTES: Final = 1 << 20
+MAX_PROPOSAL_ROWS: Final = 10_000
+MAX_PROPOSAL_PIECES: Final = 1_000
+"""One proposal, with its rows: who collects decodes those of many writers for each entry. Who has more races."""
+
+PROPOSAL_ENTRIES: Final = 64
+PROPOSAL_LIFE_MS: Final = 60_000
+"""After so many entries, or so long in the time of the log, a proposal cannot come true: its writer may have died."""
 
 AUTO_MERGE_SEGMENTS: Final = 64
 """Small segments of a topic that come together before a client that commits merges them."""
@@ -201,6 +207,8 @@ __all__ = [
     "MAX_PARTITIONS",
     "MAX_PRODUCERS",
     "MAX_PROPOSAL_BYTES",
+    "MAX_PROPOSAL_PIECES",
+    "MAX_PROPOSAL_ROWS",
     "MAX_SCHEMA_DEPTH",
     "MAX_SEGMENT_BYTES",
     "MAX_SEQUENCES",
@@ -214,6 +222,8 @@ __all__ = [
     "MIN_RETAIN_MS",
     "MOST_DEAD_LETTERS",
     "OUTCOME_RETENTION_MS",
+    "PROPOSAL_ENTRIES",
+    "PROPOSAL_LIFE_MS",
     "RECENT_BATCHES",
     "RENEW_AFTER_MS",
     "SMALL_PRODUCE_BYTES",

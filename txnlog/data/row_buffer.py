@@ -146,6 +146,10 @@ class RowBuffer:
             return self._take_items(iter(data))
         raise _not_rows(self._topic, data)
 
+    def append_conformed(self, table: pa.Table) -> None:
+        """Take rows that ``conform`` made of exactly this schema."""
+        self._take_tables([table])
+
     def _take_rows(self, rows: Sequence[Any]) -> int:
         taken = self._checked(rows, 0)
         size = self._plan.size(taken)

@@ -23,7 +23,6 @@ from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
-    AccessDenied,
     CalledInItsOwnWork,
     Durable,
     StoreError,
@@ -414,10 +413,11 @@ class Appender:
             await self._propose(attempt)
             try:
                 await self._race(attempt)
-            except AccessDenied:
+            except Exception as error:
                 if self._unresolved is not None or not attempt.leave(lambda member: member.is_of_another):
                     raise
-                await self._collector.collect_no_more()  # others may write there, this one may not
+                # Whatever it is, it may come of what others proposed: they race, and nobody here hears of it.
+                await self._collector.leave_off(error)
                 await self._race(attempt)
         finally:
             self._attempts.remove(attempt)
@@ -503,7 +503,8 @@ class Appender:
             return False
         self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)
-        self._collector.won()
+        if not self._min_interval_ms:  # others would wait as long
+            self._collector.won()
         self._shown_ms = made.header.timestamp_ms
         self._riders.appended(made.riders, made.header)
         self._unresolved = None

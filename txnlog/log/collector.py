@@ -17,7 +17,7 @@ import xxhash
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import TxnLogError
+from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.fold.id_blocks import block_of, can_be_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
@@ -29,16 +29,22 @@ from txnlog.log.follower import Follower
 from txnlog.log.proposal_codec import Mailbox
 from txnlog.log.proposer import has_ended
 from txnlog.log.races import Races
-from txnlog.store.base import ObjectInfo, ObjectNotFound, Store
+from txnlog.log.rhythm import LATELY
+from txnlog.store.base import ObjectInfo, Store
 
 _logger = LogLines("txnlog.proposals")
 
 _GATHER: Final = 0.45
 """Round trips that a collector waits for those whose outcome its last entry was: they are about to propose again."""
 
-_IDLE_CYCLES: Final = 6
-_IDLE_CYCLES_AT_WORK: Final = 24
-"""Cycles without a proposal after which a writer collects no more: if it has nothing to append itself, or if it has."""
+_IDLE_CYCLES: Final = 8
+"""Cycles in which two others must have proposed something, else a writer collects no more."""
+
+_MOST_UNPAID: Final = 6
+"""After so many times in which it did not pay a writer begins after as long a pause each time: about a minute."""
+
+_OWN_IDLE_CYCLES: Final = 64
+"""Cycles without commands of its own after which it does not: nobody works for others for ever."""
 
 _LIST_EVERY: Final = 8
 """Cycles. Each one lists while that finds something, and a few at the beginning: others have just heard of it."""
@@ -63,15 +69,20 @@ class Proposal:
     def __init__(self, mailbox: Mailbox, commands: Sequence[Command[Any]]) -> None:
         self._writer = mailbox.writer
         self._number = mailbox.number
+        self._mailbox = mailbox
         self._txns = [command.txn_ids for command in commands]
         self._draft: Draft | None = None
         self._ended = 0
         self.commands = [_OfAnother(self, place, command) for place, command in enumerate(commands)]
 
-    def is_void(self, draft: Draft, txn_ids: Sequence[int]) -> bool:
-        """Whether its number was used, or numbers are not the writer's."""
+    def is_void(self, draft: Draft, at: Header, txn_ids: Sequence[int]) -> bool:
+        """Whether it is too old, its number was used, numbers are not the writer's, or the log shows a transaction."""
+        if self._mailbox.is_over(at.version, at.timestamp_ms):
+            return True
         if self._number is None:
             return False
+        if any(draft.transactions.get(txn) is not None for txn in txn_ids):
+            return True
         for number in (self._number, *txn_ids):
             block = block_of(draft, number)
             if block is None or block.writer != self._writer:
@@ -113,7 +124,7 @@ class _OfAnother:
 
     def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Any]:
         """See Command."""
-        if self._proposal.is_void(draft, self.txn_ids) or not self._proposal.is_next(draft, self._place):
+        if self._proposal.is_void(draft, at, self.txn_ids) or not self._proposal.is_next(draft, self._place):
             return Answer(None, settled=True)
         try:
             return self._command.decide(draft, at, shared)
@@ -159,21 +170,28 @@ class Collector:
         self._is_said = False
         self._cycle = 0
         self._finds = False
-        self._idle = 0
+        self._own_idle = 0
+        self._proposers: dict[str, int] = {}
+        self._not_before_ms = 0.0
+        self._unpaid = 0
         self._mailboxes: dict[str, _Seen] = {}
         self.malformed = 0
         self._is_denied = False
 
     def won(self) -> None:
         """An entry of this writer is in the log. If races were lost lately, and nobody else collects, it does."""
-        if self._races.are_lost and not (self.collects or self._is_denied) and self._races.collector is None:
+        if self.collects or self._is_denied or self._runtime.elapsed_ms() < self._not_before_ms:
+            return
+        if self._races.are_lost and self._races.collector is None:
             self.collects, self._is_said = True, False
-            self._cycle = self._idle = 0
+            self._cycle = self._own_idle = 0
+            self._proposers.clear()
             self._races.note_named(self._writer)
 
-    async def collect_no_more(self) -> None:
-        """What others propose this writer has no right to write: it collects no more, never."""
-        self._is_denied = True
+    async def leave_off(self, error: Exception) -> None:
+        """An entry with what others propose failed: it collects no more; never, where a right is missing."""
+        self._is_denied = isinstance(error, AccessDenied)
+        _logger.debug("proposals of others are left to them: %s", error)
         await self.resign()
 
     async def resign(self) -> None:
@@ -183,11 +201,19 @@ class Collector:
         self._races.note_named("")
 
     async def collect(self, *, is_at_work: Callable[[], bool]) -> list[Asked]:
-        """What others propose. It may find that another one collects, or that it is time to end it.
+        """What others propose. It may find that another one collects, or that it is time to end it. Raises nothing.
 
         Args:
             is_at_work: whether this writer has commands of its own.
         """
+        try:
+            return await self._collect(is_at_work=is_at_work)
+        except Exception:
+            _logger.exception("proposals of others are left to them: a bug, which harms no commit of this client")
+            self.collects = False
+            return []
+
+    async def _collect(self, *, is_at_work: Callable[[], bool]) -> list[Asked]:
         if self._cycle:
             await self._runtime.pause(_GATHER * self._races.trip.ms)
         lists = self._cycle < _LIST_FIRST or self._finds or self._cycle % _LIST_EVERY == 0
@@ -208,10 +234,26 @@ class Collector:
         if lists:
             self._finds = self._note_listed(found[1])
         members = self._members(dict(zip(wanted, found[len(calls) - len(wanted) :], strict=True)))
-        self._idle = 0 if members else self._idle + 1
-        if self._idle >= (_IDLE_CYCLES_AT_WORK if is_at_work() else _IDLE_CYCLES):
+        self._own_idle = 0 if is_at_work() else self._own_idle + 1
+        if self._own_idle > _OWN_IDLE_CYCLES or not self._pays():
             await self.resign()
         return members
+
+    def _pays(self) -> bool:
+        """Whether two others proposed something in the last cycles: one by itself is faster without.
+
+        Where it does not, this one begins again later and later.
+        """
+        proposers = {writer: cycle for writer, cycle in self._proposers.items() if self._cycle - cycle <= _IDLE_CYCLES}
+        self._proposers = proposers
+        if len(proposers) > 1:
+            self._unpaid = 0
+        elif self._cycle > _IDLE_CYCLES:
+            pause_ms = LATELY * self._races.trip.ms * 2**self._unpaid
+            self._not_before_ms = self._runtime.elapsed_ms() + pause_ms
+            self._unpaid = min(self._unpaid + 1, _MOST_UNPAID)
+            return False
+        return True
 
     # --- mailboxes ----------------------------------------------------------------------------------------------------
 
@@ -240,13 +282,13 @@ class Collector:
     def _read(self, writer: str) -> bytes | None:
         try:
             return self._store.get_range(keys.mailbox_key(writer), 0, MAX_PROPOSAL_BYTES + 1)
-        except (ObjectNotFound, TxnLogError):
+        except Exception:  # noqa: BLE001 - whatever it is: its owner races, and this client's own commands go on
             return None
 
     def _list(self) -> list[ObjectInfo]:
         try:
             return list(islice(self._store.list(keys.PROPOSAL_FOLDER), _LISTED))
-        except TxnLogError:
+        except Exception:  # noqa: BLE001 - as above
             return []
 
     def _note_listed(self, found: Iterable[ObjectInfo]) -> bool:
@@ -274,6 +316,7 @@ class Collector:
                 continue
             seen.digest, seen.quiet = digest, 0
             size += len(data)
+            self._proposers[writer] = self._cycle
             members += self._members_of(writer, data)
         return members
 

@@ -166,6 +166,7 @@ class Attempt(Generic[M]):
         self.answers: list[MemberReply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
+        self._asked: list[M] = []
         self._retraction: M | None = None
         self._rowless: set[M] = set()
         """Of the entry at hand, whose rows are in no shared segment, since they depended on others."""
@@ -198,7 +199,8 @@ class Attempt(Generic[M]):
 
     def pieces(self) -> list[tuple[int, Piece]]:
         """The rows that the shared segments must hold, with their transactions, in commit order."""
-        return [(member.command.txn_ids[0], piece) for member in self._with_rows() for piece in member.command.pieces]
+        self._asked = self._with_rows()
+        return [(member.command.txn_ids[0], piece) for member in self._asked for piece in member.command.pieces]
 
     def _with_rows(self) -> list[M]:
         rowless = self._rowless
@@ -209,8 +211,8 @@ class Attempt(Generic[M]):
         return not self._waved and bool(self._with_rows())
 
     def set_wave(self, wave: SharedWave) -> None:
-        """The shared segments were made of ``pieces()``."""
-        self.wave, self._waved = wave, self._with_rows()
+        """The shared segments were made of what ``pieces()`` gave last: who left meanwhile has rows in them."""
+        self.wave, self._waved = wave, self._asked
 
     def wave_stored(self) -> None:
         """The objects of the wave are on the store."""

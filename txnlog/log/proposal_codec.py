@@ -13,19 +13,25 @@ import pyarrow as pa
 import xxhash
 from msgspec import Meta, Struct
 
-from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_PROPOSAL_BYTES
+from txnlog.common.limits import (
+    MAX_PROPOSAL_BYTES,
+    MAX_PROPOSAL_PIECES,
+    MAX_PROPOSAL_ROWS,
+    PROPOSAL_ENTRIES,
+    PROPOSAL_LIFE_MS,
+)
 from txnlog.data import row_buffer, wire_rows
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.data.wire_rows import MalformedRows, WireRows
 from txnlog.errors import TxnLogError
 from txnlog.fold.id_blocks import CHUNK
-from txnlog.fold.state import State
+from txnlog.fold.state import State, TopicRecord
 from txnlog.format import schema
-from txnlog.format.actions import AbortReason, Acknowledgement, Count, Reserve, Segment, Signed, StreamBatch
+from txnlog.format.actions import Acknowledgement, Count, Reserve, Signed, StreamBatch, Time
 from txnlog.log.commands import Command, Piece, effect
 from txnlog.log.dropped import SubscriptionName
 from txnlog.log.id_allocator import NumbersWanted
-from txnlog.log.transaction_commands import AbortCommand, CommitCommand, Opening
+from txnlog.log.transaction_commands import CommitCommand, Opening
 
 _FORMAT: Final = 1
 _DIGEST_BYTES: Final = 16
@@ -46,7 +52,7 @@ class ProposedPiece(Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
     topic: Count
     partition: Count
-    rows: Count
+    rows: Annotated[int, Meta(ge=1, le=MAX_PROPOSAL_ROWS)]
     digest: Digest
     sequence: Count | None = None
 
@@ -57,6 +63,13 @@ class ProposedSubscription(Struct, frozen=True, array_like=True, forbid_unknown_
     subscription: Count
     topic: Count
     name: str
+
+
+class ProposedRows(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Rows of one topic, and the version of the entry that gave the topic the schema that they have."""
+
+    schema: Count
+    rows: WireRows
 
 
 class ProposedCommand(Struct, frozen=True, tag_field="command", omit_defaults=True, forbid_unknown_fields=True):
@@ -70,12 +83,11 @@ class ProposedNumbers(ProposedCommand, frozen=True, tag="reserve"):
 
 
 class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
-    """Commit a transaction. ``left_ms`` is what was left of its timeout."""
+    """Commit a transaction that the log does not show yet. ``left_ms`` is what was left of its timeout."""
 
     txn: Count
     digest: str
     pieces: tuple[ProposedPiece, ...] = ()
-    segments: tuple[Segment, ...] = ()
     acknowledgements: tuple[Acknowledgement, ...] = ()
     stream: StreamBatch | None = None
     plain: bool = False
@@ -89,17 +101,7 @@ class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
     subscriptions: tuple[ProposedSubscription, ...] = ()
 
 
-class ProposedAbort(ProposedCommand, frozen=True, tag="abort"):
-    """End a transaction without effect."""
-
-    txn: Count
-    reason: AbortReason = "user"
-    by: str | None = None
-    why: str | None = None
-    force: bool = False
-
-
-Proposed = ProposedCommit | ProposedAbort | ProposedNumbers
+Proposed = ProposedCommit | ProposedNumbers
 
 
 class Mailbox(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -110,6 +112,8 @@ class Mailbox(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
         writer: whose it is.
         number: of the writer's own block, used for nothing else: as soon as the log shows it used, this is void. None
             where nothing but numbers is asked for: they do no harm, however often they come.
+        version: of the newest entry that the writer knew.
+        time_ms: when it was put, in the time of the log.
         commands: what is to be done, in order.
         rows: by topic those of all pieces, in the order of the commands.
     """
@@ -117,8 +121,19 @@ class Mailbox(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     format: Literal[1]
     writer: str
     number: Count | None
+    version: Count
+    time_ms: Time
     commands: tuple[Proposed, ...]
-    rows: dict[Count, WireRows] = {}
+    rows: dict[Count, ProposedRows] = {}
+
+    def is_over(self, version: int, timestamp_ms: int) -> bool:
+        """Whether nothing of it may come true in the entry of a version and a time."""
+        return is_over(self.version, self.time_ms, version, timestamp_ms)
+
+
+def is_over(version: int, time_ms: int, at_version: int, timestamp_ms: int) -> bool:
+    """Whether nothing of a proposal of one version and time may come true in an entry of another."""
+    return at_version > version + PROPOSAL_ENTRIES or timestamp_ms > time_ms + PROPOSAL_LIFE_MS
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -129,55 +144,64 @@ _decoder: Final[msgspec.msgpack.Decoder[Mailbox]] = msgspec.msgpack.Decoder(Mail
 
 
 def can_be_proposed(command: Command[Any]) -> bool:
-    """Whether a command is plain data: another client can decide it as its owner would."""
+    """Whether a command is plain data, and small: another client can decide it as its owner would.
+
+    Not a commit with segments of its own: whoever brings it would have to believe that these are on the store.
+    """
     if isinstance(command, NumbersWanted):
         return command.pool.wanted <= MAX_PROPOSED_NUMBERS
-    return type(command) in {CommitCommand, AbortCommand}
+    return isinstance(command, CommitCommand) and not command.segments
 
 
-def encode(writer: str, number: int | None, commands: Sequence[Command[Any]], state: State) -> bytes | None:
-    """The bytes of a mailbox; None where they would be too many.
+def encode(
+    writer: str, number: int | None, commands: Sequence[Command[Any]], state: State, now_ms: int = 0
+) -> bytes | None:
+    """The bytes of a mailbox; None where they would be too many, or stand for too much.
 
     Raises TransactionTimedOut for a commit that is past its deadline.
     """
-    size = sum(piece.size_bytes for command in commands for piece in command.pieces)
-    if size > MAX_PROPOSAL_BYTES:
+    pieces = [piece for command in commands for piece in command.pieces]
+    if (
+        sum(piece.size_bytes for piece in pieces) > MAX_PROPOSAL_BYTES
+        or sum(piece.rows for piece in pieces) > MAX_PROPOSAL_ROWS
+        or len(pieces) + len(commands) > MAX_PROPOSAL_PIECES
+    ):
         return None
     by_topic: dict[int, list[Piece]] = {}
-    for command in commands:
-        for piece in command.pieces:
-            by_topic.setdefault(piece.topic, []).append(piece)
-    rows: dict[int, WireRows] = {}
-    for number_of_topic, pieces in by_topic.items():
+    for piece in pieces:
+        by_topic.setdefault(piece.topic, []).append(piece)
+    rows: dict[int, ProposedRows] = {}
+    for number_of_topic, found in by_topic.items():
         topic = state.topics.get(number_of_topic)
         if topic is not None and not topic.dropped:
-            rows[number_of_topic] = _encode_rows(schema.to_arrow(topic.schema), topic.name, pieces)
-    content = _encoder.encode(Mailbox(_FORMAT, writer, number, tuple([_plain(item) for item in commands]), rows))
+            rows[number_of_topic] = ProposedRows(topic.schemas[-1].version, _encode_rows(topic, found))
+    head = state.head
+    time_ms = max(head.timestamp_ms, now_ms)
+    plain = tuple([_plain(item) for item in commands])
+    content = _encoder.encode(Mailbox(_FORMAT, writer, number, head.version, time_ms, plain, rows))
     data = xxhash.xxh3_128_digest(content) + content
     return data if len(data) <= MAX_PROPOSAL_BYTES else None
 
 
-def _encode_rows(wanted: pa.Schema, topic: str, pieces: Sequence[Piece]) -> WireRows:
+def _encode_rows(topic: TopicRecord, pieces: Sequence[Piece]) -> WireRows:
+    wanted = schema.to_arrow(topic.schema)
     contents: list[RowBuffer] = [piece.content for piece in pieces]
     if all(content.schema is wanted or content.schema.equals(wanted) for content in contents):
         table = row_buffer.concat(contents)
     else:
-        table = pa.concat_tables([row_buffer.conform(item.to_table(), wanted, topic=topic) for item in contents])
+        table = pa.concat_tables([row_buffer.conform(item.to_table(), wanted, topic=topic.name) for item in contents])
     return wire_rows.encode(table)
 
 
 def _plain(command: Command[Any]) -> Proposed:
     if isinstance(command, NumbersWanted):
         return ProposedNumbers(command.pool.wanted)
-    if isinstance(command, AbortCommand):
-        return ProposedAbort(command.txn, command.reason, command.by, command.why, command.force)
     assert isinstance(command, CommitCommand), "can_be_proposed was asked"
     opening = command.opening
     return ProposedCommit(
         opening.txn,
         command.digest,
         tuple([ProposedPiece(p.topic, p.partition, p.rows, p.digest, p.sequence) for p in command.pieces]),
-        command.segments,
         command.acknowledgements,
         command.stream,
         command.plain,
@@ -204,14 +228,18 @@ def decode(data: bytes, writer: str) -> Mailbox:
         raise MalformedProposal("it is damaged")
     try:
         found = _decoder.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedProposal(str(error)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise MalformedProposal("it is not in the form of PROTOCOL.md") from None
     if found.writer != writer:
         raise MalformedProposal("it is another writer's")
-    if found.number is None and not all(isinstance(item, ProposedNumbers) for item in found.commands):
+    commits = [item for item in found.commands if isinstance(item, ProposedCommit)]
+    if found.number is None and commits:
         raise MalformedProposal("it has no number")
-    if sum(1 + len(item.pieces) for item in found.commands if isinstance(item, ProposedCommit)) > MAX_ENTRY_ACTIONS:
-        raise MalformedProposal(f"more than {MAX_ENTRY_ACTIONS:,} shares")
+    if len(found.commands) - len(commits) > 1:
+        raise MalformedProposal("it asks for numbers more than once")
+    pieces = [piece for item in commits for piece in item.pieces]
+    if len(pieces) + len(found.commands) > MAX_PROPOSAL_PIECES or sum(item.rows for item in pieces) > MAX_PROPOSAL_ROWS:
+        raise MalformedProposal("it asks for more than one proposal may")
     return found
 
 
@@ -227,17 +255,24 @@ def commands_of(mailbox: Mailbox, state: State) -> list[Command[Any]]:
 class _Rows:
     """The rows of one topic, handed out piece by piece."""
 
-    def __init__(self, number: int, found: WireRows, state: State) -> None:
+    def __init__(self, number: int, found: ProposedRows, state: State) -> None:
         topic = state.topics.get(number)
         if topic is None:
             raise MalformedProposal(f"this client knows no topic {number}")
+        if found.schema != topic.schemas[-1].version:
+            raise MalformedProposal(f"rows of the topic {number} have another schema than this client knows")
+        if found.rows.rows > MAX_PROPOSAL_ROWS:
+            raise MalformedProposal("it has more rows than its pieces")
         self._schema = schema.to_arrow(topic.schema)
         self._topic = topic.name
         self._next = 0
         try:
-            self._table = wire_rows.decode(found, self._schema)
+            table = wire_rows.decode(found.rows, self._schema)
+            self._table = row_buffer.conform(table, self._schema, topic=topic.name)
         except MalformedRows as error:
             raise MalformedProposal(f"its rows: {error}") from None
+        except TxnLogError:  # null where the schema has none
+            raise MalformedProposal("its rows do not fit the schema") from None
 
     @property
     def is_at_end(self) -> bool:
@@ -249,10 +284,7 @@ class _Rows:
             raise MalformedProposal("it has fewer rows than its pieces")
         self._next += rows
         buffer = RowBuffer(self._schema, self._topic)
-        try:
-            buffer.append(part)
-        except TxnLogError as error:  # null where the schema has none
-            raise MalformedProposal(error.message) from None
+        buffer.append_conformed(part)
         return buffer
 
 
@@ -260,8 +292,6 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
     if isinstance(item, ProposedNumbers):
         count = item.count
         return effect(lambda draft, _at: [Reserve(writer, draft.head.next_number, count)], is_upkeep=True)
-    if isinstance(item, ProposedAbort):
-        return AbortCommand(item.txn, item.reason, item.by, item.why, item.force)
     pieces: list[Piece] = []
     for piece in item.pieces:
         rows = contents.get(piece.topic)
@@ -287,7 +317,7 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
         opening,
         item.digest,
         tuple(pieces),
-        item.segments,
+        (),
         item.acknowledgements,
         item.stream,
         item.plain,
@@ -299,13 +329,14 @@ __all__ = [
     "Mailbox",
     "MalformedProposal",
     "Proposed",
-    "ProposedAbort",
     "ProposedCommit",
     "ProposedNumbers",
     "ProposedPiece",
+    "ProposedRows",
     "ProposedSubscription",
     "can_be_proposed",
     "commands_of",
     "decode",
     "encode",
+    "is_over",
 ]

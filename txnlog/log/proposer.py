@@ -7,7 +7,7 @@ sees to before it says that something was refused. All of it happens in the engi
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
@@ -22,7 +22,7 @@ from txnlog.log.commands import Answer, Command, effect
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt
 from txnlog.log.id_allocator import NumberPool, NumbersWanted
-from txnlog.log.proposal_codec import can_be_proposed
+from txnlog.log.proposal_codec import can_be_proposed, is_over
 from txnlog.log.races import Races
 from txnlog.log.rhythm import Rhythm
 from txnlog.store.base import Store
@@ -32,10 +32,21 @@ _logger = LogLines("txnlog.proposals")
 _PATIENCE: Final = 10.0
 """Round trips without an entry, after which a proposer races."""
 
+_LONGEST: Final = 40.0
+"""Round trips from the put of a mailbox, after which it races in any case."""
+
 _PASSED_OVER: Final = 2
 _PASSED_OVER_BY_OTHERS: Final = 6
 """Entries of who collects, or of others, without an outcome of what was proposed. A proposer races then: somebody else
 may collect by now."""
+
+
+class _Out(NamedTuple):
+    """A proposal that was put: its transactions, and what its mailbox says of its time."""
+
+    txns: tuple[int, ...]
+    version: int
+    time_ms: int
 
 
 class Proposer:
@@ -51,10 +62,11 @@ class Proposer:
         self._numbers = numbers
         self._races = races
         self._rhythm = Rhythm(races.trip)
-        self._open: dict[int, tuple[int, ...]] = {}
+        self._open: dict[int, _Out] = {}
         self._is_denied = False
         self._has_mailbox = False
         self._awaits_numbers = False
+        self._numbers_from = 0
 
     # --- what is out --------------------------------------------------------------------------------------------------
 
@@ -65,32 +77,43 @@ class Proposer:
 
     def open_txn_ids(self) -> frozenset[int]:
         """The transactions of proposals that may come true yet."""
-        return frozenset(txn for txns in self._still_open(self._follower.state).values() for txn in txns)
+        return frozenset(txn for item in self._still_open().values() for txn in item.txns)
 
-    def _still_open(self, state: Draft | State) -> dict[int, tuple[int, ...]]:
+    def _still_open(self) -> dict[int, _Out]:
+        state = self._follower.state
+        return self._open_at(state, state.head.version + 1, state.head.timestamp_ms)
+
+    def _open_at(self, state: Draft | State, version: int, timestamp_ms: int) -> dict[int, _Out]:
+        """Those of which something may come true in the entry of a version and a time, or behind it."""
         return {
-            number: txns
-            for number, txns in self._open.items()
-            if can_be_used(state, number) and not all(has_ended(state, txn) for txn in txns)
+            number: item
+            for number, item in self._open.items()
+            if can_be_used(state, number)
+            and not all(has_ended(state, txn) for txn in item.txns)
+            and not is_over(item.version, item.time_ms, version, timestamp_ms)
         }
 
     def retraction(self) -> Asked | None:
         """What makes void the proposals that may come true yet: None where there are none."""
         if self._open:
-            self._open = self._still_open(self._follower.state)
+            self._open = self._still_open()
         if not self._open:
             return None
 
-        def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
-            return [Abort(number, "failed") for number in self._still_open(draft)] or Answer(None, settled=True)
+        def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
+            still = self._open_at(draft, at.version, at.timestamp_ms)
+            return [Abort(number, "failed") for number in still] or Answer(None, settled=True)
 
         return Asked(effect(decide, is_upkeep=True))
 
     def add_numbers(self) -> None:
-        """Take over the blocks that somebody else reserved for this writer."""
+        """Take over the block that somebody else reserved for this writer since it proposed that, and no other one.
+
+        Its older blocks may be those of jobs, whose tasks give the numbers out.
+        """
         if self._awaits_numbers:
             for block in self._follower.state.blocks.values():
-                if block.writer == self._writer:
+                if block.writer == self._writer and block.first >= self._numbers_from:
                     self._numbers.add(block)
 
     async def close(self) -> None:
@@ -118,10 +141,16 @@ class Proposer:
         )
 
     def _can_propose(self, command: Command[Any]) -> bool:
-        """Whether it can be of this writer's proposals: these are void where they are about transactions of others."""
+        """Whether it can be of this writer's proposals: these are void where they are about transactions of others.
+
+        Nor of one that the log shows: who could put any mailbox would commit half of somebody's transaction.
+        """
         if not can_be_proposed(command):
             return False
-        blocks = [block_of(self._follower.state, txn) for txn in command.txn_ids]
+        state = self._follower.state
+        if any(state.transactions.get(txn) is not None for txn in command.txn_ids):
+            return False
+        blocks = [block_of(state, txn) for txn in command.txn_ids]
         return all(block is not None and block.writer == self._writer for block in blocks)
 
     async def propose(self, attempt: Attempt[Asked]) -> None:
@@ -135,15 +164,18 @@ class Proposer:
             if taken is None:
                 return
             number = taken[0]
+        head = self._follower.state.head
+        now_ms = max(head.timestamp_ms, self._runtime.now_ms())
         try:
-            data = proposal_codec.encode(self._writer, number, commands, self._follower.state)
+            data = proposal_codec.encode(self._writer, number, commands, self._follower.state, now_ms)
         except TxnLogError:
             return  # past a deadline, which whoever races is told
         if data is None:
             return
         if number is not None:
-            self._open[number] = txns
+            self._open[number] = _Out(txns, head.version, now_ms)
         self._awaits_numbers = any(isinstance(command, NumbersWanted) for command in commands)
+        self._numbers_from = head.next_number
         try:
             if await self._put(data):
                 await self._follow(attempt)
@@ -164,8 +196,16 @@ class Proposer:
 
     async def _follow(self, attempt: Attempt[Asked]) -> None:
         """Apply one entry after the other until all have their outcome, or it is time to race."""
+        try:
+            if not attempt.knew_the_end:
+                await self._follower.refreshing()  # what was written long ago has no rhythm
+            await self._follow_in_rhythm(attempt)
+        except TxnLogError as error:
+            _logger.debug("a proposal is not waited for: %s", error.message)  # a race asks the store again and again
+
+    async def _follow_in_rhythm(self, attempt: Attempt[Asked]) -> None:
         races, rhythm, runtime = self._races, self._rhythm, self._runtime
-        seen_ms = runtime.elapsed_ms()
+        began_ms = seen_ms = runtime.elapsed_ms()
         is_at_end = False
         passed_over = by_others = 0
         while attempt.members and passed_over < _PASSED_OVER and by_others < _PASSED_OVER_BY_OTHERS:
@@ -175,13 +215,16 @@ class Proposer:
             left = len(attempt.members)
             sent_ms = runtime.elapsed_ms()
             entry = self._follower.apply_next(await runtime.request(self._follower.read_next))
+            now_ms = runtime.elapsed_ms()
+            if now_ms - began_ms > _LONGEST * races.trip.ms:
+                return
             if entry is None:
                 is_at_end = True  # what comes from here on was not there when the mailbox was put
                 rhythm.missed()
-                if runtime.elapsed_ms() - seen_ms > _PATIENCE * races.trip.ms:
+                if now_ms - seen_ms > _PATIENCE * races.trip.ms:
                     return
                 continue
-            seen_ms = runtime.elapsed_ms()
+            seen_ms = now_ms
             rhythm.found(sent_ms, entry.header.writer, entry.header.timestamp_ms)
             if len(attempt.members) < left:
                 races.note_named(entry.header.writer)

@@ -78,7 +78,7 @@ class Races:
 
     @property
     def are_lost(self) -> bool:
-        """Whether one was lost lately: to bring the commands of others along pays then."""
+        """Whether one was lost lately: to bring the commands of others along may pay then."""
         return self._lost_ms is not None and self._is_lately(self._lost_ms)
 
     def _is_lately(self, moment_ms: float) -> bool:

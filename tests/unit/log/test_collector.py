@@ -11,14 +11,15 @@ from txnlog.fold.apply import apply, begin_entry
 from txnlog.format.actions import Abort, Begin, Commit, Producer, Reserve
 from txnlog.log.collector import Proposal
 from txnlog.log.commands import Answer, Command
-from txnlog.log.proposal_codec import Mailbox, Proposed, ProposedAbort, ProposedCommit, commands_of
+from txnlog.log.proposal_codec import Mailbox, Proposed, ProposedCommit, commands_of
 
 OTHER = "f" * 32
 NUMBER = 1_000
 
 
 def proposed(log: Log, *commands: Proposed, number: int | None = NUMBER, writer: str = WRITER) -> list[Command[Any]]:
-    mailbox = Mailbox(1, writer, number, commands)
+    head = log.state.head
+    mailbox = Mailbox(1, writer, number, head.version, head.timestamp_ms, commands)
     return list(Proposal(mailbox, commands_of(mailbox, log.state)).commands)
 
 
@@ -41,7 +42,7 @@ def commit(txn: int, **fields: Any) -> ProposedCommit:
 
 
 def test_commands_are_carried_out_as_their_owner_would(log: Log) -> None:
-    assert decided(log, proposed(log, commit(3), ProposedAbort(4))) == [["Commit"], ["Abort"]]
+    assert decided(log, proposed(log, commit(3), commit(4))) == [["Commit"], ["Commit"]]
 
 
 @pytest.mark.clause("P-248")
@@ -49,10 +50,10 @@ def test_nothing_overtakes_what_was_refused_in_front_of_it(log: Log) -> None:
     """Its owner may append that yet."""
     log.entry(Producer("loader"))
     log.entry(Producer("loader"))
-    commands = proposed(log, commit(3), commit(4, producer="loader", epoch=1), commit(5), ProposedAbort(6))
+    commands = proposed(log, commit(3), commit(4, producer="loader", epoch=1), commit(5), commit(6))
     assert decided(log, commands) == [["Commit"], [], [], []]
     log.entry(Abort(4))
-    assert decided(log, commands) == [["Commit"], [], ["Commit"], ["Abort"]], "once that has its end they may follow"
+    assert decided(log, commands) == [["Commit"], [], ["Commit"], ["Commit"]], "once that has its end they may follow"
 
 
 @pytest.mark.clause("P-247")
@@ -69,12 +70,34 @@ def test_nothing_is_done_with_numbers_of_others(log: Log) -> None:
     assert decided(log, proposed(log, commit(1026))) == [[]], "the transaction"
     assert decided(log, proposed(log, commit(1026), number=1025, writer=OTHER)) == [["Commit"]]
     assert decided(log, proposed(log, commit(5_000))) == [[]], "a number that nobody was given"
-    log.entry(Begin(1026))
-    assert decided(log, proposed(log, ProposedAbort(1026, force=True))) == [[]]
 
 
 @pytest.mark.clause("P-248")
 def test_what_is_in_the_log_already_is_not_written_again(log: Log) -> None:
-    commands = proposed(log, commit(3), ProposedAbort(4))
+    commands = proposed(log, commit(3), commit(4))
     log.entry(Commit(3, "0" * 32))
-    assert decided(log, commands) == [[], ["Abort"]]
+    assert decided(log, commands) == [[], ["Commit"]]
+
+
+@pytest.mark.clause("P-247")
+def test_nothing_is_done_about_a_transaction_that_the_log_shows(log: Log) -> None:
+    """Whoever may put any mailbox would commit half of it."""
+    commands = proposed(log, commit(3))
+    log.entry(Begin(3))
+    assert decided(log, commands) == [[]]
+
+
+@pytest.mark.clause("P-247")
+def test_nothing_is_done_that_was_proposed_long_ago(log: Log) -> None:
+    """Its writer may have died, and its deadline passed."""
+    commands = proposed(log, commit(3))
+    for number in range(64, 127):
+        log.entry(Abort(number), after_ms=1)
+    assert decided(log, commands) == [["Commit"]]
+    log.entry(Abort(200), after_ms=1)
+    assert decided(log, commands) == [[]]
+    commands = proposed(log, commit(5))
+    log.entry(Abort(201), after_ms=60_000)
+    assert decided(log, commands) == [["Commit"]]
+    log.entry(Abort(202), after_ms=1)
+    assert decided(log, commands) == [[]]

@@ -32,10 +32,11 @@ from txnlog.log.id_allocator import NumberPool, NumbersWanted
 from txnlog.log.proposal_codec import (
     Mailbox,
     MalformedProposal,
-    ProposedAbort,
+    Proposed,
     ProposedCommit,
     ProposedNumbers,
     ProposedPiece,
+    ProposedRows,
     can_be_proposed,
     commands_of,
     decode,
@@ -88,14 +89,14 @@ def test_commits_with_all_that_they_may_hold_come_back(log: Log) -> None:
         ),
         "0" * 32,
         (piece(log, orders, 2, 1, 2, sequence=40), piece(log, audit, 0, 3), piece(log, orders, 0, 4)),
-        (Segment(11, orders, f"{1:032x}.parquet", 3, 99, "crc32:00000000", (SliceRows(0, 3),), 7),),
+        (),
         (Acknowledgement(9, 2, ranges=(PartitionRanges(0, ((1, 4),)),), cumulative=((1, 8),), expected=((1, 3),)),),
         StreamBatch("i", "q", 3, "d"),
         assign_sequences=True,
     )
     (found,) = read(log, encode(WRITER, NUMBER, [commit], log.state))
     assert isinstance(found, CommitCommand)
-    for name in ("digest", "segments", "acknowledgements", "stream", "plain", "assign_sequences", "txn_ids"):
+    for name in ("digest", "acknowledgements", "stream", "plain", "assign_sequences", "txn_ids"):
         assert getattr(found, name) == getattr(commit, name), name
     for name in ("producer", "epoch", "app_id", "app_version", "shown_skipped", "subscriptions", "id"):
         assert getattr(found.opening, name) == getattr(commit.opening, name), name
@@ -109,13 +110,22 @@ def test_commits_with_all_that_they_may_hold_come_back(log: Log) -> None:
         )  # fmt: skip
 
 
-def test_aborts_and_the_wish_for_numbers_come_back(log: Log) -> None:
+def test_the_wish_for_numbers_comes_back(log: Log) -> None:
     pool = NumberPool(WRITER, lambda _number: False)
-    abort = AbortCommand(3, "user", "me", "why", force=True)
-    wish, found = read(log, encode(WRITER, NUMBER, [NumbersWanted(pool), abort], log.state))
-    assert found == abort
-    decided = wish.decide(log.state.draft(), log.header(), {})
-    assert decided == [Reserve(WRITER, 1024, pool.wanted)]
+    (wish,) = read(log, encode(WRITER, None, [NumbersWanted(pool)], log.state))
+    assert wish.decide(log.state.draft(), log.header(), {}) == [Reserve(WRITER, 1024, pool.wanted)]
+
+
+def test_a_mailbox_says_when_it_was_put(log: Log) -> None:
+    head = log.state.head
+    for now_ms, wanted in ((0, head.timestamp_ms), (head.timestamp_ms + 7, head.timestamp_ms + 7)):
+        data = encode(WRITER, NUMBER, [CommitCommand(opening(log, 7), "0" * 32)], log.state, now_ms)
+        assert data is not None
+        found = decode(data, WRITER)
+        assert (found.version, found.time_ms) == (head.version, wanted)
+    assert not found.is_over(head.version + 64, wanted + 60_000)
+    assert found.is_over(head.version + 65, wanted)
+    assert found.is_over(head.version + 1, wanted + 60_001)
 
 
 def test_rows_of_an_older_schema_travel_in_the_newest_one(log: Log) -> None:
@@ -146,7 +156,9 @@ def test_rows_of_a_topic_that_was_dropped_do_not_travel(log: Log) -> None:
 def test_what_can_be_proposed(log: Log) -> None:
     pool = NumberPool(WRITER, lambda _number: False)
     assert can_be_proposed(CommitCommand(opening(log, 1), "0" * 32))
-    assert can_be_proposed(AbortCommand(1))
+    assert not can_be_proposed(AbortCommand(1))
+    segment = Segment(11, 1, f"{1:032x}.parquet", 3, 99, "crc32:00000000", (SliceRows(0, 3),), 7)
+    assert not can_be_proposed(CommitCommand(opening(log, 1), "0" * 32, (), (segment,)))
     assert can_be_proposed(NumbersWanted(pool))
     assert not can_be_proposed(PrepareCommand(opening(log, 1), "0" * 32))
     assert not can_be_proposed(CompleteCommand(1, commit=True))
@@ -166,7 +178,11 @@ def test_too_many_bytes_are_not_proposed(log: Log) -> None:
     small = piece(log, topic, 0, 1)
     big = Piece(topic, 0, 1, MAX_PROPOSAL_BYTES + 1, small.content, 0, None)
     assert encode(WRITER, NUMBER, [CommitCommand(opening(log, 7), "0" * 32, (big,))], log.state) is None
-    long = AbortCommand(3, "user", "me", "x" * MAX_PROPOSAL_BYTES)
+    many = Piece(topic, 0, 10_001, 1, small.content, 0, None)
+    assert encode(WRITER, NUMBER, [CommitCommand(opening(log, 7), "0" * 32, (many,))], log.state) is None
+    pieces = tuple([small] * 1_000)
+    assert encode(WRITER, NUMBER, [CommitCommand(opening(log, 7), "0" * 32, pieces)], log.state) is None
+    long = CommitCommand(opening(log, 7, app_id="x" * MAX_PROPOSAL_BYTES), "0" * 32)
     assert encode(WRITER, NUMBER, [long], log.state) is None
 
 
@@ -177,18 +193,23 @@ def commit(**fields: Any) -> ProposedCommit:
     return ProposedCommit(7, "0" * 32, **fields)
 
 
-def wire(log: Log, topic: int, *values: int) -> WireRows:
-    return wire_rows.encode(rows_of(log, topic, *values).to_table())
+def mailbox(*commands: Proposed, rows: dict[int, ProposedRows] | None = None) -> Mailbox:
+    return Mailbox(1, WRITER, NUMBER, 1, 1, commands, rows or {})
 
 
-def refused(log: Log, mailbox: Mailbox, match: str) -> None:
+def wire(log: Log, topic: int, *values: int) -> ProposedRows:
+    rows = wire_rows.encode(rows_of(log, topic, *values).to_table())
+    return ProposedRows(log.state.topics[topic].schemas[-1].version, rows)
+
+
+def refused(log: Log, found: Mailbox, match: str) -> None:
     with pytest.raises(MalformedProposal, match=match):
-        read(log, sent(mailbox))
+        read(log, sent(found))
 
 
 def test_bytes_that_changed_on_their_way_are_refused(log: Log) -> None:
-    data = sent(Mailbox(1, WRITER, NUMBER, (ProposedAbort(3),)))
-    assert read(log, data) == [AbortCommand(3)]
+    data = sent(mailbox(commit()))
+    assert len(read(log, data)) == 1
     for place in range(len(data)):
         changed = bytearray(data)
         changed[place] ^= 1 << random.Random(place).randrange(8)
@@ -201,21 +222,61 @@ def test_bytes_that_changed_on_their_way_are_refused(log: Log) -> None:
         decode(bytes(MAX_PROPOSAL_BYTES + 1), WRITER)
 
 
+HEAD = {"format": 1, "writer": WRITER, "number": 1, "version": 1, "time_ms": 1}
+
+
 @pytest.mark.parametrize(
     "content",
     [
-        {"format": 2, "writer": WRITER, "number": 1, "commands": []},
-        {"format": 1, "writer": WRITER, "number": 1, "commands": [], "more": 1},
-        {"format": 1, "writer": WRITER, "number": -1, "commands": []},
-        {"format": 1, "writer": WRITER, "number": 1 << 63, "commands": []},
+        {"format": 2, "writer": WRITER, "number": 1, "version": 1, "time_ms": 1, "commands": []},
+        {**HEAD, "commands": [], "more": 1},
+        {"format": 1, "writer": WRITER, "number": -1, "version": 1, "time_ms": 1, "commands": []},
+        {"format": 1, "writer": WRITER, "number": 1 << 63, "version": 1, "time_ms": 1, "commands": []},
         {"format": 1, "writer": WRITER, "number": 1},
         {"format": 1, "writer": WRITER, "commands": []},
-        {"format": 1, "writer": WRITER, "number": 1, "commands": [{"command": "drop", "topic": 1}]},
-        {"format": 1, "writer": WRITER, "number": 1, "commands": [{"command": "abort", "txn": 1, "more": 1}]},
-        {"format": 1, "writer": WRITER, "number": 1, "commands": [{"command": "abort"}]},
-        {"format": 1, "writer": WRITER, "number": 1, "commands": [{"command": "reserve", "count": 255}]},
-        {"format": 1, "writer": WRITER, "number": 1, "commands": [{"command": "reserve", "count": 1 << 30}]},
-        {"format": 1, "writer": WRITER, "number": 1, "commands": [{"command": "reserve", "count": 0}]},
+        {
+            "format": 1,
+            "writer": WRITER,
+            "number": 1,
+            "version": 1,
+            "time_ms": 1,
+            "commands": [{"command": "drop", "topic": 1}],
+        },
+        {
+            "format": 1,
+            "writer": WRITER,
+            "number": 1,
+            "version": 1,
+            "time_ms": 1,
+            "commands": [{"command": "abort", "txn": 1}],
+        },
+        {**HEAD, "commands": [{"command": "commit"}]},
+        {"format": 1, "writer": WRITER, "number": 1, "version": 1, "commands": []},
+        {"format": 1, "writer": WRITER, "number": 1, "time_ms": 1, "commands": []},
+        {
+            "format": 1,
+            "writer": WRITER,
+            "number": 1,
+            "version": 1,
+            "time_ms": 1,
+            "commands": [{"command": "reserve", "count": 255}],
+        },
+        {
+            "format": 1,
+            "writer": WRITER,
+            "number": 1,
+            "version": 1,
+            "time_ms": 1,
+            "commands": [{"command": "reserve", "count": 1 << 30}],
+        },
+        {
+            "format": 1,
+            "writer": WRITER,
+            "number": 1,
+            "version": 1,
+            "time_ms": 1,
+            "commands": [{"command": "reserve", "count": 0}],
+        },
         [1, WRITER, 1, []],
         None,
     ],
@@ -227,15 +288,16 @@ def test_what_is_not_in_the_format_is_refused(content: Any) -> None:
 
 
 def test_a_mailbox_is_its_writers_and_has_a_number_where_it_does_something(log: Log) -> None:
-    refused(log, Mailbox(1, "f" * 32, NUMBER, ()), "another writer")
-    refused(log, Mailbox(1, WRITER, None, (ProposedNumbers(256), ProposedAbort(3))), "number")
-    assert len(read(log, sent(Mailbox(1, WRITER, None, (ProposedNumbers(256),))))) == 1
+    refused(log, msgspec.structs.replace(mailbox(), writer="f" * 32), "another writer")
+    refused(log, msgspec.structs.replace(mailbox(ProposedNumbers(256), commit()), number=None), "number")
+    refused(log, mailbox(ProposedNumbers(256), ProposedNumbers(256)), "more than once")
+    assert len(read(log, sent(msgspec.structs.replace(mailbox(ProposedNumbers(256)), number=None)))) == 1
 
 
 def test_rows_and_pieces_agree(log: Log) -> None:
     topic = log.topic("orders", 2)
     rows = {topic: wire(log, topic, 1, 2)}
-    whole = Mailbox(1, WRITER, NUMBER, (commit(pieces=(ProposedPiece(topic, 1, 2, 0),)),), rows)
+    whole = mailbox(commit(pieces=(ProposedPiece(topic, 1, 2, 0),)), rows=rows)
     assert len(read(log, sent(whole))) == 1
 
     def with_pieces(*pieces: ProposedPiece) -> Mailbox:
@@ -252,11 +314,17 @@ def test_rows_and_pieces_agree(log: Log) -> None:
 
 def test_rows_that_the_topic_would_not_take_are_refused(log: Log) -> None:
     topic = log.topic("orders")
-    other = WireRows(2, (None, b"\x00" * 3))
-    refused(log, Mailbox(1, WRITER, NUMBER, (commit(pieces=(ProposedPiece(topic, 0, 2, 0),)),), {topic: other}), "rows")
+    one = commit(pieces=(ProposedPiece(topic, 0, 2, 0),))
+    version = log.state.topics[topic].schemas[-1].version
+    refused(log, mailbox(one, rows={topic: ProposedRows(version, WireRows(2, (None, b"\x00" * 3)))}), "rows")
+    known = wire(log, topic, 1, 2)
+    refused(log, mailbox(one, rows={topic: msgspec.structs.replace(known, schema=version - 1)}), "schema")
+    refused(log, mailbox(one, rows={topic: msgspec.structs.replace(known, schema=version + 1)}), "schema")
 
 
-def test_more_shares_than_an_entry_may_have_are_refused(log: Log) -> None:
+def test_more_than_a_proposal_may_ask_for_is_refused(log: Log) -> None:
     topic = log.topic("orders")
-    many = tuple([ProposedPiece(topic, 0, 0, 0)] * 50_001)
-    refused(log, Mailbox(1, WRITER, NUMBER, (commit(pieces=many),)), "shares")
+    refused(log, mailbox(*[commit()] * 1_001), "more than one proposal")
+    refused(log, mailbox(commit(pieces=(ProposedPiece(topic, 0, 1, 0),) * 1_001)), "more than one proposal")
+    refused(log, mailbox(commit(pieces=(ProposedPiece(topic, 0, 6_000, 0),) * 2)), "more than one proposal")
+    refused(log, mailbox(commit(pieces=(ProposedPiece(topic, 0, 0, 0),))), "form")
