@@ -43,7 +43,7 @@ _IDLE_CYCLES: Final = 8
 _MOST_UNPAID: Final = 6
 """After so many times in which it did not pay a writer begins after as long a pause each time: about a minute."""
 
-_OWN_IDLE_CYCLES: Final = 64
+_OWN_IDLE_CYCLES: Final = 8
 """Cycles without commands of its own after which it does not: nobody works for others for ever."""
 
 _LIST_EVERY: Final = 8

@@ -181,6 +181,8 @@ class Proposer:
                 await self._follow(attempt)
         finally:
             self._awaits_numbers = False
+            if attempt.members:
+                self._races.note_named("")  # whoever was named did not bring it: the next loss looks again
 
     async def _put(self, data: bytes) -> bool:
         """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""
