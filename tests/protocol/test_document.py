@@ -30,7 +30,6 @@ from txnlog.format.actions import (
     AnyAction,
     Header,
     PartitionRanges,
-    Segment,
     Share,
     SliceRows,
     StreamBatch,
@@ -54,12 +53,12 @@ VALUES: dict[str, type[Any]] = {
     "*share*:": Share,
     "*stream batch*:": StreamBatch,
     "*mailbox*:": proposal_codec.Mailbox,
-    "`commit`: end a transaction": proposal_codec.ProposedCommit,
-    "`abort`: end a transaction": proposal_codec.ProposedAbort,
+    "`commit`: commit a transaction that": proposal_codec.ProposedCommit,
     "`reserve`: reserve a block": proposal_codec.ProposedNumbers,
     "*piece*:": proposal_codec.ProposedPiece,
     "*named subscription*:": proposal_codec.ProposedSubscription,
-    "Rows of one topic, *rows*:": WireRows,
+    "*topic rows*:": proposal_codec.ProposedRows,
+    "The rows themselves, *rows*:": WireRows,
 }
 
 
@@ -77,13 +76,12 @@ NAMED: dict[type[Any], str] = {
     StructField: "field",
     Acknowledgement: "acknowledgement",
     StreamBatch: "stream batch",
-    Segment: "segment",
     proposal_codec.ProposedCommit: "command",
-    proposal_codec.ProposedAbort: "command",
     proposal_codec.ProposedNumbers: "command",
     proposal_codec.ProposedPiece: "piece",
     proposal_codec.ProposedSubscription: "named subscription",
     WireRows: "rows",
+    proposal_codec.ProposedRows: "topic rows",
     PartitionRanges: "partition range",
     SliceRows: "slice",
     Share: "share",
@@ -102,7 +100,7 @@ def integer_name(kind: msgspec.inspect.IntType) -> str:
         return "integer"  # of a record: a part of a checkpoint is trusted by its digest
     if (kind.ge, kind.le) == (0, limits.MAX_TIME_MS):
         return "time"
-    if kind.multiple_of is not None:
+    if kind.multiple_of is not None or kind.le == limits.MAX_PROPOSAL_ROWS:
         return "integer"  # of the bounds, the text says more
     if kind.le is None:
         return "64-bit integer"

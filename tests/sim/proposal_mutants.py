@@ -39,8 +39,8 @@ def proposed_is_not_sent(patch: pytest.MonkeyPatch) -> None:
 def earlier_proposal_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A second proposal takes the place of the first, which may come true yet."""
 
-    class Newest(dict[int, tuple[int, ...]]):
-        def __setitem__(self, number: int, txns: tuple[int, ...]) -> None:
+    class Newest(dict[int, Any]):
+        def __setitem__(self, number: int, txns: Any) -> None:
             self.clear()
             super().__setitem__(number, txns)
 

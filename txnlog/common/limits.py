@@ -24,7 +24,7 @@ MAX_ENTRY_ACTIONS: Final = 50_000
 
 MAX_PROPOSAL_BYTES: Final = 1 << 20
 MAX_PROPOSAL_ROWS: Final = 10_000
-MAX_PROPOSAL_PIECES: Final = 1_000
+MAX_PROPOSAL_PIECES: Final = 256
 """One proposal, with its rows: who collects decodes those of many writers for each entry. Who has more races."""
 
 PROPOSAL_ENTRIES: Final = 64

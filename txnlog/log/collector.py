@@ -29,7 +29,6 @@ from txnlog.log.follower import Follower
 from txnlog.log.proposal_codec import Mailbox
 from txnlog.log.proposer import has_ended
 from txnlog.log.races import Races
-from txnlog.log.rhythm import LATELY
 from txnlog.store.base import ObjectInfo, Store
 
 _logger = LogLines("txnlog.proposals")
@@ -37,13 +36,14 @@ _logger = LogLines("txnlog.proposals")
 _GATHER: Final = 0.45
 """Round trips that a collector waits for those whose outcome its last entry was: they are about to propose again."""
 
-_IDLE_CYCLES: Final = 8
+_IDLE_CYCLES: Final = 6
 """Cycles in which two others must have proposed something, else a writer collects no more."""
 
-_MOST_UNPAID: Final = 6
-"""After so many times in which it did not pay a writer begins after as long a pause each time: about a minute."""
+_FIRST_PAUSE: Final = 100.0
+_MOST_UNPAID: Final = 5
+"""Round trips after which a writer begins again where it did not pay, twice as many each time, up to 2 ** 5 times."""
 
-_OWN_IDLE_CYCLES: Final = 8
+_OWN_IDLE_CYCLES: Final = 6
 """Cycles without commands of its own after which it does not: nobody works for others for ever."""
 
 _LIST_EVERY: Final = 8
@@ -249,7 +249,7 @@ class Collector:
         if len(proposers) > 1:
             self._unpaid = 0
         elif self._cycle > _IDLE_CYCLES:
-            pause_ms = LATELY * self._races.trip.ms * 2**self._unpaid
+            pause_ms = _FIRST_PAUSE * self._races.trip.ms * 2**self._unpaid
             self._not_before_ms = self._runtime.elapsed_ms() + pause_ms
             self._unpaid = min(self._unpaid + 1, _MOST_UNPAID)
             return False
