@@ -6,12 +6,13 @@ of the machine disturbs it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
+from txnlog.engine.runtime import PARALLEL_REQUESTS
 from txnlog.errors import AccessDenied
 from txnlog.format import keys
 from txnlog.store import MemoryStore
@@ -94,6 +95,27 @@ class FarStore:
         """See Store."""
 
 
+class FarRuntime(SimulatedRuntime):
+    """A client has as many requests under way at a time as a real one."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._at_work = 0
+
+    def _run_in_pool(self, work: Callable[[], None]) -> None:
+        self._waiting.append(work)
+
+        def run() -> None:
+            while self._waiting:
+                self._waiting.popleft()()
+            self._at_work -= 1
+
+        if self._at_work < PARALLEL_REQUESTS:
+            self._at_work += 1
+            super()._run_in_pool(run)
+
+
 class FarWorld:
     """A namespace on a store that is far away, and the actors that work on it: processes.
 
@@ -124,7 +146,7 @@ class FarWorld:
         """Have an actor open the namespace and work on it."""
         actor = self.actors[name] = Actor(self.scheduler, name)
         store = self.stores[name] = FarStore(self.objects, actor, self._trip_ms)
-        runtime = SimulatedRuntime(actor, self._quiet, trusts_clock=True)
+        runtime = FarRuntime(actor, self._quiet, trusts_clock=True)
 
         def run() -> None:
             ns = open_namespace(ROOT, NAMESPACE, mode="rw", create=False, store=store, runtime=runtime)
