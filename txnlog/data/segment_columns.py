@@ -46,6 +46,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
         file = pq.ParquetFile(
             pa.BufferReader(buffer),
             metadata=_own_types(buffer),
+            pre_buffer=False,  # that hands the bytes, which are here, to a thread and waits for it
             page_checksum_verification=True,
             coerce_int96_timestamp_unit="us",
         )

@@ -36,6 +36,9 @@ _CACHEABLE_BYTES = 4 << 20
 _OPEN_BYTES = 256 << 20
 """Big ones too, while a consumer is in the middle of them: else every batch would fetch and decode the whole file."""
 
+_TABLE_BYTES = 4 << 10
+"""Of a decoded segment, besides its rows: buffers are rounded up, and each column has objects of its own."""
+
 _STEP_SEGMENTS = 4
 _STEP_BYTES = 4 << 20
 _MOST_SEGMENTS = 256
@@ -210,8 +213,9 @@ class SegmentReader:
 
 
 def _bytes_of(table: pa.Table) -> int:
-    size: int = table.nbytes
-    return size
+    """What a table takes in memory: a small one less for its rows than for the objects that hold them."""
+    size: int = table.get_total_buffer_size()
+    return size + _TABLE_BYTES
 
 
 __all__ = ["SegmentReader", "output_schema", "parts_of"]
