@@ -372,10 +372,15 @@ class Follower:
             removals |= self.log.checkpoints.removals(part)
         return list(found.values()), removals
 
-    def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
-        """The segments that hold offsets of a topic at the newest version, and that version: as quick with many."""
+    def holding(
+        self, topic: int, wanted: Mapping[int, Ranges], most: int | None = None
+    ) -> tuple[list[SegmentRecord], int]:
+        """The segments that hold offsets of a topic at the newest version, and that version: as quick with many.
+
+        ``most``: the first so many, partition by partition.
+        """
         while True:
-            found = self.look(lambda state: self._in_index(state, topic, wanted))
+            found = self.look(lambda state: self._in_index(state, topic, wanted, most))
             if found is not None:
                 return found
             # Made at the first call, which reads checkpoints too: so others may apply entries meanwhile.
@@ -385,10 +390,10 @@ class Follower:
             self.runtime.engine.look(partial(self._add_index, topic, version, visible))
 
     def _in_index(
-        self, state: State, topic: int, wanted: Mapping[int, Ranges]
+        self, state: State, topic: int, wanted: Mapping[int, Ranges], most: int | None
     ) -> tuple[list[SegmentRecord], int] | None:
         index = self._indexes.get(topic)
-        return None if index is None else (index.overlapping(wanted), state.head.version)
+        return None if index is None else (index.overlapping(wanted, most), state.head.version)
 
     def _add_index(self, topic: int, version: int, visible: Iterable[SegmentRecord]) -> None:
         if self.version == version:
