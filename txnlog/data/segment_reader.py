@@ -236,7 +236,7 @@ class SegmentReader:
         include_metadata: bool,
     ) -> pa.Table:
         names = [field.name for field in plan.schema.fields] if columns is None else list(columns)
-        parts = [each.rows if each.rows.column_names == names else each.rows.select(names) for each in found]
+        parts = [each.rows if each.rows.schema.names == names else each.rows.select(names) for each in found]
         if not schema.names:  # what joins tables forgets how many rows one without columns has
             return pa.Table.from_batches([batch for part in parts for batch in part.to_batches()], schema)
         rows = pa.concat_tables(parts)
