@@ -15,6 +15,7 @@ SCRIPTS = {
     "Requests of a commit on S3": "requests",
     "Partitions": "partitions",
     "Receiving and acknowledging": "acknowledge",
+    "Reading small segments": "small_reads",
     "Opening": "opening",
     "Merging small segments": "optimize",
     "Simulation": "simulation",

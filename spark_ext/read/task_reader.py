@@ -138,9 +138,10 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
 
 def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:
     topic, segment = task
-    rows = wanted_rows(segment, table)
+    read = wanted_rows(segment, table)
+    rows = read.rows
     names = {*job.target.names, *(each.column for each in job.conditions)} - {*job.stored.names, TOPIC_COLUMN}
-    metadata = metadata_columns(names, job.coordinators, [(segment, rows)])
+    metadata = metadata_columns(names, job.coordinators, [read])
 
     def column(name: str) -> Column:
         if name in job.stored.names:

@@ -99,8 +99,8 @@ class Snapshot:
             offsets = _parsed_offsets(offsets)
             ends = positions.end_offsets(self._connection.follower, record, self.version)
             scan_planner.check_offsets(offsets, starts, ends)
-        segments, removals = self._connection.follower.segments(record.id)
         excluded = segment_numbers(exclude_segments)
+        segments, removals = self._connection.follower.segments(record.id, -1 if excluded else self.version)
         check_known(excluded, (item.number for item in segments), [topic])
         if level == "read_uncommitted":
             oldest = self._connection.follower.state.head.oldest_readable

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from txnlog.client.acknowledgement_conflicts import end_claims
 from txnlog.client.ledger import Delivery, Ledger, Offsets
+from txnlog.client.read_ahead import ReadAhead
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges, below
 from txnlog.data import scan_planner
@@ -165,6 +166,7 @@ class TopicDelivery:
         self.topic = topic
         self.subscription = subscription
         self._ledger = connection.ledger(subscription, epoch)
+        self._read_ahead = ReadAhead(connection, topic)
         self._turn = 0
 
     @property
@@ -244,6 +246,7 @@ class TopicDelivery:
         while ready[first] or (others and any(ready.values())):
             wanted = first_of_all(ready, most)
             try:
+                self._read_ahead.ready = dict(ready)
                 table = await self._connection.runtime.read(partial(self._read, wanted))
                 return Received(table, redeliveries, self._ledger, wanted)
             except CorruptionError as error:
@@ -278,6 +281,11 @@ class TopicDelivery:
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition. Not in the engine: it reads, and decodes."""
+        table = self._read_ahead.read(wanted)
+        return self._read_alone(wanted) if table is None else table
+
+    def _read_alone(self, wanted: Mapping[int, Ranges]) -> pa.Table:
+        """The messages at these offsets and no others. Raises CorruptionError for a damaged segment among theirs."""
         follower = self._connection.follower
         records, version = follower.holding(self.topic.id, wanted)
         plan = scan_planner.plan(

@@ -52,6 +52,10 @@ class Recent(Generic[K, V]):
                 self._lock.release()
         return value
 
+    def peek(self, key: K) -> V | None:
+        """``get`` for who only looks whether to use it: nothing is kept longer for this."""
+        return self._values.get(key)
+
     def put(self, key: K, value: V) -> None:
         """Keep a value. One that another thread was faster to bring stays."""
         if self._lock.acquire(blocking=False):

@@ -43,7 +43,9 @@ _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, 
 def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
     """Decode the wanted columns of a file whose bytes were verified. Raises DamagedError where that fails."""
     try:
-        file = pq.ParquetFile(
+        # Not a ParquetFile, which has an index made of all columns, and the bytes, which are here, read by a thread.
+        file = pq.ParquetReader()
+        file.open(
             pa.BufferReader(buffer),
             metadata=_own_types(buffer),
             page_checksum_verification=True,
@@ -53,7 +55,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
             raise DamagedError(f"it holds {file.metadata.num_rows:,} rows, the log says {rows:,}")
         stored = file.schema_arrow
         if stored.equals(wanted):  # true of nearly every file; the rest takes longer than reading a small one
-            table = file.reader.read_all(use_threads=buffer.size >= THREADS_BYTES)
+            table = file.read_all(use_threads=buffer.size >= THREADS_BYTES)
             if table.num_rows != rows:
                 raise DamagedError(f"it decodes to {table.num_rows:,} rows, the log says {rows:,}")
             return _checked(pa.Table.from_arrays(table.columns, schema=wanted))
@@ -66,7 +68,9 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
             if field.name in names:
                 indices += places[field.name]
             position = places[field.name].stop
-        table = file.reader.read_all(column_indices=indices, use_threads=buffer.size >= THREADS_BYTES)
+        if position != len(file.column_paths):  # reading these raises, too, where the name of a field is no text
+            raise DamagedError("its columns are others than those of its types")
+        table = file.read_all(column_indices=indices, use_threads=buffer.size >= THREADS_BYTES)
     except DamagedError:
         raise
     except _DAMAGE as error:
@@ -84,7 +88,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
 
 def _checked(table: pa.Table) -> pa.Table:
     """Return the table. Raises DamagedError where its column ``_txn`` has a number that no transaction can have."""
-    if "_txn" in table.column_names and table.num_rows and table.column("_txn").to_numpy().min() < 0:
+    if "_txn" in table.schema.names and table.num_rows and table.column("_txn").to_numpy().min() < 0:
         raise DamagedError("its column '_txn' holds a negative number, which is no transaction's")
     return table
 
@@ -103,7 +107,7 @@ def _own_types(buffer: pa.Buffer) -> pq.FileMetaData | None:
 
 
 def _column(
-    file: pq.ParquetFile, places: dict[str, range], table: pa.Table, field: pa.Field, rows: int
+    file: pq.ParquetReader, places: dict[str, range], table: pa.Table, field: pa.Field, rows: int
 ) -> pa.Array | pa.ChunkedArray:
     if field.name not in table.column_names:
         if not field.nullable and rows:
@@ -111,7 +115,7 @@ def _column(
         return pa.nulls(rows, field.type)
     column = table.column(field.name)
     if column.type != field.type:
-        physical = iter([file.schema.column(index).physical_type for index in places[field.name]])
+        physical = iter([file.metadata.schema.column(index).physical_type for index in places[field.name]])
         if field.name in STORED_COLUMNS.names or not _widens(_instants(column.type, physical), field.type):
             raise DamagedError(f"its column {field.name!r} is {column.type}, the topic's is {field.type}")
         try:

@@ -46,14 +46,14 @@ class SegmentIndex:
                 place += 1
             del offsets[place], numbers[place]
 
-    def overlapping(self, wanted: Mapping[int, Ranges]) -> list[SegmentRecord]:
-        """The segments that hold any of these offsets, each once."""
+    def overlapping(self, wanted: Mapping[int, Ranges], most: int | None = None) -> list[SegmentRecord]:
+        """The segments that hold any of these offsets, each once; the first so many of them."""
         found: dict[int, SegmentRecord] = {}
         for partition, several in wanted.items():
             offsets, numbers = self._offsets.get(partition, []), self._numbers.get(partition, [])
             for start, end in several:
                 for place in range(max(0, bisect_right(offsets, start) - 1), len(offsets)):
-                    if offsets[place] >= end:
+                    if offsets[place] >= end or len(found) == most:
                         break
                     found[numbers[place]] = self._records[numbers[place]]
         return list(found.values())

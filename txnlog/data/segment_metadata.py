@@ -7,7 +7,7 @@ of many. Clients and Spark's executors share it, so it needs the standard librar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,29 @@ import pyarrow as pa
 from txnlog.common.ids import Coordinators
 from txnlog.data.segment_rows import STATE_FIELD, PlannedSegment, PlannedSlice
 
-Found = tuple[PlannedSegment, pa.Table]
-"""A segment, and its wanted rows with the columns that its file stores."""
+
+class Found(NamedTuple):
+    """Rows of a segment, with the columns that its file stores, and the slices that they are."""
+
+    segment: PlannedSegment
+    rows: pa.Table
+    slices: Sequence[PlannedSlice]
+
+    @property
+    def total(self) -> int:
+        """How many rows; a table without columns may have forgotten."""
+        return sum([item.rows for item in self.slices])
+
 
 Numbers = npt.NDArray[Any]
 
 
-def wanted_rows(segment: PlannedSegment, table: pa.Table) -> pa.Table:
+def wanted_rows(segment: PlannedSegment, table: pa.Table) -> Found:
     """The wanted rows of a decoded file, in its order."""
-    if segment.whole:
-        return table
-    parts = [table.slice(first, count) for first, count in _runs(segment.slices)]
-    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+    if not segment.whole:
+        parts = [table.slice(first, count) for first, count in _runs(segment.slices)]
+        table = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+    return Found(segment, table, segment.slices)
 
 
 def _runs(slices: Sequence[PlannedSlice]) -> list[tuple[int, int]]:
@@ -43,9 +54,9 @@ def _runs(slices: Sequence[PlannedSlice]) -> list[tuple[int, int]]:
 
 def metadata_columns(names: Collection[str], coordinators: Coordinators, found: Sequence[Found]) -> dict[str, pa.Array]:
     """By name some metadata columns of all rows of some segments, one after the other."""
-    slices = [item for segment, _ in found for item in segment.slices]
+    slices = [item for each in found for item in each.slices]
     counts = _numbers([item.rows for item in slices])
-    by_segment = _numbers([segment.rows for segment, _ in found])
+    by_segment = counts if len(slices) == len(found) else _numbers([each.total for each in found])
     columns: dict[str, pa.Array] = {}
     for name in names:
         if name == "_partition":
@@ -98,22 +109,22 @@ def _of_segments(
     stored: str,
 ) -> pa.Array:
     """What the log says of all rows of each segment, or its file of each row (the column ``stored``)."""
-    said = [None if is_stored(segment) else value(segment) for segment, _ in found]
-    unknown = [known is None and not is_stored(segment) for known, (segment, _) in zip(said, found, strict=True)]
+    said = [None if is_stored(each.segment) else value(each.segment) for each in found]
+    unknown = [known is None and not is_stored(each.segment) for known, each in zip(said, found, strict=True)]
     values = np.repeat(_numbers([known or 0 for known in said]), by_segment)
     first = 0
-    for segment, rows in found:
-        if is_stored(segment):
-            column = rows.column(stored)
+    for each, rows in zip(found, by_segment.tolist(), strict=True):
+        if is_stored(each.segment):
+            column = each.rows.column(stored)
             column = column if column.type == pa.int64() else column.cast(pa.int64())
-            values[first : first + segment.rows] = column.to_numpy()
-        first += segment.rows
+            values[first : first + rows] = column.to_numpy()
+        first += rows
     return pa.array(values, mask=np.repeat(np.array(unknown), by_segment) if any(unknown) else None)
 
 
 def _states(found: Sequence[Found], by_segment: Numbers) -> pa.Array:
-    names = list(dict.fromkeys(segment.state for segment, _ in found))
-    chosen = np.repeat(_numbers([names.index(segment.state) for segment, _ in found]), by_segment)
+    names = list(dict.fromkeys(each.segment.state for each in found))
+    chosen = np.repeat(_numbers([names.index(each.segment.state) for each in found]), by_segment)
     return pa.array(names, pa.string()).take(pa.array(chosen))
 
 

@@ -22,6 +22,7 @@ from txnlog.data.segment_rows import (
     naming_segment,
     stored_fields,
 )
+from txnlog.data.segment_run import SegmentRun, by_offset
 from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
 from txnlog.errors import InvalidInputError, TxnLogError
 from txnlog.format import schema as schemas
@@ -36,6 +37,12 @@ _CACHEABLE_BYTES = 4 << 20
 _OPEN_BYTES = 256 << 20
 """Big ones too, while a consumer is in the middle of them: else every batch would fetch and decode the whole file."""
 
+_TABLE_BYTES = 4 << 10
+"""Of a decoded segment, besides its rows: buffers are rounded up, and each column has objects of its own."""
+
+_RUNS_BYTES = 64 << 20
+"""Rows that consumers are in the middle of, shaped."""
+
 _STEP_SEGMENTS = 4
 _STEP_BYTES = 4 << 20
 _MOST_SEGMENTS = 256
@@ -44,6 +51,10 @@ make a big one. What a step costs is shared by its segments."""
 
 _LOCAL_CALL_BYTES = 1 << 20
 """Of a store in this machine a thread fetches so much: to pass a small segment to one takes longer than to read it."""
+
+
+RunKey = tuple[int, int, tuple[int, ...]]
+"""A run: the topic, the version of its schema, and the numbers of the segments."""
 
 
 def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_metadata: bool) -> pa.Schema:
@@ -84,7 +95,11 @@ def parts_of(plan: ScanPlan) -> Iterator[ScanPlan]:
 
 
 class SegmentReader:
-    """Fetches and decodes segments of one namespace. Thread-safe."""
+    """Fetches and decodes segments of one namespace. Thread-safe.
+
+    Attributes:
+        runs: what consumers are in the middle of, by a key of theirs: up to a bound, for all of them together.
+    """
 
     def __init__(
         self, store: Store, runtime: Runtime, missing: Callable[[ScanPlan, PlannedSegment], TxnLogError]
@@ -96,6 +111,7 @@ class SegmentReader:
         self._runtime = runtime
         self._small: Recent[tuple[str, int], pa.Table] = Recent(_CACHED_BYTES, _bytes_of)
         self._open: Recent[tuple[str, int], pa.Table] = Recent(_OPEN_BYTES, _bytes_of, least=1)
+        self.runs: Recent[RunKey, SegmentRun] = Recent(_RUNS_BYTES, _weight_of_run, least=1)
         self._arrow: dict[int, tuple[StructType, pa.Schema]] = {}
 
     def batches(
@@ -114,12 +130,35 @@ class SegmentReader:
         """
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         for part in parts_of(plan):
-            calls = [
-                partial(self._wanted, plan, several, columns, in_parts=in_parts)
-                for several in self._for_threads(part.segments)
-            ]
-            found = [item for several in self._runtime.run_all(calls) for item in several]
+            read = partial(self.decode, plan, columns=columns, in_parts=in_parts)
+            found = [wanted_rows(segment, table) for segment, table in self._side_by_side(part.segments, read)]
             yield self._shape(plan, found, columns, schema, include_metadata=include_metadata)
+
+    @property
+    def most_bytes_of_run(self) -> int:
+        """The bytes of the files that a run may have: as many as of a file that is kept decoded."""
+        return _CACHEABLE_BYTES
+
+    def run(self, plan: ScanPlan) -> SegmentRun:
+        """All rows of some visible segments with their metadata, decoded and shaped at once. Keeps nothing.
+
+        Raises CorruptionError as ``batches`` does.
+        """
+        schema = output_schema(plan, None, include_metadata=True)
+        read = partial(self.decode, plan, keeps=False)
+        found = by_offset(self._side_by_side(plan.segments, read))
+        return SegmentRun(found, self._shape(plan, found, None, schema, include_metadata=True))
+
+    def _side_by_side(
+        self, segments: Sequence[PlannedSegment], read: Callable[[PlannedSegment], pa.Table]
+    ) -> list[tuple[PlannedSegment, pa.Table]]:
+        """Segments with all of their rows, in their order."""
+
+        def several(chosen: Sequence[PlannedSegment]) -> list[tuple[PlannedSegment, pa.Table]]:
+            return [(segment, read(segment)) for segment in chosen]
+
+        calls = [partial(several, chosen) for chosen in self._for_threads(segments)]
+        return [item for found in self._runtime.run_all(calls) for item in found]
 
     def _for_threads(self, segments: Sequence[PlannedSegment]) -> Iterator[Sequence[PlannedSegment]]:
         """The segments of a step by the thread that fetches them: of a distant store as many at once as may be."""
@@ -131,20 +170,18 @@ class SegmentReader:
                 yield segments[first:position]
                 first, size_bytes = position, 0
 
-    def _wanted(
-        self, plan: ScanPlan, segments: Sequence[PlannedSegment], columns: Sequence[str] | None, *, in_parts: bool
-    ) -> list[Found]:
-        found: list[Found] = []
-        for segment in segments:
-            table = self.decode(plan, segment, columns, in_parts=in_parts)
-            with naming_segment(plan.topic, segment):
-                found.append((segment, wanted_rows(segment, table)))
-        return found
-
     def decode(
-        self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None, *, in_parts: bool = False
+        self,
+        plan: ScanPlan,
+        segment: PlannedSegment,
+        columns: Sequence[str] | None = None,
+        *,
+        in_parts: bool = False,
+        keeps: bool = True,
     ) -> pa.Table:
         """All rows of a segment: the wanted columns and the metadata columns that the file stores."""
+        if not keeps:
+            return self._fetch(plan, segment, columns)
         key = (segment.key, id(plan.schema))
         small = segment.size_bytes <= _CACHEABLE_BYTES
         kept = self._small if small else self._open if in_parts and columns is None else None
@@ -199,7 +236,7 @@ class SegmentReader:
         include_metadata: bool,
     ) -> pa.Table:
         names = [field.name for field in plan.schema.fields] if columns is None else list(columns)
-        parts = [table.select(names) for _, table in found]
+        parts = [each.rows if each.rows.schema.names == names else each.rows.select(names) for each in found]
         if not schema.names:  # what joins tables forgets how many rows one without columns has
             return pa.Table.from_batches([batch for part in parts for batch in part.to_batches()], schema)
         rows = pa.concat_tables(parts)
@@ -210,8 +247,13 @@ class SegmentReader:
 
 
 def _bytes_of(table: pa.Table) -> int:
-    size: int = table.nbytes
-    return size
+    """What a table takes in memory: a small one less for its rows than for the objects that hold them."""
+    size: int = table.get_total_buffer_size()
+    return size + _TABLE_BYTES
 
 
-__all__ = ["SegmentReader", "output_schema", "parts_of"]
+def _weight_of_run(run: SegmentRun) -> int:
+    return run.size_bytes + _TABLE_BYTES
+
+
+__all__ = ["RunKey", "SegmentReader", "output_schema", "parts_of"]

@@ -7,7 +7,7 @@ since the one before, and its manifest names all runs, so old rows are never wri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -299,10 +299,16 @@ _ENDED: Final = frozenset({"visible", "aborted"})
 _statistics_decoder = msgspec.json.Decoder(Statistics)
 
 
-def segments_of(table: pa.Table, topic: int | None = None) -> list[SegmentRecord]:
-    """The segment records of a cold run, of one topic or of all. Raises CorruptionError for what is none."""
+def segments_of(table: pa.Table, topic: int | None = None, without: Collection[int] = ()) -> list[SegmentRecord]:
+    """The segment records of a cold run, of one topic or of all. Raises CorruptionError for what is none.
+
+    ``without``: the numbers of segments that are left out.
+    """
     if topic is not None:
         table = table.filter(pc.equal(table.column("topic"), topic))
+    if without:
+        known = pc.is_in(table.column("number"), value_set=pa.array(list(without), pa.int64()))
+        table = table.filter(pc.invert(known))
     return [_segment_of(row) for row in table.to_pylist()]
 
 
@@ -361,7 +367,8 @@ def outcome_in(table: pa.Table, number: int) -> Outcome | None:
 
 def removals_in(table: pa.Table) -> dict[int, int]:
     """Which segments a cold run says were replaced, and at which version."""
-    return dict(zip(table.column("number").to_pylist(), table.column("version").to_pylist(), strict=True))
+    numbers, versions = (table.column(name).to_numpy().tolist() for name in ("number", "version"))
+    return dict(zip(numbers, versions, strict=True))
 
 
 def batches_in(table: pa.Table, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:

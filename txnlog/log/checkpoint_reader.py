@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -74,7 +74,7 @@ class CheckpointReader:
         self._unusable_parts: set[Part] = set()  # with size and digest: another manifest may say what it is
         self._unusable_versions: set[int] = set()
         self._parts: Recent[str, pa.Table] = Recent(_CACHED_PARTS)
-        self._segments: Recent[tuple[str, int], tuple[SegmentRecord, ...]] = Recent(_CACHED_TOPICS)
+        self._segments: Recent[tuple[str, int], tuple[int, tuple[SegmentRecord, ...]]] = Recent(_CACHED_TOPICS)
 
     def usable(self, named: int | None) -> Iterator[Manifest]:
         """The usable checkpoints, newest first: the one that a header names, then those that its own entry leads to."""
@@ -193,14 +193,20 @@ class CheckpointReader:
             self._parts.put(part.unique, table)
         return table
 
-    def segments(self, part: Part, topic: int) -> tuple[SegmentRecord, ...]:
-        """The segments of one topic in a cold run, which stay decoded while they are used."""
+    def segments(
+        self, part: Part, topic: int, gone: Collection[int] = (), version: int = -1
+    ) -> tuple[SegmentRecord, ...]:
+        """The segments of one topic in a cold run, which stay decoded while they are used.
+
+        Those that are ``gone`` at a version may be missing: where nearly all were merged, the rest is found soon.
+        """
         key = (part.unique, topic)
-        found = self._segments.get(key)
-        if found is None:
+        at_version, found = self._segments.get(key) or (version, None)
+        if found is None or at_version > version:
             with self._reading(part):
-                found = tuple(checkpoint_codec.segments_of(self.read_run(part), topic))
-            self._segments.put(key, found)
+                found = tuple(checkpoint_codec.segments_of(self.read_run(part), topic, gone))
+            self._segments.drop(key)
+            self._segments.put(key, (version, found))
         return found
 
     def removals(self, part: Part) -> dict[int, int]:

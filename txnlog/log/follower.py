@@ -354,11 +354,14 @@ class Follower:
     def _runs(self, kind: checkpoint_codec.PartKind) -> Iterable[checkpoint_codec.Part]:
         return () if self.base is None else self.base.runs(kind)
 
-    def segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
-        """All segments of a topic that the log ever showed, and which of them were replaced at which version."""
-        return self.over_checkpoints(partial(self._segments, topic))
+    def segments(self, topic: int, shown_at: int = -1) -> tuple[list[SegmentRecord], dict[int, int]]:
+        """All segments of a topic that the log ever showed, and which of them were replaced at which version.
 
-    def _segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
+        ``shown_at``: without those that were replaced up to this version, whose readers do without them.
+        """
+        return self.over_checkpoints(partial(self._segments, topic, shown_at))
+
+    def _segments(self, topic: int, shown_at: int) -> tuple[list[SegmentRecord], dict[int, int]]:
         records, removals, parts, removal_parts = self.look(
             lambda state: (
                 list(state.segments.values()),
@@ -367,31 +370,37 @@ class Follower:
                 tuple(self._runs("removals")),
             )
         )
-        found = {record.number: record for record in records if record.topic == topic}
-        for part in parts:
-            for record in self.log.checkpoints.segments(part, topic):
-                found.setdefault(record.number, record)
         for part in removal_parts:
             removals |= self.log.checkpoints.removals(part)
-        return list(found.values()), removals
+        gone = {number for number, version in removals.items() if version <= shown_at}
+        found = {record.number: record for record in records if record.topic == topic}
+        for part in parts:
+            for record in self.log.checkpoints.segments(part, topic, gone, shown_at):
+                found.setdefault(record.number, record)
+        return [record for number, record in found.items() if number not in gone], removals
 
-    def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
-        """The segments that hold offsets of a topic at the newest version, and that version: as quick with many."""
+    def holding(
+        self, topic: int, wanted: Mapping[int, Ranges], most: int | None = None
+    ) -> tuple[list[SegmentRecord], int]:
+        """The segments that hold offsets of a topic at the newest version, and that version: as quick with many.
+
+        ``most``: the first so many, partition by partition.
+        """
         while True:
-            found = self.look(lambda state: self._in_index(state, topic, wanted))
+            found = self.look(lambda state: self._in_index(state, topic, wanted, most))
             if found is not None:
                 return found
             # Made at the first call, which reads checkpoints too: so others may apply entries meanwhile.
             version = self.version
-            records, removals = self.segments(topic)
+            records, removals = self.segments(topic, version)
             visible = [item for item in records if item.state == "visible" and item.number not in removals]
             self.runtime.engine.look(partial(self._add_index, topic, version, visible))
 
     def _in_index(
-        self, state: State, topic: int, wanted: Mapping[int, Ranges]
+        self, state: State, topic: int, wanted: Mapping[int, Ranges], most: int | None
     ) -> tuple[list[SegmentRecord], int] | None:
         index = self._indexes.get(topic)
-        return None if index is None else (index.overlapping(wanted), state.head.version)
+        return None if index is None else (index.overlapping(wanted, most), state.head.version)
 
     def _add_index(self, topic: int, version: int, visible: Iterable[SegmentRecord]) -> None:
         if self.version == version:

@@ -46,6 +46,28 @@ def test_many_segments_become_one_and_every_version_shows_the_same_rows(place: P
 
 
 @pytest.mark.clause("P-90")
+def test_who_reads_the_newest_version_does_without_what_was_merged_and_an_older_one_shows_it(
+    ns: Any, place: Place
+) -> None:
+    """Whichever is read first: what stays decoded of a checkpoint for one of them is not all that the other needs."""
+    before = ns.snapshot().version
+    expected = whole(ns)
+    ns.optimize("orders")
+    ns.checkpoint()
+    ns.produce("orders", rows(99))  # its entry names the checkpoint
+    newest = ns.snapshot().version
+    for versions in ([newest, before, newest], [before, newest, before]):
+        other = place.open(mode="r")
+        topic = other._connection.topic_record("orders").id
+        for version in versions:
+            assert whole(other, version=version)[: len(expected)] == expected
+        left = place.open(mode="r")._connection.follower.segments(topic, newest)[0]
+        assert len(left) == 2, "the merged file, and the new one"
+        assert len(other._connection.follower.segments(topic)[0]) == 14
+    number = ns.snapshot(before).plan("orders").segments[0].number
+    assert len(ns.snapshot().read("orders", exclude_segments=[number])) == 37, "it is one that the topic had"
+
+
 def test_a_second_run_does_nothing(ns: Any, place: Place) -> None:
     ns.optimize("orders")
     for client in (ns, place.open()):

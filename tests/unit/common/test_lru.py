@@ -16,6 +16,15 @@ def test_what_was_used_longest_ago_goes_first():
     assert (recent.get("a"), recent.get("b"), recent.get("c")) == (1, None, 3)
 
 
+def test_a_look_keeps_nothing_longer():
+    recent: Recent[str, int] = Recent(2)
+    recent.put("a", 1)
+    recent.put("b", 2)
+    assert (recent.peek("a"), recent.peek("z")) == (1, None)
+    recent.put("c", 3)
+    assert recent.values() == [2, 3]
+
+
 def test_the_bound_is_one_of_weights():
     recent: Recent[str, str] = Recent(5, len)
     for text in ("aaa", "bb", "c"):

@@ -66,3 +66,4 @@ def test_it_finds_no_more_than_one_segment_before_the_offsets():
     assert [item.number for item in index.overlapping({0: ((5_005, 5_015),)})] == [500, 501]
     assert [item.number for item in index.overlapping({0: ((0, 1), (9_999, 10_000))})] == [0, 999]
     assert index.overlapping({1: ((0, 1),)}) == []
+    assert [item.number for item in index.overlapping({0: ((5_005, 9_000),), 1: ((0, 1),)}, 3)] == [500, 501, 502]

@@ -100,6 +100,10 @@ def test_cold_rows_survive_their_bytes(log: Log) -> None:
     ended = {n: item for n, item in state.segments.items() if item.state != "pending"}
     assert {item.number: item for item in checkpoint_codec.segments_of(tables["segments"])} == ended
     assert {item.number for item in checkpoint_codec.segments_of(tables["segments"], 99)} == set()
+    without = min(ended)
+    assert {item.number for item in checkpoint_codec.segments_of(tables["segments"], None, {without, 10**9})} == set(
+        ended
+    ) - {without}
     for number, outcome in state.outcomes.items():
         found = checkpoint_codec.outcome_in(tables["outcomes"], number)
         assert found == msgspec.structs.replace(
