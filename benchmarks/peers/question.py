@@ -1,0 +1,75 @@
+"""The shape of a question: what is asked, how it is measured, what would make it unfair, and its cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from benchmarks.peers.load import Load, Outcome
+from benchmarks.peers.peer import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A figure of a case: its heading, how it comes out of an outcome, how it is printed."""
+
+    title: str
+    figure: Callable[[Outcome], float]
+    text: str
+    """A format, as ``{:,.0f}/s``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load, the same for all systems."""
+
+    name: str
+    """As the tables call it."""
+    load: Load
+    columns: tuple[Column, ...]
+    fill: Load | None = None
+    """Run once for each system before: what it wrote is there to be read."""
+    turns: int = 2
+    warm_up_s: float = 0.0
+    """How long one run for warming up lasts; without, the load needs none."""
+    systems: tuple[type[Peer], ...] | None = None
+    """Where they are not all of the question's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of a question."""
+
+    kind: Literal["bars", "curves", "steps", "progress"]
+    title: str
+    column: str
+    unit: str
+    logarithmic: bool = False
+    cases: tuple[str, ...] = ()
+    """Those that are shown; all by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question and its cases."""
+
+    name: str
+    """For the command line."""
+    title: str
+    asked: str
+    measured: str
+    unfair: str
+    systems: tuple[type[Peer], ...]
+    cases: tuple[Case, ...]
+    picture: Picture
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What must be said beside a system in this question."""
+
+
+RATE = Column("transactions a second", Outcome.rate, "{:,.0f}")
+P50 = Column("p50", Outcome.p50_ms, "{:,.1f} ms")
+P99 = Column("p99", Outcome.p99_ms, "{:,.1f} ms")
+ROWS = Column("messages a second", Outcome.row_rate, "{:,.0f}")
+
+__all__ = ["P50", "P99", "RATE", "ROWS", "Case", "Column", "Picture", "Question"]
