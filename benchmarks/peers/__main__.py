@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +56,7 @@ def list_questions() -> None:
 @main.command()
 @click.argument("names", nargs=-1)
 @click.option("--system", "chosen", multiple=True, help="Only systems whose name contains this; several may be given.")
-@click.option("--minutes", default=32.0, show_default=True, help="No case begins after that.")
+@click.option("--minutes", default=30.0, show_default=True, help="No case begins after that.")
 @click.option("--write", "keep", is_flag=True, help="Put the report into benchmarks/peers/results as well.")
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Where the report goes.")
 def run(names: tuple[str, ...], chosen: tuple[str, ...], minutes: float, keep: bool, out: Path) -> None:
@@ -76,11 +78,17 @@ def run(names: tuple[str, ...], chosen: tuple[str, ...], minutes: float, keep: b
     )
     # Whoever ends this program ends the servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with scratch() as folder:
-        driver = Driver(found, folder, minutes, lambda line: print(line, flush=True), lambda each: put(each, out))
-        with driver.started(kinds):
-            for question in questions:
-                driver.ask(question)
+    try:
+        with scratch() as folder:
+            driver = Driver(found, folder, minutes, lambda line: print(line, flush=True), lambda each: put(each, out))
+            with driver.started(kinds):
+                for question in questions:
+                    driver.ask(question)
+    except BaseException:
+        # The servers have ended. Clients in threads that still wait for them would keep this process for a minute.
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
     put(found, out)
     print(write(found, out))
     if keep:

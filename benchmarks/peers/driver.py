@@ -22,7 +22,7 @@ MOST_OTHERS: Final = 0.08
 """A unit is run again while others take more of the processors."""
 
 _MOST_ATTEMPTS: Final = 3
-_MOST_WARMING_RUNS: Final = 10
+_MOST_WARMING_S: Final = 25.0
 _GROWING: Final = 1.05
 """A rate that is not so many times the best one before has stopped growing."""
 
@@ -78,7 +78,10 @@ class Driver:
             ready = [kind for kind in systems if self._prepare(question, case, kind)]
             for turn in range(case.turns):
                 for kind in ready:
-                    if turn == 0 or self._run.of(question.name, case.name, kind.name):
+                    # The first turn is run to its end, so that every system has a figure.
+                    if turn == 0 or (
+                        time.monotonic() < self._end and self._run.of(question.name, case.name, kind.name)
+                    ):
                         self._measure(question, case, kind, turn)
             self._run.minutes = (time.monotonic() - self._started) / 60
             self._keep(self._run)
@@ -110,7 +113,8 @@ class Driver:
     def _warm_up(self, peer: Peer, load: Load) -> None:
         """Run a load until its rate has not grown for two runs."""
         best, stalled, rates = 0.0, 0, list[float]()
-        while stalled < 2 and len(rates) < _MOST_WARMING_RUNS:
+        deadline = time.monotonic() + _MOST_WARMING_S
+        while stalled < 2 and time.monotonic() < deadline:
             outcome = peer.run(load)
             rate = outcome.row_rate()
             rates.append(rate)

@@ -112,8 +112,8 @@ class Kafka(Peer):
 
     def _producer(self, settings: dict[str, Any], *, transactional: bool = True) -> Producer:
         kind = {"transactional.id": uuid.uuid4().hex} if transactional else {"enable.idempotence": True}
-        # While a broker that was just started loads its coordinator, the client warns of each attempt.
-        producer = Producer({"bootstrap.servers": self._address, "log_level": 3, **kind, **settings})
+        # What fails is raised; the client also logs each attempt to reach a broker that starts or ends.
+        producer = Producer({"bootstrap.servers": self._address, "log_level": 0, **kind, **settings})
         if transactional:
             producer.init_transactions(_PATIENCE_S)
         return producer
@@ -141,7 +141,7 @@ class Kafka(Peer):
         consumer = Consumer(
             {
                 "bootstrap.servers": self._address,
-                "log_level": 3,
+                "log_level": 0,
                 "group.id": uuid.uuid4().hex,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
