@@ -28,6 +28,7 @@ from tools.install import ROOT
 OUT = ROOT / "out" / "bench-peers"
 KEPT = ROOT / "benchmarks" / "peers" / "results"
 _RESULTS = "results.json"
+_TRIAL = 0.1
 
 
 @click.group()
@@ -57,13 +58,16 @@ def list_questions() -> None:
 @click.argument("names", nargs=-1)
 @click.option("--system", "chosen", multiple=True, help="Only systems whose name contains this; several may be given.")
 @click.option("--minutes", default=30.0, show_default=True, help="No case begins after that.")
+@click.option("--trial", is_flag=True, help="A tenth of everything, to see that it runs: its figures mean nothing.")
 @click.option("--write", "keep", is_flag=True, help="Put the report into benchmarks/peers/results as well.")
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Where the report goes.")
-def run(names: tuple[str, ...], chosen: tuple[str, ...], minutes: float, keep: bool, out: Path) -> None:
+def run(names: tuple[str, ...], chosen: tuple[str, ...], minutes: float, trial: bool, keep: bool, out: Path) -> None:
     """Measure the questions of these NAMES, by default all, and write the report."""
     if unknown := set(names) - {question.name for question in QUESTIONS}:
         raise click.UsageError(f"There is no question {', '.join(sorted(unknown))}. `list` shows their names.")
     questions = [question for question in QUESTIONS if question.name in names or not names]
+    if trial:
+        questions = [question.shortened(_TRIAL) for question in questions]
     kinds = [
         kind
         for kind in ALL
@@ -84,7 +88,7 @@ def run(names: tuple[str, ...], chosen: tuple[str, ...], minutes: float, keep: b
             with driver.started(kinds):
                 for question in questions:
                     driver.ask(question)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 (it is printed, and ends the run)
         # The servers have ended. Clients in threads that still wait for them would keep this process for a minute.
         traceback.print_exc()
         sys.stderr.flush()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from benchmarks.peers.load import Load, Outcome
 from benchmarks.peers.peer import Peer
@@ -36,6 +40,16 @@ class Case:
     systems: tuple[type[Peer], ...] | None = None
     """Where they are not all of the question's."""
 
+    def shortened(self, factor: float) -> Case:
+        """The same in a part of the time, once, and without warming up."""
+        return dataclasses.replace(
+            self,
+            load=_shortened(self.load, factor),
+            fill=_shortened(self.fill, factor) if self.fill is not None else None,
+            turns=1,
+            warm_up_s=0.0,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -63,8 +77,16 @@ class Question:
     systems: tuple[type[Peer], ...]
     cases: tuple[Case, ...]
     picture: Picture
-    notes: Mapping[str, str] = field(default_factory=dict)
-    """What must be said beside a system in this question."""
+
+    def shortened(self, factor: float) -> Question:
+        """The same with loads that take a part of the time, once."""
+        return dataclasses.replace(self, cases=tuple(case.shortened(factor) for case in self.cases))
+
+
+def _shortened(load: Load, factor: float) -> Load:
+    # What reads ends at its last message: its time is only a limit.
+    seconds = load.seconds if load.kind in {"read", "fill"} else load.seconds * factor
+    return msgspec.structs.replace(load, seconds=seconds, transactions=math.ceil(load.transactions * factor))
 
 
 RATE = Column("transactions a second", Outcome.rate, "{:,.0f}")
