@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -20,7 +21,10 @@ from benchmarks.peers.values import random_values
 from benchmarks.peers.watching import Watch, paced
 from tools.postgres import Server, postgres_server
 
-_POLL_S: Final = 0.001
+_BATCH: Final = 20_000
+"""Rows that one statement copies."""
+
+_POLL_S: Final = 0.005
 _PATIENCE_S: Final = 60.0
 _INLINED: Final = 10
 """Rows of an insert up to which they go into the catalog: DuckLake's own default."""
@@ -128,25 +132,22 @@ class DuckLake(Peer):
         connection = self._connection()
         connection.execute(f'CREATE TABLE "{target}" (partition INTEGER, value BLOB)')
         connection.execute("INSERT INTO positions VALUES (?, 0)", [target])
-        position, latencies, batch = 0, list[float](), 2_000
+        copy = f'INSERT INTO "{target}" SELECT partition, value FROM "{load.topic}" WHERE rowid >= ? AND rowid < ?'
+        position, latencies = 0, list[float]()
         started = time.perf_counter()
         while position < load.rows and time.perf_counter() < started + load.seconds:
             began = time.perf_counter()
-            end = min(load.rows, position + batch)
             connection.execute("BEGIN")
-            # In the engine, which is the fastest way here; rowids are numbers of rows without gaps.
-            connection.execute(
-                f'INSERT INTO "{target}" SELECT partition, value FROM "{load.topic}" WHERE rowid >= ? AND rowid < ?',
-                [position, end],
-            )
-            connection.execute("UPDATE positions SET position = ? WHERE reader = ?", [end, target])
+            while True:
+                end = min(load.rows, position + _BATCH)
+                # In the engine, which is the fastest way here; rowids are numbers of rows without gaps.
+                connection.execute(copy, [position, end])
+                position = end
+                if position == load.rows or time.perf_counter() >= began + load.cycle_ms / 1e3:
+                    break
+            connection.execute("UPDATE positions SET position = ? WHERE reader = ?", [position, target])
             connection.execute("COMMIT")
-            took = time.perf_counter() - began
-            latencies.append(took * 1e3)
-            position = end
-            # As many rows for the next cycle as it has time for.
-            batch = max(1_000, min(2 * batch, int(batch * load.cycle_ms / 1e3 / took)))
-            time.sleep(max(0.0, load.cycle_ms / 1e3 - took))
+            latencies.append((time.perf_counter() - began) * 1e3)
         seconds = time.perf_counter() - started
         (rows,) = connection.execute(f'SELECT count(*) FROM "{target}"').fetchone() or (0,)
         assert rows == position, f"{rows} rows were written of {position}"
@@ -159,6 +160,7 @@ class DuckLake(Peer):
         stopped = threading.Event()
 
         def commit(value: bytes) -> None:
+            deadline = time.monotonic() + _PATIENCE_S
             while True:
                 writer.execute("BEGIN")
                 try:
@@ -167,32 +169,14 @@ class DuckLake(Peer):
                     return
                 except duckdb.Error as error:
                     _roll_back(writer)
-                    if not _is_conflict(error):
+                    if not _is_conflict(error) or time.monotonic() > deadline:
                         raise
 
         def begin_one() -> None:
             other.execute("BEGIN")
             other.execute(insert, [watch.unstamped()])
 
-        def read() -> None:
-            newest = "SELECT id FROM lake.current_snapshot()"
-            rows = f"SELECT value FROM lake.table_insertions('{load.topic}', ?, ?)"
-            (seen,) = reader.execute(newest).fetchone() or (0,)
-            while not stopped.is_set():
-                try:
-                    (now,) = reader.execute(newest).fetchone() or (0,)
-                    found = reader.execute(rows, [seen + 1, now]).fetchall() if now > seen else []
-                except duckdb.Error as error:
-                    if not _is_conflict(error):
-                        raise
-                    continue  # a writer has the catalog locked
-                seen = now
-                for (value,) in found:
-                    watch.received(value)
-                if not found:
-                    time.sleep(_POLL_S)
-
-        thread = threading.Thread(target=read, daemon=True)
+        thread = threading.Thread(target=_follow, args=(reader, load.topic, watch, stopped), daemon=True)
         thread.start()
         try:
             paced(watch, commit, begin_one, lambda: other.execute("COMMIT"))
@@ -200,6 +184,33 @@ class DuckLake(Peer):
             stopped.set()
             thread.join(_PATIENCE_S)
         return watch.outcome()
+
+
+def _follow(reader: duckdb.DuckDBPyConnection, topic: str, watch: Watch, stopped: threading.Event) -> None:
+    """Hand the rows of each new snapshot to a watch."""
+    newest = "SELECT id FROM lake.current_snapshot()"
+    rows = f"SELECT value FROM lake.table_insertions('{topic}', ?, ?)"
+    seen = -1
+    while not stopped.is_set():
+        found: list[tuple[bytes]] = []
+        with _ignoring_conflicts():  # while a writer has the catalog locked
+            (now,) = reader.execute(newest).fetchone() or (seen,)
+            if seen >= 0 and now > seen:
+                found = reader.execute(rows, [seen + 1, now]).fetchall()
+            seen = now
+        for (value,) in found:
+            watch.received(value)
+        if not found:
+            time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def _ignoring_conflicts() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        if not _is_conflict(error):
+            raise
 
 
 class _Insert:

@@ -106,7 +106,7 @@ class Kafka(Peer):
     def _make_topic(self, name: str, partitions: int) -> None:
         if name in self._topics:
             return
-        admin = AdminClient({"bootstrap.servers": self._address})
+        admin = AdminClient({"bootstrap.servers": self._address, "log_level": 0})
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_PATIENCE_S)
         self._topics.add(name)
 

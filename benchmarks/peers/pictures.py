@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks.peers.question import Column, Question
 from benchmarks.peers.results import QUANTILES, Run
@@ -82,7 +85,7 @@ def _bars(run: Run, question: Question, names: list[str]) -> Figure:
     ordered = [name for name in names if name not in weak] + [name for name in names if name in weak]
     figure = _figure(3.0 + 2.7 * len(cases), 1.3 + 0.3 * len(ordered))
     panels = figure.subplots(1, len(cases), sharey=True, sharex=True, squeeze=False)[0]
-    most = 0.0
+    values: list[float] = []
     for axes, case in zip(panels, cases, strict=True):
         _frame(axes)
         axes.grid(visible=False, axis="y")
@@ -103,7 +106,7 @@ def _bars(run: Run, question: Question, names: list[str]) -> Figure:
                     fontsize=7.5,
                 )
                 continue
-            most = max(most, value)
+            values.append(value)
             hatched = name in weak
             axes.barh(
                 y,
@@ -115,7 +118,7 @@ def _bars(run: Run, question: Question, names: list[str]) -> Figure:
                 linewidth=0.8,
             )
             axes.annotate(
-                column.text.format(value),
+                column.text(value),
                 (value, y),
                 xytext=(3, 0),
                 textcoords="offset points",
@@ -123,14 +126,9 @@ def _bars(run: Run, question: Question, names: list[str]) -> Figure:
                 fontsize=7.5,
             )
         axes.set_xlabel(question.picture.unit)
-        if question.picture.logarithmic:
-            axes.set_xscale("log")
         axes.set_yticks(range(len(ordered)), labels=ordered[::-1])
         axes.tick_params(axis="y", length=0)
-    # Room for the number behind the longest bar.
-    for axes in panels:
-        low = axes.get_xlim()[0] if question.picture.logarithmic else 0
-        axes.set_xlim(low, most * (6 if question.picture.logarithmic else 1.3))
+    _scale(panels, values, logarithmic=question.picture.logarithmic)
     if weak:
         shown = [
             Patch(facecolor="#777777", edgecolor="#777777", label="durable when a commit returns"),
@@ -138,6 +136,24 @@ def _bars(run: Run, question: Question, names: list[str]) -> Figure:
         ]
         figure.legend(handles=shown, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
     return figure
+
+
+def _scale(panels: Sequence[Axes], values: Sequence[float], *, logarithmic: bool) -> None:
+    """One scale for all panels, with room for the number behind the longest bar."""
+    if not values:
+        return
+    for axes in panels:
+        if logarithmic:
+            # Bars of a logarithmic scale have no natural beginning: theirs is the power of ten below the least.
+            axes.set_xscale("log")
+            axes.set_xlim(10 ** math.floor(math.log10(min(values) * 0.99)), max(values) * 8)
+            axes.xaxis.set_major_formatter("{x:,g}")
+            axes.tick_params(axis="x", labelsize=7)
+        else:
+            axes.set_xlim(0, max(values) * 1.35)
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.tick_params(axis="x", labelsize=7)
 
 
 def _curves(run: Run, question: Question, names: list[str]) -> Figure:

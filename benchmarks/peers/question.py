@@ -16,12 +16,17 @@ from benchmarks.peers.peer import Peer
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure of a case: its heading, how it comes out of an outcome, how it is printed."""
+    """A figure of a case: its heading, how it comes out of an outcome, its unit."""
 
     title: str
     figure: Callable[[Outcome], float]
-    text: str
-    """A format, as ``{:,.0f}/s``."""
+    unit: str = ""
+    """Printed behind it."""
+
+    def text(self, value: float) -> str:
+        """A value for people: three digits that count, and thousands with commas."""
+        decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+        return f"{value:,.{decimals}f} {self.unit}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +94,9 @@ def _shortened(load: Load, factor: float) -> Load:
     return msgspec.structs.replace(load, seconds=seconds, transactions=math.ceil(load.transactions * factor))
 
 
-RATE = Column("transactions a second", Outcome.rate, "{:,.0f}")
-P50 = Column("p50", Outcome.p50_ms, "{:,.1f} ms")
-P99 = Column("p99", Outcome.p99_ms, "{:,.1f} ms")
-ROWS = Column("messages a second", Outcome.row_rate, "{:,.0f}")
+RATE = Column("transactions a second", Outcome.rate)
+P50 = Column("p50", Outcome.p50_ms, "ms")
+P99 = Column("p99", Outcome.p99_ms, "ms")
+ROWS = Column("messages a second", Outcome.row_rate)
 
 __all__ = ["P50", "P99", "RATE", "ROWS", "Case", "Column", "Picture", "Question"]

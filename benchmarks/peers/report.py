@@ -116,7 +116,7 @@ def _cell(run: Run, question: Question, case: Case, system: str, column: Column)
     figure = run.figure(question.name, case.name, system, column.title)
     if figure is None:
         return "-"
-    return column.text.format(figure)
+    return column.text(figure)
 
 
 def _surroundings(units: list[Unit]) -> list[str]:

@@ -21,7 +21,4 @@ MAIN: tuple[type[Peer], ...] = (*FEW, DuckLakeOnSQLite, DuckLakeOnPostgres)
 ALL: tuple[type[Peer], ...] = (*MAIN, DuckLakeWithoutInlining, TxnlogOnS3, Delta)
 """With variants that matter for small transactions only."""
 
-READERS: tuple[type[Peer], ...] = (*FEW, Delta)
-"""Where many messages are read."""
-
-__all__ = ["ALL", "FEW", "MAIN", "READERS"]
+__all__ = ["ALL", "FEW", "MAIN"]

@@ -6,7 +6,7 @@ from benchmarks.peers import systems
 from benchmarks.peers.load import Load
 from benchmarks.peers.question import ROWS, Case, Column, Picture, Question
 
-_SECONDS = Column("seconds", lambda outcome: outcome.seconds, "{:,.2f}")
+_SECONDS = Column("seconds", lambda outcome: outcome.seconds)
 
 
 def _case(percent: int) -> Case:

@@ -15,8 +15,8 @@ def _each(outcome: Outcome) -> float:
     return outcome.written_bytes / outcome.transactions / 1e3
 
 
-_FACTOR = Column("bytes written for a byte of messages", _factor, "{:,.1f}")
-_COLUMNS = (_FACTOR, Column("for a transaction", _each, "{:,.1f} kB"))
+_FACTOR = Column("bytes written for a byte of messages", _factor)
+_COLUMNS = (_FACTOR, Column("for a transaction", _each, "kB"))
 
 
 def _case(messages: int, transactions: int) -> Case:

@@ -14,7 +14,7 @@ QUESTION = Question(
         "A transaction with one message of 100 bytes is begun each 20 ms. The message carries the time just "
         "before it is produced; so produce, commit and delivery count. The consumer reads only what is committed, "
         "and waits as its client waits: Kafka and Pulsar push or hold the request, txnlog looks at the log after "
-        "growing pauses, DuckLake has no consumer, so a thread asks for the newest snapshot each millisecond."
+        "growing pauses, DuckLake has no consumer, so a thread asks for the newest snapshot each 5 ms."
     ),
     unfair=(
         "txnlog's consumer is another process, Kafka's and Pulsar's another thread of the client; DuckLake's is "

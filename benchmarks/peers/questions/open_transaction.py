@@ -36,7 +36,7 @@ QUESTION = Question(
         Case(
             "open for 6 s",
             Load(kind="open", topic="open", size=100, seconds=_LENGTH_S, cycle_ms=20),
-            (Column("longest standstill of the reader", _stood_still_s, "{:,.2f} s"), P99),
+            (Column("longest standstill of the reader", _stood_still_s, "s"), P99),
             turns=1,
         ),
     ),

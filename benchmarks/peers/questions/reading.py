@@ -8,7 +8,7 @@ from benchmarks.peers.question import ROWS, Case, Column, Picture, Question
 
 _LARGE = Load(kind="fill", topic="large", messages=1_000, transactions=1_000, size=100, seconds=90)
 _SMALL = Load(kind="fill", topic="small", partitions=3, transactions=3_000, producers=8, size=100, seconds=40)
-_SECONDS = Column("seconds", lambda outcome: outcome.seconds, "{:,.2f}")
+_SECONDS = Column("seconds", lambda outcome: outcome.seconds)
 
 QUESTION = Question(
     name="reading",
@@ -24,7 +24,7 @@ QUESTION = Question(
         "All of it is in the memory of the operating system. txnlog and DuckLake hand over batches of columns, "
         "Kafka and Pulsar one message after the other; Kafka's client here is Python on C."
     ),
-    systems=systems.READERS,
+    systems=systems.FEW,
     cases=(
         Case(
             "1,000 transactions of 1,000 messages",
