@@ -161,7 +161,8 @@ class Kafka(Peer):
         consumer = self._consumer(load.topic)
         rows = size = 0
         while rows < load.rows and time.perf_counter() < started + load.seconds:
-            for message in consumer.consume(_BATCH, 1.0):
+            # No more than are left: the call waits for as many as it is asked for.
+            for message in consumer.consume(min(_BATCH, load.rows - rows), 1.0):
                 rows += 1
                 size += len(message.value())
         seconds = time.perf_counter() - started
@@ -209,7 +210,8 @@ class Kafka(Peer):
 
         def read() -> None:
             while not stopped.is_set():
-                for message in consumer.consume(100, 0.02):
+                message = consumer.poll(0.02)  # returns with the first message
+                if message is not None:
                     watch.received(message.value())
 
         reader = threading.Thread(target=read, daemon=True)
