@@ -89,7 +89,8 @@ def record(title: str, text: str) -> None:
     sections[title] = text
     head = (
         f"# Figures\n\nMeasured by `make bench-all` on this machine: {machine()}; local disk, every write fsynced.\n"
-        "Ratios are medians of pairs measured in one run, in turns (A B A B).\n"
+        "Ratios are medians of pairs measured in one run, in turns (A B A B). "
+        "[README.md](README.md) says what else there is.\n"
     )
     ordered = [f"## {name}\n\n{sections[name].strip()}\n" for name in SCRIPTS if name in sections]
     RESULTS.write_text("\n".join([head, *ordered]), encoding="utf-8")

@@ -26,6 +26,7 @@ QUESTION = Question(
             "50 transactions a second",
             Load(kind="deliver", topic="delivery", size=100, seconds=8, cycle_ms=20),
             (P50, P99, RATE),
+            warm_up_s=3,
         ),
     ),
     picture=Picture("curves", "From produce to the hands of a consumer", P50.title, "ms", logarithmic=True),

@@ -31,6 +31,7 @@ QUESTION = Question(
             Load(kind="read", topic="large", size=100, seconds=60),
             (ROWS, _SECONDS),
             fill=_LARGE,
+            warm_up_s=20,
         ),
         Case(
             "3,000 transactions of three messages",
