@@ -22,7 +22,12 @@ MOST_OTHERS: Final = 0.08
 """A unit is run again while others take more of the processors."""
 
 _MOST_ATTEMPTS: Final = 3
-_MOST_WARMING_S: Final = 25.0
+_MOST_WARMING_S: Final = 40.0
+"""Of a system's first load, as what runs on a JVM grows for half a minute and longer."""
+
+_MORE_WARMING_S: Final = 12.0
+"""Of each later one."""
+
 _GROWING: Final = 1.05
 """A rate that is not so many times the best one before has stopped growing."""
 
@@ -45,6 +50,7 @@ class Driver:
         self._end = self._started + minutes * 60
         self._peers: dict[type[Peer], Peer] = {}
         self._filled: dict[tuple[type[Peer], str], int] = {}
+        self._warm: set[Peer] = set()
         self._repeated_s = 0.0
 
     @contextlib.contextmanager
@@ -113,7 +119,8 @@ class Driver:
     def _warm_up(self, peer: Peer, load: Load) -> None:
         """Run a load until its rate has not grown for two runs."""
         best, stalled, rates = 0.0, 0, list[float]()
-        deadline = time.monotonic() + _MOST_WARMING_S
+        deadline = time.monotonic() + (_MORE_WARMING_S if peer in self._warm else _MOST_WARMING_S)
+        self._warm.add(peer)
         while stalled < 2 and time.monotonic() < deadline:
             outcome = peer.run(load)
             rate = outcome.row_rate()
