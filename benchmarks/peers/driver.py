@@ -28,6 +28,7 @@ _MOST_WARMING_S: Final = 40.0
 _MORE_WARMING_S: Final = 12.0
 """Of each later one."""
 
+_LEAST_RUNS: Final = 3
 _GROWING: Final = 1.05
 """A rate that is not so many times the best one before has stopped growing."""
 
@@ -121,7 +122,8 @@ class Driver:
         best, stalled, rates = 0.0, 0, list[float]()
         deadline = time.monotonic() + (_MORE_WARMING_S if peer in self._warm else _MOST_WARMING_S)
         self._warm.add(peer)
-        while stalled < 2 and time.monotonic() < deadline:
+        # The first run of a load may also make what it needs, as a producer for each transaction under way.
+        while len(rates) < _LEAST_RUNS or (stalled < 2 and time.monotonic() < deadline):
             outcome = peer.run(load)
             rate = outcome.row_rate()
             rates.append(rate)

@@ -26,6 +26,9 @@ _BATCH: Final = 20_000
 
 _POLL_S: Final = 0.005
 _PATIENCE_S: Final = 60.0
+_LOCKED_S: Final = 15.0
+"""So long a commit is tried again while somebody else has the catalog locked."""
+
 _INLINED: Final = 10
 """Rows of an insert up to which they go into the catalog: DuckLake's own default."""
 
@@ -160,7 +163,7 @@ class DuckLake(Peer):
         stopped = threading.Event()
 
         def commit(value: bytes) -> None:
-            deadline = time.monotonic() + _PATIENCE_S
+            deadline = time.monotonic() + _LOCKED_S
             while True:
                 writer.execute("BEGIN")
                 try:
