@@ -23,7 +23,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench release matrix lock clean
+.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -95,8 +95,14 @@ notebooks: install ## Run all notebooks: they hold what they claim, and print wh
 docs: install ## Build the site in build/docs/html: warnings are errors, and so are links that lead nowhere.
 	@$(RUN)/python -m tools.docs --fresh $(ARGS)
 
-bench: install ## Measure again what the benchmarks claim (the jars of Delta come with Maven, once).
+bench: install ## Figures of the core in three minutes, printed only: it fails if a benchmark cannot run, whatever it measures.
+	@$(RUN)/python -m benchmarks.run --quick $(ARGS)
+
+bench-all: install ## Measure again what benchmarks/RESULTS.md claims (the jars of Delta come with Maven, once).
 	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)
+
+bench-peers: install ## Kafka, Pulsar and DuckLake beside txnlog, in one run: a report in out/bench-peers; needs a JDK and Maven.
+	@JAVA_HOME="$$($(RUN)/python tools/java_home.py)" $(RUN)/python -m tools.peers_environment -m benchmarks.peers run $(ARGS)
 
 release: install ## Build sdist and wheel twice and compare them; SBOM and licences: all in build/release.
 	@$(RUN)/python -m tools.release $(ARGS)
@@ -109,7 +115,12 @@ lock: install ## Resolve requirements/dev.lock again (ARGS=--upgrade takes newer
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
 		--output-file requirements/dev.lock $(ARGS)
 
+lock-peers: install ## Resolve requirements/peers.lock again.
+	@$(RUN)/uv pip compile requirements/peers.in --no-deps --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock-peers" --quiet \
+		--output-file requirements/peers.lock $(ARGS)
+
 clean: ## Remove what the other targets made.
-	rm -rf $(VENV) $(VENV)-spark* build dist out spark-warehouse metastore_db *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(VENV)-spark* $(VENV)-peers build dist out spark-warehouse metastore_db *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

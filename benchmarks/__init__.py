@@ -1,1 +1,1 @@
-"""Benchmarks: one script a question. ``python -m benchmarks.run`` runs them all and writes RESULTS.md."""
+"""Benchmarks: one script a question, and ``benchmarks.peers`` for other systems beside ours. README.md says more."""

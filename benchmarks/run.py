@@ -1,4 +1,7 @@
-"""Run the benchmarks, or those that are named, and write RESULTS.md: the figures, the command and the machine."""
+"""Run the benchmarks, or those that are named, and write RESULTS.md: the figures, the command and the machine.
+
+``--quick`` runs those that need a few seconds each and no Spark, and only prints. It fails only if one cannot run.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+
+import click
 
 SCRIPTS = {
     "Small transactions": "transactions",
@@ -24,6 +29,15 @@ SCRIPTS = {
     "Streams in Spark": "spark_stream",
     "Topics as Delta tables": "publication",
 }
+QUICK = {
+    "transactions": ["--seconds", "6"],
+    "log_bytes": [],
+    "requests": [],
+    "partitions": [],
+    "acknowledge": [],
+}
+"""What the quick tier runs, and with which arguments."""
+
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -41,21 +55,27 @@ def _cpuinfo() -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def main() -> None:
-    chosen = sys.argv[1:] or list(SCRIPTS.values())
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--quick", is_flag=True, help="A few seconds each, without Spark; printed only.")
+def main(names: tuple[str, ...], quick: bool) -> None:
+    """Run the benchmarks of these NAMES, by default all."""
+    chosen = names or tuple(QUICK if quick else SCRIPTS.values())
     if unknown := set(chosen) - set(SCRIPTS.values()):
-        sys.exit(f"no benchmark is called {', '.join(sorted(unknown))}: there are {', '.join(SCRIPTS.values())}")
+        raise click.UsageError(
+            f"There is no benchmark {', '.join(sorted(unknown))}; {', '.join(SCRIPTS.values())} are."
+        )
     for title, script in SCRIPTS.items():
         if script not in chosen:
             continue
         print(f"== {title} ({script})", flush=True)
-        done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{script}"], stdout=subprocess.PIPE, text=True, check=False
-        )
+        command = [sys.executable, "-m", f"benchmarks.{script}", *(QUICK.get(script, []) if quick else [])]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         print(done.stdout, flush=True)
         if done.returncode:
             sys.exit(f"benchmarks.{script} ended with {done.returncode}")
-        record(title, f"`python -m benchmarks.{script}`, {today()}\n\n{done.stdout.strip()}\n")
+        if not quick:
+            record(title, f"`python -m benchmarks.{script}`, {today()}\n\n{done.stdout.strip()}\n")
 
 
 def today() -> str:
@@ -69,8 +89,9 @@ def record(title: str, text: str) -> None:
     sections = dict(part.split("\n\n", 1) for part in known.split("\n## ")[1:])
     sections[title] = text
     head = (
-        f"# Figures\n\nMeasured by `make bench` on this machine: {machine()}; local disk, every write fsynced.\n"
-        "Ratios are medians of pairs measured in one run, in turns (A B A B).\n"
+        f"# Figures\n\nMeasured by `make bench-all` on this machine: {machine()}; local disk, every write fsynced.\n"
+        "Ratios are medians of pairs measured in one run, in turns (A B A B). "
+        "[README.md](README.md) says what else there is.\n"
     )
     ordered = [f"## {name}\n\n{sections[name].strip()}\n" for name in SCRIPTS if name in sections]
     RESULTS.write_text("\n".join([head, *ordered]), encoding="utf-8")

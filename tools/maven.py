@@ -17,10 +17,11 @@ POM: Final = """\
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
-    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>
+{}
   </dependencies>
 </project>
 """
+DEPENDENCY: Final = "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 
 
 class NoJarsError(Exception):
@@ -28,11 +29,11 @@ class NoJarsError(Exception):
 
 
 def jars(folder: Path, coordinates: str, *, groups: Sequence[str] | None = None, timeout_s: float) -> list[str]:
-    """The paths of the jars of an artifact and of what it needs; the first call fetches them.
+    """The paths of the jars of artifacts and of what they need; the first call fetches them.
 
     Args:
         folder: where they are kept. It is there once all of them are.
-        coordinates: ``GROUP:ARTIFACT:VERSION``.
+        coordinates: ``GROUP:ARTIFACT:VERSION``, with a blank between several.
         groups: whose jars are taken; everybody's by default.
         timeout_s: how long Maven may take.
 
@@ -50,10 +51,12 @@ def _fetch(folder: Path, coordinates: str, groups: Sequence[str] | None, timeout
         raise NoJarsError(
             f"{coordinates} comes with Maven, and there is no `mvn` on the path. Install Maven 3.8 or newer."
         )
+    folder = folder.resolve()  # Maven runs in another one
     making = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
-    (making / "pom.xml").write_text(POM.format(*coordinates.split(":")), encoding="utf-8")
+    dependencies = "\n".join(DEPENDENCY.format(*each.split(":")) for each in coordinates.split())
+    (making / "pom.xml").write_text(POM.format(dependencies), encoding="utf-8")
     command = [maven, "-q", "-B", PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={making}"]
     if groups is not None:
         command.append(f"-DincludeGroupIds={','.join(groups)}")

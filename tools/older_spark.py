@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
-from tools.install import ROOT, ensure_environment, ensure_installed, one_at_a_time
+from tools import layered_environment
+from tools.install import ROOT, one_at_a_time
 
 
 def main(arguments: list[str]) -> int:
@@ -29,17 +28,7 @@ def main(arguments: list[str]) -> int:
 def install(version: str) -> Path:
     """The Python of the environment."""
     lock = ROOT / "requirements" / f"spark-{version}.lock"
-    folder = ROOT / f".venv-spark{version.replace('.', '')}"
-    python = folder / "bin" / "python"
-    ensure_environment(folder, python)
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    # Behind the environment's own packages, so that its PySpark is found first; this one's path files count as well.
-    (packages / "usual.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, "--use-pep517", "--no-deps", "--require-hashes", "--requirement", str(lock)]
-    ensure_installed(folder / "pyspark.sha256", digest, command)
-    return python
+    return layered_environment.install(ROOT / f".venv-spark{version.replace('.', '')}", lock, stamp="pyspark")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres.server import Server, postgres_server
+from tools.postgres import Server, postgres_server
 
 
 @pytest.fixture(scope="session")

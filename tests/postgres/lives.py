@@ -20,7 +20,7 @@ from examples.postgres import payments, totals
 from tests import lines
 from tests.effort import every
 from tests.lines import FORK, before_line, start
-from tests.postgres.server import Server
+from tools.postgres import Server
 from txnlog.errors import TxnLogError
 
 DONE, REFUSED = 0, 3

