@@ -5,113 +5,35 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
 import pytest
 import xxhash
 
+from tests.sim.crowds import (
+    SECONDS,
+    TRIP_MS,
+    _known_writers,
+    _writer_of,
+    asked_about_proposals,
+    commits,
+    commits_of,
+    entries,
+    mailbox,
+    mailboxes,
+    world,
+)
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import ProducerFenced, TxnLogError
 from txnlog.format import keys
-from txnlog.format.actions import Abort, Commit, Reserve, Segment
-from txnlog.format.codec import Entry, decode_entry
+from txnlog.format.actions import Abort, Reserve, Segment
 from txnlog.log import collector, proposal_codec, proposer, races
-from txnlog.testing.far_store import FarWorld
 from txnlog.testing.world import NAMESPACE
 
-SECONDS = 4.0
-TRIP_MS = 41.0
-
-
-@pytest.fixture
-def world() -> Iterator[FarWorld]:
-    made = FarWorld(seed=7, trip_ms=TRIP_MS)
-    yield made
-    made.close()
-
-
-class Committed:
-    """What writers committed, by their names, each value once."""
-
-    def __init__(self, world: FarWorld) -> None:
-        self.world = world
-        self.values: dict[str, list[int]] = {}
-        self.longest_ms = 0.0
-        self._next = 1_000_000
-
-    def value(self) -> int:
-        self._next += 1
-        return self._next
-
-    def until(self, end_ms: float, name: str) -> Callable[[Namespace], None]:
-        """An actor that commits one transaction after the other until then, and closes its handle."""
-        mine = self.values.setdefault(name, [])
-
-        def work(ns: Namespace) -> None:
-            while self.world.now_ms < end_ms:
-                value, began_ms = self.value(), self.world.now_ms
-                with ns.begin() as txn:
-                    txn.produce("audit", [{"value": value}])
-                mine.append(value)
-                self.longest_ms = max(self.longest_ms, self.world.now_ms - began_ms)
-            ns.close()
-
-        return work
-
-    def start(self, count: int, seconds: float = SECONDS) -> None:
-        """So many of them."""
-        for number in range(count):
-            self.world.start(f"w{number}", self.until(seconds * 1e3, f"w{number}"))
-
-    def check(self) -> Counter[int]:
-        """Every value of a commit that was answered is there, and none twice; returns all that is there."""
-        found = Counter(self.rows())
-        assert not [value for value, count in found.items() if count > 1], "there twice"
-        wanted = {value for values in self.values.values() for value in values}
-        assert wanted <= found.keys(), "acknowledged, and not there"
-        return found
-
-    def rows(self) -> list[int]:
-        """What a reader finds."""
-        read: list[list[int]] = []
-
-        def look(ns: Namespace) -> None:
-            read.append(ns.snapshot().read("audit").column("value").to_pylist())
-
-        self.world.start("reader", look)
-        self.world.run(self.world.now_ms + 60_000)
-        return read[0]
-
-
-@pytest.fixture
-def commits(world: FarWorld) -> Committed:
-    return Committed(world)
-
-
-def entries(world: FarWorld) -> list[Entry]:
-    """The log, as it is on the store."""
-    found: list[Entry] = []
-    for info in world.objects.list(f"{NAMESPACE}/_log/0"):
-        version = len(found)
-        found.append(decode_entry(world.objects.get(info.key), version))
-    return found
-
-
-def mailbox(world: FarWorld, writer: str) -> str:
-    return f"{NAMESPACE}/{keys.mailbox_key(writer)}"
-
-
-def commits_of(entry: Entry) -> int:
-    return sum(isinstance(action, Commit) for action in entry.actions)
-
-
-def asked_about_proposals(world: FarWorld) -> int:
-    return sum(
-        count for store in world.stores.values() for name, count in store.calls.items() if name.endswith("proposal")
-    )
+__all__ = ["_known_writers", "commits", "world"]
 
 
 def test_who_commits_alone_asks_nothing_of_proposals(world, commits):
@@ -176,40 +98,12 @@ def test_nobody_waits_for_a_collector_that_died(world, commits):
     commits.check()
 
 
-WRITERS: dict[int, dict[str, str]] = {}
-
-
-def _writer_of(world: FarWorld, name: str) -> str | None:
-    return WRITERS.get(id(world), {}).get(name)
-
-
-@pytest.fixture(autouse=True)
-def _known_writers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Note which writer each actor is."""
-    start = FarWorld.start
-
-    def noted(world: FarWorld, name: str, work: Callable[[Namespace], None]) -> None:
-        def run(ns: Namespace) -> None:
-            WRITERS.setdefault(id(world), {})[name] = ns._connection.appender.writer
-            work(ns)
-
-        start(world, name, run)
-
-    WRITERS.clear()
-    monkeypatch.setattr(FarWorld, "start", noted)
-
-
 def test_a_collector_says_at_its_end_that_it_collects_no_more(world, commits):
     commits.start(4)
     world.run(60_000)
     commits.check()
     said = world.objects.get(f"{NAMESPACE}/{keys.COLLECTOR_KEY}")
     assert said == b'{"writer":""}'
-
-
-def mailboxes(world: FarWorld) -> list[str]:
-    folder = f"{NAMESPACE}/{keys.PROPOSAL_FOLDER}"
-    return [info.key for info in world.objects.list(folder) if info.key != f"{NAMESPACE}/{keys.COLLECTOR_KEY}"]
 
 
 def test_rows_do_not_stay_in_mailboxes_once_their_writers_are_closed(world, commits):

@@ -73,7 +73,7 @@ class Races:
 
     @property
     def is_in_touch(self) -> bool:
-        """Whether this writer knows the log's end, or did lately: else the slot that it finds taken says nothing."""
+        """Whether this writer knows the log's end, or did lately: else a slot that is occupied says nothing."""
         return self._is_lately(self._follower.applied_ms)
 
     @property
