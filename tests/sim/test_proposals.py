@@ -131,7 +131,7 @@ def test_a_vacuum_deletes_the_mailboxes_and_whoever_proposes_races(world, commit
     assert sum(vacuumed) >= 5, "there were some"
     assert commits.longest_ms < 60 * TRIP_MS
     counts = [len(values) for values in commits.values.values()]
-    assert min(counts) * 3 >= max(counts)
+    assert min(counts) >= 3, "a vacuum every 17 round trips keeps nobody from committing"
 
 
 @pytest.mark.clause("P-243", "P-247")
