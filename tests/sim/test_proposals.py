@@ -93,7 +93,7 @@ def test_nobody_waits_for_a_collector_that_died(world, commits):
     commits.longest_ms = 0.0
     world.run(died_ms + 3_000)
     assert entries(world)[-1].header.writer != last
-    assert commits.longest_ms < 40 * TRIP_MS, "they race after ten round trips, and one of them collects then"
+    assert commits.longest_ms < 50 * TRIP_MS, "they race after ten round trips, and one of them collects then"
     world.run(20_000)
     commits.check()
 

@@ -219,20 +219,26 @@ class Collector:
         lists = self._cycle < _LIST_FIRST or self._finds or self._cycle % _LIST_EVERY == 0
         look = self._races.look()
         wanted = self._wanted()
-        calls: list[Callable[[], Any]] = [look if self._is_said else partial(self._races.say, self._writer)]
+        # Requests beyond the threads that there are cost a round trip: what can be left out for a cycle is.
+        looks = self._cycle < _LIST_FIRST or not (lists or self._cycle % 2)
+        calls: list[Callable[[], Any]] = []
+        if not self._is_said:
+            calls.append(partial(self._races.say, self._writer))
+        elif looks:
+            calls.append(look)
         calls += [self._list] if lists else []
         calls += [partial(self._read, writer) for writer in wanted]
         found = await self._runtime.requests(calls)
         self._cycle += 1
+        if not self._is_said:
+            self._is_denied = found[0] is False  # nobody may hear of it then, so others would not come here
         self._is_said = True
         self._races.note(look)
-        if found[0] is False:
-            self._is_denied = True  # nobody may hear of it, so others would not come here
         if self._is_denied or not self._races.is_named:
             self.collects = False
             return []
         if lists:
-            self._finds = self._note_listed(found[1])
+            self._finds = self._note_listed(found[len(calls) - len(wanted) - 1])
         members = self._members(dict(zip(wanted, found[len(calls) - len(wanted) :], strict=True)))
         self._own_idle = 0 if is_at_work() else self._own_idle + 1
         if self._own_idle > _OWN_IDLE_CYCLES or not self._pays():
