@@ -60,13 +60,14 @@ class Watch:
             self._progress.append((round(now - self._started, 3), self.committed, self.read))
 
     def outcome(self) -> Outcome:
-        """All of it."""
+        """All of it, with how far both are now."""
+        last = (round(time.monotonic() - self._started, 3), self.committed, self.read)
         return Outcome(
             seconds=self.load.seconds,
             transactions=self.committed,
             rows=self.read,
             latencies_ms=self._latencies,
-            progress=self._progress if self.load.kind == "open" else [],
+            progress=[*self._progress, last] if self.load.kind == "open" else [],
         )
 
 
