@@ -58,7 +58,7 @@ class Others:
         now = _processor_s(self._ours)
         used = sum(max(0.0, seconds - self._before.get(pid, 0.0)) for pid, seconds in now.items())
         busy, stolen = (now - before for now, before in zip(_busy_s(), self._busy, strict=True))
-        # The end of a process adds all of its life to its parent's times, and ticks are a hundredth of a second: no more
+        # The end of a process adds all of its life to its parent's times, and ticks are 10 ms long: no more
         # than the processors did counts, and no more than there was.
         return min(1.0, (min(used, busy) + stolen) / passed)
 
