@@ -128,6 +128,10 @@ class AppendQueue:
     def __len__(self) -> int:
         return len(self._asked)
 
+    def commands(self) -> list[Command[Any]]:
+        """All that wait."""
+        return [asked.command for asked in self._asked]
+
     def add(self, asked: Asked) -> None:
         """Have a command carried out. Raises the refusal."""
         if self.refusal is not None:

@@ -308,7 +308,7 @@ class Appender:
         await self._gather()
         others: list[Asked] = []
         if self._collector.collects:
-            others = await self._collector.collect(is_at_work=lambda: bool(self._queue or self._admission))
+            others = await self._collector.collect(self._waiting_commands)
         self._admission.run()
         attempt = self._queue.take_batch()
         if attempt is None:
@@ -328,6 +328,10 @@ class Appender:
             return True
         finally:
             self._last_append_ms = self._runtime.elapsed_ms()
+
+    def _waiting_commands(self) -> list[Command[Any]]:
+        self._admission.run()
+        return self._queue.commands()
 
     async def _check(self) -> None:
         """Look whether this may be appended to: before anything is sent."""

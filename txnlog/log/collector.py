@@ -26,7 +26,7 @@ from txnlog.log import proposal_codec
 from txnlog.log.append_queue import Asked
 from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
 from txnlog.log.follower import Follower
-from txnlog.log.proposal_codec import Mailbox
+from txnlog.log.proposal_codec import Mailbox, can_be_proposed
 from txnlog.log.proposer import has_ended
 from txnlog.log.races import Races
 from txnlog.store.base import ObjectInfo, Store
@@ -37,7 +37,7 @@ _GATHER: Final = 0.45
 """Round trips that a collector waits for those whose outcome its last entry was: they are about to propose again."""
 
 _IDLE_CYCLES: Final = 6
-"""Cycles in which two others must have proposed something, else a writer collects no more."""
+"""Cycles in which two must have had commits, this one counted, else a writer collects no more."""
 
 _FIRST_PAUSE: Final = 100.0
 _MOST_UNPAID: Final = 5
@@ -171,7 +171,7 @@ class Collector:
         self._cycle = 0
         self._finds = False
         self._own_idle = 0
-        self._proposers: dict[str, int] = {}
+        self._committers: dict[str, int] = {}
         self._not_before_ms = 0.0
         self._unpaid = 0
         self._mailboxes: dict[str, _Seen] = {}
@@ -185,7 +185,7 @@ class Collector:
         if self._races.are_lost and self._races.collector is None:
             self.collects, self._is_said = True, False
             self._cycle = self._own_idle = 0
-            self._proposers.clear()
+            self._committers.clear()
             self._races.note_named(self._writer)
 
     async def leave_off(self, error: Exception) -> None:
@@ -200,20 +200,20 @@ class Collector:
         await self._runtime.request(partial(self._races.say, ""))
         self._races.note_named("")
 
-    async def collect(self, *, is_at_work: Callable[[], bool]) -> list[Asked]:
+    async def collect(self, own: Callable[[], Iterable[Command[Any]]]) -> list[Asked]:
         """What others propose. It may find that another one collects, or that it is time to end it. Raises nothing.
 
         Args:
-            is_at_work: whether this writer has commands of its own.
+            own: the commands that this writer has for the next entry itself.
         """
         try:
-            return await self._collect(is_at_work=is_at_work)
+            return await self._collect(own)
         except Exception:
             _logger.exception("proposals of others are left to them: a bug, which harms no commit of this client")
             self.collects = False
             return []
 
-    async def _collect(self, *, is_at_work: Callable[[], bool]) -> list[Asked]:
+    async def _collect(self, own: Callable[[], Iterable[Command[Any]]]) -> list[Asked]:
         if self._cycle:
             await self._runtime.pause(_GATHER * self._races.trip.ms)
         lists = self._cycle < _LIST_FIRST or self._finds or self._cycle % _LIST_EVERY == 0
@@ -240,19 +240,22 @@ class Collector:
         if lists:
             self._finds = self._note_listed(found[len(calls) - len(wanted) - 1])
         members = self._members(dict(zip(wanted, found[len(calls) - len(wanted) :], strict=True)))
-        self._own_idle = 0 if is_at_work() else self._own_idle + 1
+        commands = list(own())
+        self._own_idle = 0 if commands else self._own_idle + 1
+        if any(map(can_be_proposed, commands)):
+            self._committers[self._writer] = self._cycle
         if self._own_idle > _OWN_IDLE_CYCLES or not self._pays():
             await self.resign()
         return members
 
     def _pays(self) -> bool:
-        """Whether two others proposed something in the last cycles: one by itself is faster without.
+        """Whether two had commits in the last cycles that can share entries: one by itself is faster without.
 
         Where it does not, this one begins again later and later.
         """
-        proposers = {writer: cycle for writer, cycle in self._proposers.items() if self._cycle - cycle <= _IDLE_CYCLES}
-        self._proposers = proposers
-        if len(proposers) > 1:
+        committers = {name: cycle for name, cycle in self._committers.items() if self._cycle - cycle <= _IDLE_CYCLES}
+        self._committers = committers
+        if len(committers) > 1:
             self._unpaid = 0
         elif self._cycle > _IDLE_CYCLES:
             pause_ms = _FIRST_PAUSE * self._races.trip.ms * 2**self._unpaid
@@ -322,7 +325,7 @@ class Collector:
                 continue
             seen.digest, seen.quiet = digest, 0
             size += len(data)
-            self._proposers[writer] = self._cycle
+            self._committers[writer] = self._cycle
             members += self._members_of(writer, data)
         return members
 
