@@ -352,6 +352,31 @@ def test_who_waits_for_one_who_does_not_collect_races(world, commits, monkeypatc
     assert len(commits.values["w0"]) >= 4
 
 
+@pytest.mark.clause("P-245")
+def test_who_waited_in_vain_proposes_the_same_to_the_next_one(world, commits, monkeypatch):
+    """Nobody collects. Were a race to be won before each proposal, a crowd would race for seconds after an end."""
+    asked: list[tuple[str, int, str]] = []
+    encode = proposal_codec.encode
+
+    def named(self: races.Races) -> str:
+        return f"{int(world.now_ms) // 500:032x}"
+
+    def noted(writer: str, number: int | None, *rest):
+        if number is not None:
+            asked.append((writer, number, f"{int(world.now_ms) // 500:032x}"))
+        return encode(writer, number, *rest)
+
+    monkeypatch.setattr(collector.Collector, "won", lambda _self: None)
+    monkeypatch.setattr(races.Races, "collector", property(named))
+    monkeypatch.setattr(proposer.proposal_codec, "encode", noted)
+    commits.start(4, seconds=8)
+    world.run(60_000)
+    commits.check()
+    times = Counter((writer, number) for writer, number, _ in asked)
+    assert max(times.values()) >= 2
+    assert len(set(asked)) == len(asked), "the same one is asked twice"
+
+
 def test_random_bytes_in_place_of_real_proposals(world, commits):
     """Somebody writes over the mailboxes, again and again."""
     chance = random.Random(5)

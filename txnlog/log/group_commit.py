@@ -145,7 +145,8 @@ class Attempt(Generic[M]):
 
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
-        was_proposed: whether another writer was asked to bring it into the log: once.
+        asked: the other writers that were asked to bring it into the log, each one once.
+        proposed_as: the number under which it was proposed, as long as no other proposal may be in its place.
         knew_the_end: whether the client knew the end of the log as this began.
         refreshed: whether the log was looked at after the batch was chosen, so that a refusal is up to date.
         lost_races: how often another entry took the slot.
@@ -158,7 +159,8 @@ class Attempt(Generic[M]):
         self._now = list(members)
         self._later: list[M] = []
         self.wave = SharedWave({}, (), ())
-        self.was_proposed = False
+        self.asked: set[str] = set()
+        self.proposed_as: int | None = None
         self.knew_the_end = False
         self.refreshed = False
         self.lost_races = 0
@@ -194,6 +196,16 @@ class Attempt(Generic[M]):
             known = self._retraction = retraction
         self._later = [member for member in self._later if member is not known]
         self._now = [known, *(member for member in self._now if member is not known)]
+
+    def without_retraction(self) -> list[M]:
+        """The members but for what retracts a proposal."""
+        return [member for member in self.members if member is not self._retraction]
+
+    def drop_retraction(self) -> None:
+        """Retract nothing any more: the same is proposed once more."""
+        self._now, self._later = (
+            [member for member in members if member is not self._retraction] for members in (self._now, self._later)
+        )
 
     # --- shared segments --------------------------------------------------------------------------------------------
 

@@ -128,16 +128,21 @@ class Proposer:
     # --- proposing ----------------------------------------------------------------------------------------------------
 
     def wants(self, attempt: Attempt[Asked]) -> bool:
-        """Whether the commands are to be proposed: somebody collects, and they are of the kind.
+        """Whether the commands are to be proposed: somebody collects who was not asked yet, and they are of the kind.
 
-        Nothing new while an older proposal may come true: it would be overtaken.
+        Nothing new while an older proposal may come true: it would be overtaken. The same may be proposed once more:
+        were it not, all who waited for one that ended would have to win a race each before they could share entries.
         """
+        collector = self._races.collector
+        members = attempt.without_retraction()
         return (
-            self._races.collector is not None
+            collector is not None
+            and collector not in attempt.asked
+            and (not attempt.asked or attempt.proposed_as is not None)  # who has no numbers is known to nobody
             and not self._is_denied
-            and not attempt.was_proposed
-            and all(self._can_propose(member.command) for member in attempt.members)
-            and self.retraction() is None
+            and bool(members)
+            and all(self._can_propose(member.command) for member in members)
+            and (self.retraction() is None or self._open.keys() == {attempt.proposed_as})
         )
 
     def _can_propose(self, command: Command[Any]) -> bool:
@@ -155,15 +160,19 @@ class Proposer:
 
     async def propose(self, attempt: Attempt[Asked]) -> None:
         """Have somebody else bring the commands into the log. Whoever is left in the attempt then has to race."""
-        attempt.was_proposed = True
-        commands = [member.command for member in attempt.members]
+        attempt.asked.add(self._races.collector or "")
+        commands = [member.command for member in attempt.without_retraction()]
         txns = tuple([txn for command in commands for txn in command.txn_ids])
+        known = self._open.get(attempt.proposed_as) if attempt.proposed_as is not None else None
         number = None
-        if txns:
+        if known is not None:
+            number = attempt.proposed_as
+            txns = (*known.txns, *(txn for txn in txns if txn not in known.txns))
+        elif txns:
             taken = self._numbers.take()
             if taken is None:
                 return
-            number = taken[0]
+            number = attempt.proposed_as = taken[0]
         head = self._follower.state.head
         now_ms = max(head.timestamp_ms, self._runtime.now_ms())
         try:
@@ -172,6 +181,7 @@ class Proposer:
             return  # past a deadline, which whoever races is told
         if data is None:
             return
+        attempt.drop_retraction()
         if number is not None:
             self._open[number] = _Out(txns, head.version, now_ms)
         self._awaits_numbers = any(isinstance(command, NumbersWanted) for command in commands)

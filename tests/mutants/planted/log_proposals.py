@@ -14,6 +14,14 @@ _FAR: Final = "tests/sim/test_proposals.py::test_"
 
 MUTANTS: Final = (
     Mutant(
+        "nobody proposes the same once more",
+        "txnlog/log/proposer.py",
+        "            and (self.retraction() is None or self._open.keys() == {attempt.proposed_as})\n",
+        "            and self.retraction() is None\n",
+        "a crowd whose collector ended races for seconds: each has to win once before it can propose again",
+        (_FAR + "who_waited_in_vain_proposes_the_same_to_the_next_one",),
+    ),
+    Mutant(
         "what is refused of a proposal is overtaken",
         "txnlog/log/collector.py",
         "        return self._ended == place\n",
