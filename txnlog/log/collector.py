@@ -46,7 +46,7 @@ _MOST_UNPAID: Final = 5
 _OWN_IDLE_CYCLES: Final = 6
 """Cycles without commands of its own after which it does not: nobody works for others for ever."""
 
-_LIST_EVERY: Final = 8
+_LIST_EVERY: Final = 2
 """Cycles. Each one lists while that finds something, and a few at the beginning: others have just heard of it."""
 
 _LIST_FIRST: Final = 6
