@@ -15,8 +15,8 @@ from typing import Final
 
 import click
 
-from tests.sim.mutants import ALARM, MOST_SCHEDULES, schedules_until_found
-from tests.sim.proposal_mutants import ALL_MUTANTS
+from tests.sim.planted import ALARM, MOST_SCHEDULES, schedules_until_found
+from tests.sim.planted_proposals import ALL_MUTANTS
 from txnlog.testing.runner import Tally, crowded, maintained, prepare_process, run_many, run_seeds
 
 KEPT: Final = Path(__file__).parent / "seeds.txt"

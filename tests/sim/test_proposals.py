@@ -368,7 +368,7 @@ def test_who_waited_in_vain_proposes_the_same_to_the_next_one(world, commits, mo
 
     monkeypatch.setattr(collector.Collector, "won", lambda _self: None)
     monkeypatch.setattr(races.Races, "collector", property(named))
-    monkeypatch.setattr(proposer.proposal_codec, "encode", noted)
+    monkeypatch.setattr(proposal_codec, "encode", noted)
     commits.start(4, seconds=8)
     world.run(60_000)
     commits.check()

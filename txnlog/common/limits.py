@@ -109,7 +109,10 @@ MAX_TIMEOUT_MS: Final = 15 * 60_000
 """Cap of a namespace that sets none (Kafka's transaction.max.timeout.ms)."""
 
 DEFAULT_LEASE_MS: Final = 30_000
-"""Of a subscription: what a dead consumer had is free after half a minute; signs of life are due every ten seconds."""
+"""Of a subscription: what a dead consumer had is free after half a minute."""
+
+BEATS_PER_LEASE: Final = 3
+"""A third of the lease leaves room for two heartbeats that are late; the protocol allows no more of them (P-175)."""
 
 MIN_LEASE_MS: Final = 1_000
 """A shorter lease ends while its consumer works: messages come twice, and become dead letters. 30 means seconds."""
@@ -176,6 +179,7 @@ STATISTICS_CHARACTERS: Final = 32
 __all__ = [
     "AUTO_MERGE_BYTES",
     "AUTO_MERGE_SEGMENTS",
+    "BEATS_PER_LEASE",
     "BUFFER_BYTES",
     "CHECKPOINT_ENTRIES",
     "CHECKPOINT_TAIL_BYTES",

@@ -24,7 +24,7 @@ PROPOSAL_FOLDER: Final = "_proposals/"
 """Not below the log: who may write there may have rows of any topic written, which is more than entries allow."""
 COLLECTOR_KEY: Final = f"{PROPOSAL_FOLDER}collector.json"
 """Key of the object that names who collects proposals."""
-HINT_FOLDER: Final = "_hints/"
+HEARTBEAT_FOLDER: Final = "_hints/"
 SEGMENT_COLUMN: Final = "_txnlog_segment"
 """The partition column that the path of a segment hands to Spark."""
 _DELTA_LOG: Final = "_delta_log"
@@ -64,9 +64,9 @@ def mailbox_key(writer: str) -> str:
     return f"{PROPOSAL_FOLDER}{writer}.msgpack"
 
 
-def hint_key(subscription: int, epoch: int) -> str:
+def heartbeat_key(subscription: int, epoch: int) -> str:
     """Key of the sign of life of a subscription's consumer, which is known by its epoch."""
-    return f"{HINT_FOLDER}{subscription}/{epoch:020d}.json"
+    return f"{HEARTBEAT_FOLDER}{subscription}/{epoch:020d}.json"
 
 
 def topic_folder(name: TopicName, topic: int, *, first: bool) -> str:
@@ -143,7 +143,7 @@ class MailboxKey:
 
 
 @dataclass(frozen=True, slots=True)
-class HintKey:
+class HeartbeatKey:
     """A sign of life of a consumer."""
 
     subscription: int
@@ -175,7 +175,7 @@ class TableFileKey:
     unique: str
 
 
-ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | MailboxKey | HintKey | DeltaKey | TableFileKey
+ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | MailboxKey | HeartbeatKey | DeltaKey | TableFileKey
 
 UNIQUE: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 """A random 128-bit number, as it stands in keys."""
@@ -190,7 +190,7 @@ _ENTRY: Final = re.compile(rf"{LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.
 _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
 _MAILBOX: Final = re.compile(rf"{PROPOSAL_FOLDER}({UNIQUE.pattern})\.msgpack", re.ASCII)
-_HINT: Final = re.compile(rf"{HINT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
+_HEARTBEAT: Final = re.compile(rf"{HEARTBEAT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
 _SEGMENT: Final = re.compile(rf"({_FOLDER})/{SEGMENT_COLUMN}=({_ID})/({FILE_NAME.pattern})", re.ASCII)
 _DELTA: Final = re.compile(
     rf"({_FOLDER}|{SEGMENTS_TABLE})/{_DELTA_LOG}/(?:({_VERSION})\.(json|checkpoint\.parquet)|_last_checkpoint)",
@@ -214,8 +214,8 @@ def parse_key(key: str) -> ParsedKey | None:
         return MailboxKey(match[1])
     if key == COLLECTOR_KEY:
         return MailboxKey(None)
-    if match := _HINT.fullmatch(key):
-        return HintKey(int(match[1]), int(match[2]))
+    if match := _HEARTBEAT.fullmatch(key):
+        return HeartbeatKey(int(match[1]), int(match[2]))
     if match := _DELTA.fullmatch(key):
         return DeltaKey(match[1], None if match[2] is None else int(match[2]), checkpoint=(match[3] or "")[:1] == "c")
     if match := _TABLE_FILE.fullmatch(key):
@@ -238,7 +238,7 @@ def kind_of(key: str) -> str:
         return "entry"
     if isinstance(parsed, SegmentKey):
         return "segment"
-    if isinstance(parsed, HintKey):
+    if isinstance(parsed, HeartbeatKey):
         return "hint"
     if isinstance(parsed, MailboxKey):
         return "proposal"
@@ -252,7 +252,7 @@ __all__ = [
     "CHECKPOINT_FOLDER",
     "COLLECTOR_KEY",
     "FILE_NAME",
-    "HINT_FOLDER",
+    "HEARTBEAT_FOLDER",
     "LOG_FOLDER",
     "PROBE_FOLDER",
     "PROPOSAL_FOLDER",
@@ -261,7 +261,7 @@ __all__ = [
     "UNIQUE",
     "DeltaKey",
     "EntryKey",
-    "HintKey",
+    "HeartbeatKey",
     "MailboxKey",
     "ManifestKey",
     "ParsedKey",
@@ -274,7 +274,7 @@ __all__ = [
     "delta_prefix",
     "entries_prefix",
     "entry_key",
-    "hint_key",
+    "heartbeat_key",
     "kind_of",
     "mailbox_key",
     "manifest_key",

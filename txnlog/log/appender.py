@@ -30,7 +30,7 @@ from txnlog.errors import (
     UnsupportedFeature,
 )
 from txnlog.fold.apply import begin_entry, check_writable
-from txnlog.fold.id_blocks import is_used
+from txnlog.fold.number_blocks import is_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
@@ -41,8 +41,8 @@ from txnlog.log.commands import ONE_RENEWAL, Command, Piece, effect
 from txnlog.log.entry_riders import EntryRiders
 from txnlog.log.failed_append import answer_of, no_numbers, note_interrupted
 from txnlog.log.follower import Follower
-from txnlog.log.group_commit import Attempt, MadeEntry, SharedWave, Step
-from txnlog.log.id_allocator import NumberPool, NumbersWanted
+from txnlog.log.group_commit import Attempt, MadeEntry, Needed, SharedWave
+from txnlog.log.number_pool import NumberPool, NumbersWanted
 from txnlog.log.proposer import Proposer
 from txnlog.log.races import Races
 from txnlog.log.slots import CREATE_ATTEMPTS, occupy
@@ -53,7 +53,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 _logger = LogLines("txnlog.appender")
 
-_LONGEST_RACE_PAUSE_MS = 20.0
 _MAX_STEPS = 4_000
 """Looks at a batch and lost races before one entry; somebody wins every race, so this bounds a broken store only."""
 
@@ -433,17 +432,17 @@ class Appender:
             if (retraction := self._proposer.retraction()) is not None:
                 attempt.retract(retraction)
             await self._check()  # each time: the clock may have moved during a lost race
-            made = Step.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
-            if made is Step.DONE:
+            made = Needed.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
+            if made is Needed.DONE:
                 return
             if isinstance(made, MadeEntry):
                 if await self._send(attempt, made):
                     if not attempt.members:
                         return
                     left = _MAX_STEPS  # of an entry, and this one is in the log
-            elif made is Step.REFRESH:
+            elif made is Needed.REFRESH:
                 await self._refresh(attempt)
-            elif made is Step.WAVE:
+            elif made is Needed.WAVE:
                 await self._make_wave(attempt)
         raise StoreError(
             f"no entry came of {_MAX_STEPS:,} looks and races", advice="see whether the store answers truly"
@@ -455,7 +454,7 @@ class Appender:
         self._riders.scan_next()
         attempt.refreshed = True
 
-    def _make_entry(self, attempt: Attempt[Asked]) -> MadeEntry[Asked] | Step:
+    def _make_entry(self, attempt: Attempt[Asked]) -> MadeEntry[Asked] | Needed:
         """Decide the members at the newest state."""
         self._follower.check_whole()
         draft = self._follower.state.draft()
@@ -503,7 +502,7 @@ class Appender:
             await self._propose(attempt)
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
                 await self._refresh(attempt)
-            await self._runtime.pause(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
+            await self._runtime.pause(self._races.pause_ms(attempt.lost_races))
             return False
         self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)

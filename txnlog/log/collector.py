@@ -18,7 +18,7 @@ from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TxnLogError
-from txnlog.fold.id_blocks import block_of, can_be_used
+from txnlog.fold.number_blocks import block_of, can_be_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AnyAction, Header

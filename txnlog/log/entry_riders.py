@@ -10,7 +10,7 @@ from txnlog.fold.expiry import overdue
 from txnlog.fold.state import Draft
 from txnlog.format.actions import AbortReason, AnyAction, Header
 from txnlog.log.group_commit import Riders
-from txnlog.log.id_allocator import NumberPool
+from txnlog.log.number_pool import NumberPool
 
 _SCAN_MS: Final = 1_000
 """A look at all open transactions for overdue ones is not paid at every entry; their grace is five times this."""

@@ -24,13 +24,13 @@ from txnlog.data import row_buffer, wire_rows
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.data.wire_rows import MalformedRows, WireRows
 from txnlog.errors import TxnLogError
-from txnlog.fold.id_blocks import CHUNK
+from txnlog.fold.number_blocks import CHUNK
 from txnlog.fold.state import State, TopicRecord
 from txnlog.format import schema
 from txnlog.format.actions import Acknowledgement, Count, Reserve, Signed, StreamBatch, Time
 from txnlog.log.commands import Command, Piece, effect
-from txnlog.log.dropped import SubscriptionName
-from txnlog.log.id_allocator import NumbersWanted
+from txnlog.log.dropped import SubscriptionPlace
+from txnlog.log.number_pool import NumbersWanted
 from txnlog.log.transaction_commands import CommitCommand, Opening
 
 _FORMAT: Final = 1
@@ -311,7 +311,7 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
         deadline_ms=item.left_ms,
         timeout_ms=item.left_ms,
         shown_skipped=item.shown_skipped,
-        subscriptions={named.subscription: SubscriptionName(named.topic, named.name) for named in item.subscriptions},
+        subscriptions={named.subscription: SubscriptionPlace(named.topic, named.name) for named in item.subscriptions},
     )
     return CommitCommand(
         opening,

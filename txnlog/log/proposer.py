@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TxnLogError
-from txnlog.fold.id_blocks import block_of, can_be_used
+from txnlog.fold.number_blocks import block_of, can_be_used
 from txnlog.fold.state import Draft, State
 from txnlog.format import keys
 from txnlog.format.actions import Abort, AnyAction, Header
@@ -21,7 +21,7 @@ from txnlog.log.append_queue import Asked
 from txnlog.log.commands import Answer, Command, effect
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt
-from txnlog.log.id_allocator import NumberPool, NumbersWanted
+from txnlog.log.number_pool import NumberPool, NumbersWanted
 from txnlog.log.proposal_codec import can_be_proposed, is_over
 from txnlog.log.races import Races
 from txnlog.log.rhythm import Rhythm

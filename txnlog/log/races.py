@@ -22,6 +22,11 @@ _logger = LogLines("txnlog.proposals")
 
 _MOST_BYTES: Final = 1_000
 
+_RACE_PAUSE_MS: Final = 1.0
+_LONGEST_RACE_PAUSE_MS: Final = 20.0
+"""The most that is waited for each race that a batch lost, and for all of them, by chance less: those who lost to one
+entry do not ask for the next slot in the same moment, and wait for less than a request to a far store takes."""
+
 T = TypeVar("T")
 
 
@@ -70,6 +75,10 @@ class Races:
     def lost(self) -> None:
         """Another entry took the slot."""
         self._lost_ms = self._runtime.elapsed_ms()
+
+    def pause_ms(self, lost: int) -> float:
+        """How long to wait before the next race, where so many were lost for one entry."""
+        return self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, _RACE_PAUSE_MS * lost))
 
     @property
     def is_in_touch(self) -> bool:

@@ -27,8 +27,8 @@ from txnlog.format.actions import (
     StreamBatch,
 )
 from txnlog.log.commands import Command, Piece, effect
-from txnlog.log.dropped import SubscriptionName
-from txnlog.log.id_allocator import NumberPool, NumbersWanted
+from txnlog.log.dropped import SubscriptionPlace
+from txnlog.log.number_pool import NumberPool, NumbersWanted
 from txnlog.log.proposal_codec import (
     Mailbox,
     MalformedProposal,
@@ -85,7 +85,7 @@ def test_commits_with_all_that_they_may_hold_come_back(log: Log) -> None:
             deadline_ms=65_000,
             timeout_ms=90_000,
             shown_skipped=True,
-            subscriptions={9: SubscriptionName(orders, "billing")},
+            subscriptions={9: SubscriptionPlace(orders, "billing")},
         ),
         "0" * 32,
         (piece(log, orders, 2, 1, 2, sequence=40), piece(log, audit, 0, 3), piece(log, orders, 0, 4)),

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tests.sim.mutants import MUTANTS, Mutant
+from tests.sim.planted import MUTANTS, Mutant
 from txnlog.log import proposal_codec
 from txnlog.log.collector import Proposal
 from txnlog.log.group_commit import Attempt
