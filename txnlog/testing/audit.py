@@ -233,6 +233,8 @@ __all__ = [
     "dead_letters",
     "ends_of",
     "judge",
+    "labels_of",
+    "merged_of",
     "missing_files",
     "reading",
     "replay",

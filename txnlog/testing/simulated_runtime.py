@@ -61,7 +61,9 @@ class _Tasks:
         return SimulatedInbox(self._actor)
 
     def start(self, work: Callable[[], None], name: str) -> None:
-        """See Host."""
+        """See Host. In no task of the simulation: what is left of a dead process is collected, which starts nothing."""
+        if self.current() is None and not self._actor.alive:
+            return
         self._actor.check_alive()
         self._actor.start(work, name)
 
