@@ -284,7 +284,7 @@ class _Rows:
             raise MalformedProposal("it has fewer rows than its pieces")
         self._next += rows
         buffer = RowBuffer(self._schema, self._topic)
-        buffer.append_conformed(part)
+        buffer.adopt(part)
         return buffer
 
 
