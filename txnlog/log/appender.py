@@ -229,13 +229,17 @@ class Appender:
         """
         with _OF_NUMBERS:
             if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
-                self.call(_life_wanted())
+                self._reserve(_life_wanted())
             while True:
                 taken = self.numbers.take(count)
                 if taken is not None:
                     return taken
                 self.numbers.demand(count)
-                self.call(NumbersWanted(self.numbers))
+                self._reserve(NumbersWanted(self.numbers))
+
+    def _reserve(self, command: Command[None]) -> None:
+        # Numbers that are reserved for a caller who was interrupted are the pool's: of his call nothing takes effect.
+        self.run(partial(self._carry_out, command), through=self._admission.add, undo=_nothing)
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
@@ -586,6 +590,9 @@ class Appender:
         except UnsupportedFeature:
             self._unresolved = None  # a whole entry, of a newer client
             raise
+
+
+def _nothing() -> None: ...
 
 
 _OF_NUMBERS: Final = Replying(no_numbers)
