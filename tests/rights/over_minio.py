@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rights.roles import OPERATIONS, ROLES, Lake, check, make, outcomes, policy
+from tests.rights.roles import MAILBOX, OPERATIONS, ROLES, Lake, check, make, outcomes, policy
 from tools.minio import PolicyServer, build, policy_server
 from txnlog.errors import StoreError
 
@@ -36,6 +36,16 @@ def root(server: PolicyServer, request: pytest.FixtureRequest) -> str:
 def test_a_role_can_do_what_the_page_says_and_nothing_else(server: PolicyServer, root: str, role: str) -> None:
     user = Lake(f"s3://{server.bucket}/{root}", server.options(policy(role, server.bucket, root)))
     check(role, outcomes(user))
+
+
+def test_a_producer_may_share_entries_by_the_statement_of_the_page_and_nothing_more(
+    server: PolicyServer, root: str
+) -> None:
+    allowed = policy("Producer", server.bucket, root)
+    allowed["Statement"].append(policy("Commits that share an entry", server.bucket, root))
+    user = Lake(f"s3://{server.bucket}/{root}", server.options(allowed))
+    check("Producer", outcomes(user), "share an entry")
+    user.store().delete(MAILBOX)
 
 
 def test_the_policy_of_one_namespace_shows_no_object_of_another(server: PolicyServer, root: str) -> None:

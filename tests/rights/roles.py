@@ -15,7 +15,7 @@ import txnlog
 from tests.client.support import SCHEMA, ids, rows
 from tests.pages import blocks, page, section
 from txnlog.errors import AccessDenied, Durable
-from txnlog.format.keys import entry_key, segment_key
+from txnlog.format.keys import entry_key, mailbox_key, segment_key
 from txnlog.store import Store, open_store
 from txnlog.testing import ManualClock
 
@@ -26,6 +26,7 @@ _TWO_HOURS_MS: Final = 2 * 3_600_000
 
 GARBAGE: Final = f"{NAMESPACE}/{segment_key(TOPIC, 999, '0' * 32 + '.parquet')}"
 ENTRY: Final = f"{NAMESPACE}/{entry_key(0)}"
+MAILBOX: Final = f"{NAMESPACE}/{mailbox_key('0' * 32)}"
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,10 @@ def _collect(lake: Lake) -> None:
     lake.store().delete(GARBAGE)
 
 
+def _share_an_entry(lake: Lake) -> None:
+    lake.store().put(MAILBOX, b"")
+
+
 def _delete_an_entry(lake: Lake) -> None:
     lake.store().delete(ENTRY)
 
@@ -156,6 +161,7 @@ OPERATIONS: Final[dict[str, Callable[[Lake], None]]] = {
     "publish": _publish,
     "maintain": _maintain,
     "delete a file": _collect,
+    "share an entry": _share_an_entry,
     "delete an entry": _delete_an_entry,
     "create a namespace": _create_a_namespace,
 }
@@ -171,10 +177,10 @@ ROLES: Final[dict[str, set[str]]] = {
     "Publisher of Delta tables": _PUBLISHER,
     "Maintainer": {
         *(_CONSUMER | _PRODUCER | _PUBLISHER),
-        *("produce to another topic", "maintain", "delete a file"),
+        *("produce to another topic", "maintain", "delete a file", "share an entry"),
     },
     "Administrator of the root": {"read", "create a namespace", "consume", "consume with a lease"}
-    | {"produce", "produce to another topic", "publish"},  # a vacuum needs a maintainer's right to delete
+    | {"produce", "produce to another topic", "publish", "share an entry"},  # no "maintain": a vacuum deletes
 }
 """What works; everything else is refused."""
 
@@ -211,7 +217,7 @@ def check(role: str, found: dict[str, AccessDenied | None], *more: str) -> None:
 
 
 def policy(role: str, bucket: str, root: str) -> dict[str, Any]:
-    """The policy of a role for this root, as a reader of the page copies it."""
+    """The policy of a role for this root, or another one under a title, as a reader of the page copies it."""
     (text,) = blocks(section(page("docs/operations/access.md"), role), "json")
     for name, value in {"BUCKET": bucket, "ROOT": root, "NAMESPACE": NAMESPACE, "TOPIC": TOPIC}.items():
         text = re.sub(rf"\b{name}\b", value, text)

@@ -29,7 +29,7 @@ def lake() -> Iterator[Lake]:
         os.chmod(folder, 0o755)
         found = Lake(f"{folder}/lake")
         make(found)
-        for name in ("_hints", "_probe", "_delta"):
+        for name in ("_hints", "_probe", "_proposals", "_delta"):
             (Path(found.root) / NAMESPACE / name).mkdir(exist_ok=True)
         for path in Path(found.root, "").rglob("*"):
             path.chmod(0o555 if path.is_dir() else 0o444)

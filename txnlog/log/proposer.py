@@ -224,6 +224,7 @@ class Proposer:
             pause_ms = rhythm.pause_ms(runtime.elapsed_ms())
             if pause_ms > 0:
                 await runtime.pause(pause_ms)
+            is_at_end = is_at_end or rhythm.is_aimed  # what comes then was not there when the mailbox was put
             left = len(attempt.members)
             sent_ms = runtime.elapsed_ms()
             entry = self._follower.apply_next(await runtime.request(self._follower.read_next))
@@ -231,7 +232,7 @@ class Proposer:
             if now_ms - began_ms > _LONGEST * races.trip.ms:
                 return
             if entry is None:
-                is_at_end = True  # what comes from here on was not there when the mailbox was put
+                is_at_end = True
                 rhythm.missed()
                 if now_ms - seen_ms > _PATIENCE * races.trip.ms:
                     return

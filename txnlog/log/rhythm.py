@@ -53,7 +53,8 @@ class Rhythm:
         self._stamp_ms = 0
         self._lead_ms = 0.0
         self._misses = 0
-        self._aimed = False
+        self.is_aimed = False
+        """Whether the next look is for an entry that is still to come, by all that was seen."""
 
     def found(self, sent_ms: float, writer: str, stamp_ms: int) -> None:
         """A look that was sent then found an entry, of this writer and this time of the log."""
@@ -66,15 +67,15 @@ class Rhythm:
             self._lead_ms = sent_ms - stamp_ms
         else:
             self._distances.append(max(distance_ms, _SHORTEST * trip))
-            if self._aimed and not self._misses:
+            if self.is_aimed and not self._misses:
                 self._lead_ms -= _EARLIER * trip
         self._stamp_ms = stamp_ms
         self._misses = 0
-        self._aimed = False
+        self.is_aimed = False
 
     def missed(self) -> None:
         """A look found nothing."""
-        if self._aimed and not self._misses:
+        if self.is_aimed and not self._misses:
             self._lead_ms += _LATER * self._trip.ms
         self._misses += 1
 
@@ -84,7 +85,7 @@ class Rhythm:
         if self._misses or not self._distances:
             return (_AGAIN if self._misses == 1 else _OTHERS) * trip
         aim_ms = self._stamp_ms + statistics.median(self._distances) + self._lead_ms
-        self._aimed = aim_ms >= now_ms
+        self.is_aimed = aim_ms >= now_ms
         return max(0.0, aim_ms - now_ms)
 
 

@@ -286,12 +286,13 @@ class CommitCommand(_Owners):
         So would a transaction be whose rows are in the shared segment of a topic that this very entry drops: behind the
         entry it is decided anew, and goes on without them.
         """
-        for piece in self.pieces:
-            if (self.plain or piece.topic in shared) and is_dropped(draft, piece.topic):
-                raise was_dropped(draft, piece.topic, "create it again, then produce again")
+        topics = dict.fromkeys([piece.topic for piece in self.pieces])  # each once: there may be many partitions
+        for topic in topics:
+            if (self.plain or topic in shared) and is_dropped(draft, topic):
+                raise was_dropped(draft, topic, "create it again, then produce again")
         if not self.plain:
             new = [item.topic for item in self.segments if draft.segments.get(item.segment) is None]
-            refuse_made_again(draft, [piece.topic for piece in self.pieces] + new)
+            refuse_made_again(draft, [*topics, *new])
             refuse_subscribed_again(draft, self.opening.txn, self.opening.subscriptions, self.acknowledgements)
         elif any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
             raise SubscriptionNotFound(
