@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sim.crowds import (
+    asked_about_proposals,
     TRIP_MS,
     Workers,
     _known_writers,
@@ -255,6 +256,31 @@ def test_a_producer_next_to_a_consumer_is_as_fast_as_before(world, workers, othe
     since_ms = world.now_ms
     world.run(since_ms + 10_000)
     assert workers.gained(since_ms)["producer"] >= (80 if not other.startswith("leases") else 70)
+
+
+def test_a_producer_that_rests_next_to_a_consumer_begins_to_collect_less_and_less_often(world, workers):
+    """COST: one producer that rests between commits, and one consumer that acknowledges each: 166 times in six seconds.
+
+    A lost race made it collect, six cycles without commits of its own ended that, and the next race began it again: two
+    puts, and a listing a cycle, between any two commits.
+    """
+
+    def produce(ns: Namespace) -> None:
+        while world.now_ms < 60_000:
+            with ns.begin() as txn:
+                txn.produce("audit", [{"value": 1}])
+            world.scheduler.sleep(500 + int(world.now_ms) % 50)
+
+    def consume(ns: Namespace) -> None:
+        consumer = ns.consumer("audit", "mine")
+        while world.now_ms < 60_000:
+            if len(found := consumer.receive(max_messages=100, timeout_ms=500)):
+                consumer.acknowledge(found)
+
+    world.start("producer", produce)
+    world.start("consumer", consume)
+    world.run(60_000)
+    assert asked_about_proposals(world) < 250
 
 
 @pytest.mark.parametrize("seed", [3, 11, 14])

@@ -7,13 +7,13 @@ call that waits for messages leaves its turn to the others meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from txnlog.client.acknowledgement_conflicts import ending_overdue
 from txnlog.client.delivery import Received, Receiving, TopicDelivery
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.client.subscription_ownership import raising_epochs
-from txnlog.common.backoff import Backoff
+from txnlog.common.backoff import pause_between_looks
 from txnlog.common.ranges import EMPTY, intersect
 from txnlog.engine.effects import STILL_WANTED, Turn
 from txnlog.engine.engine import Command
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
 R = TypeVar("R")
-
-_PAUSES: Final = Backoff(5.0, 250.0)
-"""Between looks at the log while there is nothing to receive: one GET each."""
 
 
 class ConsumerMachine:
@@ -94,22 +91,22 @@ class ConsumerMachine:
 
     async def _receive(self, call: Receiving, wait_ms: float) -> tuple[TopicDelivery, Received, Delivery] | None:
         runtime = self._connection.runtime
-        deadline = runtime.elapsed_ms() + wait_ms
-        looks = 0
+        began = runtime.elapsed_ms()
         while True:
             async with self._turn:
                 self.check_usable()  # it may have been closed during the wait
+                looked = runtime.elapsed_ms()
                 found = await self._look_for(call)
                 if found is not None:
                     await STILL_WANTED  # from here on nothing comes between the messages and the reply
                     by, received = found
                     return by, received, by.deliver(received, call)
             call.is_new = False
-            left = deadline - runtime.elapsed_ms()
+            now = runtime.elapsed_ms()
+            left = began + wait_ms - now
             if left <= 0:
                 return None
-            looks += 1
-            await runtime.pause(min(runtime.spread(_PAUSES.after(looks)), left))
+            await runtime.pause(min(runtime.spread(pause_between_looks(now - began, now - looked)), left))
 
     async def _look_for(self, call: Receiving) -> tuple[TopicDelivery, Received] | None:
         # Before anything is delivered: a consumer that was fenced must hear of it at its next call.

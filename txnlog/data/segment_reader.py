@@ -207,8 +207,14 @@ class SegmentReader:
 
         Raises ObjectNotFound.
         """
+        return self.whole_of(self._store.get(segment.key), schema, segment, columns)
+
+    def whole_of(
+        self, data: bytes, schema: pa.Schema, segment: PlannedSegment, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """``whole``, of a file that was fetched before."""
         table = segment_file.decode(
-            self._store.get(segment.key),
+            data,
             segment.checksum,
             schema=file_schema(schema, segment),
             rows=segment.file_rows,

@@ -145,8 +145,10 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
         if any(item.sequence is not None for item in action.slices):
             raise InvalidInputError("sequences of a shared segment stand in the commits' shares")
         slices = tuple(
-            SegmentSlice(item.partition, item.rows, _advance_end(draft, topic.id, item.partition, item.rows))
-            for item in action.slices
+            [
+                SegmentSlice(item.partition, item.rows, _advance_end(draft, topic.id, item.partition, item.rows))
+                for item in action.slices
+            ]
         )
         for found in slices:
             assert found.offset is not None, "given just now"
@@ -409,22 +411,24 @@ def _claim(draft: Draft, share: Share) -> tuple[int, int]:
     left = draft.unclaimed.get(place)
     if left is None:
         raise InvalidInputError(
-            f"segment {share.segment} has no shared rows of partition {share.partition} in this entry"
+            f"segment {share.segment} has no shared rows of partition {share.partition} left in this entry"
         )
     topic, offset, rows = left
     if not 0 < share.rows <= rows:
         raise InvalidInputError(
             f"segment {share.segment} has {rows} rows of partition {share.partition} left, not {share.rows}"
         )
-    draft.unclaimed.put(place, Unclaimed(topic, offset + share.rows, rows - share.rows))
+    if share.rows < rows:
+        draft.unclaimed.put(place, Unclaimed(topic, offset + share.rows, rows - share.rows))
+    else:
+        draft.unclaimed.remove(place)
     return topic, offset
 
 
 def check_claims(draft: Draft) -> None:
     """At the end of an entry: every row of its shared segments belongs to a commit."""
     for (number, partition), left in draft.unclaimed.items():
-        if left.rows:
-            raise InvalidInputError(f"no commit claims {left.rows} rows of segment {number}, partition {partition}")
+        raise InvalidInputError(f"no commit claims {left.rows} rows of segment {number}, partition {partition}")
 
 
 __all__ = [

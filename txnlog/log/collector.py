@@ -244,7 +244,8 @@ class Collector:
         self._own_idle = 0 if commands else self._own_idle + 1
         if any(map(can_be_proposed, commands)):
             self._committers[self._writer] = self._cycle
-        if self._own_idle > _OWN_IDLE_CYCLES or not self._pays():
+        pays = self._pays()
+        if self._own_idle > _OWN_IDLE_CYCLES or not pays:
             await self.resign()
         return members
 

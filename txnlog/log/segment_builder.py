@@ -97,10 +97,10 @@ class SharedSegmentBuilder:
         table = table.append_column(
             _PARTITION, pa.array(np.repeat([piece.partition for _, piece in items], counts), pa.int32())
         )
-        slices = tuple(
-            SliceRows(partition, sum(piece.rows for _, piece in group))
-            for partition, group in groupby(items, key=lambda item: item[1].partition)
-        )
+        rows: dict[int, int] = {}
+        for _, piece in items:
+            rows[piece.partition] = rows.get(piece.partition, 0) + piece.rows
+        slices = tuple([SliceRows(partition, count) for partition, count in rows.items()])
         return make(topic, table, slices, segment, f"{self._unique()}.parquet", None)
 
 

@@ -7,10 +7,10 @@ others were ahead it is planned again. An optimize that stops anywhere leaves fi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
@@ -39,11 +39,19 @@ from txnlog.store.base import ObjectNotFound
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _logger = LogLines("txnlog.optimizer")
 
 _WAVE_FILES: Final = 64
 _WAVE_BYTES: Final = 16 << 20
 """Files fetched and decoded side by side: for small ones the requests are what takes time."""
+
+_GENTLE_FILES: Final = 8
+_LONGEST_REST_MS: Final = 20.0
+"""In the background the files are decoded one after the other, with a rest after each as long as that took. A commit
+asks for the interpreter some ten times, and would wait for 5 ms each time behind threads that hold it."""
 
 _BUFFERED_BYTES: Final = 4 * ROW_GROUP_BYTES
 """Arrow bytes of all row groups that are being filled, where the rows of shared segments go to many files."""
@@ -129,6 +137,7 @@ class Optimization:
         self._target = target_size_bytes
         self._max_bytes = max_bytes
         self._progress = progress
+        self._is_gentle = False
         self._begun = connection.follower.version
         self._own: set[int] = set()
         self._known = 0
@@ -158,7 +167,8 @@ class Optimization:
         return self._result(finished=False)
 
     def run_newest(self, small: Sequence[SegmentRecord]) -> Optimized:
-        """Merge what is worth it of some small segments that were visible a moment ago, once."""
+        """Merge what is worth it of some small segments that were visible a moment ago, once, in the background."""
+        self._is_gentle = True
         follower = self._connection.follower
         self._known, starts = follower.look(lambda state: (state.head.version, start_offsets(follower, self._topic)))
         chosen = compaction.newest(small, self._target)
@@ -309,24 +319,37 @@ class Optimization:
     def _tables(self, merge: Merge, schema: pa.Schema) -> Iterator[tuple[SegmentRecord, PlannedSegment, pa.Table]]:
         """The files of a merge, decoded and verified, a wave of them in memory at a time."""
         folder = self._topic.folder
+        files = _GENTLE_FILES if self._is_gentle else _WAVE_FILES
         waiting = list(merge.removed) if merge.outputs else []
         while waiting:
             wave = [waiting.pop(0)]
             size = wave[0].size_bytes
-            while waiting and len(wave) < _WAVE_FILES and size + waiting[0].size_bytes <= _WAVE_BYTES:
+            while waiting and len(wave) < files and size + waiting[0].size_bytes <= _WAVE_BYTES:
                 size += waiting[0].size_bytes
                 wave.append(waiting.pop(0))
             planned = [plan_segment(record, folder, "COMMITTED", None, {}) for record in wave]
             segments = [segment for segment in planned if segment is not None]
             assert len(segments) == len(wave), "every segment has rows"
-            calls = [partial(self._read, schema, segment) for segment in segments]
-            tables = self._connection.runtime.run_all(calls)
+            tables = self._decoded_gently(schema, segments) if self._is_gentle else self._decoded(schema, segments)
             yield from zip(wave, segments, tables, strict=True)
 
-    def _read(self, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
+    def _decoded(self, schema: pa.Schema, segments: Sequence[PlannedSegment]) -> Iterable[pa.Table]:
+        read = self._connection.reader.whole
+        return self._connection.runtime.run_all([partial(self._of, item, read, schema, item) for item in segments])
+
+    def _decoded_gently(self, schema: pa.Schema, segments: Sequence[PlannedSegment]) -> Iterator[pa.Table]:
+        connection, runtime = self._connection, self._connection.runtime
+        files = runtime.run_all([partial(self._of, item, connection.store.get, item.key) for item in segments])
+        for segment, data in zip(segments, files, strict=True):
+            began_ms = runtime.elapsed_ms()
+            yield self._of(segment, connection.reader.whole_of, data, schema, segment)
+            runtime.sleep_ms(min(runtime.elapsed_ms() - began_ms, _LONGEST_REST_MS))
+
+    def _of(self, segment: PlannedSegment, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """What a call gives for a segment, which its errors name."""
         try:
             with naming_segment(self._topic.name, segment):
-                return self._connection.reader.whole(schema, segment)
+                return call(*args, **kwargs)
         except ObjectNotFound:
             raise _Missing(segment) from None
 

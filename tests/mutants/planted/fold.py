@@ -167,8 +167,8 @@ MUTANTS: Final = (
     Mutant(
         "rows of nobody",
         "txnlog/fold/transactions.py",
-        "if left.rows:",
-        "if left.rows > 1:",
+        "    if share.rows < rows:\n",
+        "    if share.rows < rows - 1:\n",
         "rows are visible that no transaction committed",
         (OFFSETS + "a_shared_segment_must_be_claimed_completely",),
     ),

@@ -67,8 +67,8 @@ MUTANTS: Final = (
     Mutant(
         "rows that an entry drops get offsets in it",
         "txnlog/log/transaction_commands.py",
-        "if (self.plain or piece.topic in shared) and is_dropped(draft, piece.topic):",
-        "if self.plain and is_dropped(draft, piece.topic):",
+        "if (self.plain or topic in shared) and is_dropped(draft, topic):",
+        "if self.plain and is_dropped(draft, topic):",
         "a commit is told offsets of rows that no version shows, and not that their topic was dropped",
         (GROUP_COMMIT + "a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_named",),
     ),

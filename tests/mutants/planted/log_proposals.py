@@ -11,6 +11,7 @@ _CODEC: Final = "tests/unit/log/test_proposal_codec.py::test_"
 _ROWS: Final = "tests/unit/data/test_wire_rows.py::test_"
 _RHYTHM: Final = "tests/unit/log/test_rhythm.py::test_"
 _FAR: Final = "tests/sim/test_proposals.py::test_"
+_ATTACKED: Final = "tests/sim/test_proposals_attacked.py::test_"
 
 MUTANTS: Final = (
     Mutant(
@@ -100,5 +101,13 @@ MUTANTS: Final = (
         "",
         "rows of a topic that was dropped long ago can still be read",
         (_FAR + "rows_do_not_stay_in_mailboxes_once_their_writers_are_closed",),
+    ),
+    Mutant(
+        "who has nothing to bring begins to collect again at once",
+        "txnlog/log/collector.py",
+        "        pays = self._pays()\n        if self._own_idle > _OWN_IDLE_CYCLES or not pays:\n",
+        "        if self._own_idle > _OWN_IDLE_CYCLES or not self._pays():\n",
+        "a producer next to a consumer asks for mailboxes between any two commits",
+        (_ATTACKED + "a_producer_that_rests_next_to_a_consumer_begins_to_collect_less_and_less_often",),
     ),
 )

@@ -145,7 +145,7 @@ def test_no_more_can_be_claimed_than_there_is_and_not_nothing(log, topic, rows):
 @pytest.mark.clause("P-95")
 def test_what_was_claimed_cannot_be_claimed_again(log, topic):
     shared = log.segment(topic, {0: 3})
-    with pytest.raises(InvalidInputError, match="has 0 rows of partition 0 left, not 1"):
+    with pytest.raises(InvalidInputError, match="has no shared rows of partition 0 left"):
         log.entry(
             shared,
             Commit(log.number(), shares=(Share(shared.segment, 0, 3),)),
