@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from tests.sim.crowds import (
-    asked_about_proposals,
     TRIP_MS,
     Workers,
     _known_writers,
     _writer_of,
+    asked_about_proposals,
     commits,
     entries,
     proposing,

@@ -22,13 +22,7 @@ from txnlog.engine.engine import Command as EngineCommand
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.engine.worker import refuse_after_end
-from txnlog.errors import (
-    CalledInItsOwnWork,
-    Durable,
-    StoreError,
-    TxnLogError,
-    UnsupportedFeature,
-)
+from txnlog.errors import CalledInItsOwnWork, Durable, StoreError, TxnLogError, UnsupportedFeature
 from txnlog.fold.apply import begin_entry, check_writable
 from txnlog.fold.number_blocks import is_used
 from txnlog.fold.state import Draft
@@ -227,19 +221,17 @@ class Appender:
 
         After a long silence the block is renewed first: a number that is given out may be used for a while yet.
         """
+        # What is reserved for a caller who was interrupted is the pool's: nothing takes effect of his call.
+        reserve = partial(self.run, through=self._admission.add, undo=lambda: None)
         with _OF_NUMBERS:
             if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
-                self._reserve(_life_wanted())
+                reserve(partial(self._carry_out, _life_wanted()))
             while True:
                 taken = self.numbers.take(count)
                 if taken is not None:
                     return taken
                 self.numbers.demand(count)
-                self._reserve(NumbersWanted(self.numbers))
-
-    def _reserve(self, command: Command[None]) -> None:
-        # Numbers that are reserved for a caller who was interrupted are the pool's: of his call nothing takes effect.
-        self.run(partial(self._carry_out, command), through=self._admission.add, undo=_nothing)
+                reserve(partial(self._carry_out, NumbersWanted(self.numbers)))
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
@@ -590,9 +582,6 @@ class Appender:
         except UnsupportedFeature:
             self._unresolved = None  # a whole entry, of a newer client
             raise
-
-
-def _nothing() -> None: ...
 
 
 _OF_NUMBERS: Final = Replying(no_numbers)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.by_hand import append
 from tests.by_hand import compact as merge_by_hand
-from tests.client.merging import actions, everything, filled, ns, segments, sizes, whole
+from tests.client.merging import actions, everything, filled, ns, sizes, whole
 from tests.client.support import (
     Place,
     Unchanged,

@@ -238,7 +238,7 @@ MUTANTS: Final = (
     Mutant(
         "an interrupted begin may take effect",
         "txnlog/log/appender.py",
-        "through=self._admission.add, undo=_nothing)",
+        "through=self._admission.add, undo=lambda: None)",
         "through=self._admission.add)",
         "who pressed Ctrl-C before the transaction was there looks for one to abort",
         (INTERRUPTED_WAITS + "what_interrupts_the_reservation_of_a_txn_id_says_nothing_of_an_effect",),
