@@ -191,6 +191,19 @@ def workers(world: FarWorld) -> Workers:
     return Workers(world)
 
 
+def count_calls(item: Any, name: str) -> list[str]:
+    """One more at each call of a method from here on."""
+    seen: list[str] = []
+    real = getattr(item, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        seen.append(name)
+        return real(*arguments, **options)
+
+    setattr(item, name, called)
+    return seen
+
+
 class Proposing:
     """A client that proposes, and whose store fails when it is told to."""
 
@@ -205,10 +218,14 @@ class Proposing:
         """Have it work, once it has proposed something."""
 
         def begin(ns: Namespace) -> None:
-            store = self.world.stores["p"]
-            while store.calls["put proposal"] < 3:
-                with ns.begin() as txn:
-                    txn.produce("audit", [{"value": -1}])
+            appender = ns._connection.appender
+            proposed = count_calls(appender._proposer, "_put")
+            while len(proposed) < 3 or appender._collector.collects:
+                if appender._collector.collects:  # it won a race: others collect while it rests
+                    self.world.scheduler.sleep(2_000)
+                else:
+                    with ns.begin() as txn:
+                        txn.produce("audit", [{"value": -1}])
             work(ns)
 
         self.world.start("p", begin)

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING
 
 from txnlog.client.acknowledgement_conflicts import check_conflicts, claim_in, ledgers_of
 from txnlog.client.ledger import Receipt
-from txnlog.common import ranges
 from txnlog.errors import TransactionConflict, TxnLogError
-from txnlog.fold.acknowledgements import acknowledged_of, check_received, cursor_of, unknown_subscription
-from txnlog.fold.state import Draft
-from txnlog.fold.transaction_ends import outcome_error
-from txnlog.format.actions import Acknowledgement, Commit, Header, PartitionRanges
-from txnlog.log.commands import Answer, effect
+from txnlog.format.actions import Acknowledgement
+from txnlog.log.transaction_commands import AcknowledgeCommand
 from txnlog.replies import Replying, reworded
 from txnlog.sentences import Call, Words
 
@@ -43,18 +39,7 @@ def acknowledge_plain(
     """
     number = connection.appender.take_numbers(1)[0]
 
-    def left(draft: Draft) -> list[Acknowledgement]:
-        return [rest for item in wanted if (rest := _not_yet_acknowledged(draft, item)) is not None]
-
-    def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
-        outcome = draft.outcomes.get(number)
-        if outcome is not None and outcome.state == "ABORTED":
-            raise outcome_error(outcome, draft.txn_id(number))
-        if outcome is not None:
-            return Answer(None, settled=True)
-        rest = left(draft)
-        return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
-
+    command = AcknowledgeCommand(number, tuple(wanted))
     ledgers = ledgers_of(connection, wanted, receipt)
 
     def claim(rest: Sequence[Acknowledgement]) -> None:
@@ -65,8 +50,8 @@ def acknowledge_plain(
     async def acknowledge() -> None:
         try:
             # Claimed while its entry is under way: nobody receives it meanwhile, and no transaction takes it.
-            await check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)
-            await appender.carry_out(effect(decide, txn_ids=(number,)))
+            await check_conflicts(connection, number, wanted, receipt, claim, rest_of=command.left)
+            await appender.carry_out(command)
         finally:
             for ledger in ledgers:  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
                 ledger.restore(number, None)
@@ -81,28 +66,6 @@ def _without_transaction(error: TxnLogError) -> TxnLogError:
         ends = Words("try again when that transaction has ended; ", Call("abort", "txn_id"), " ends it")
         return reworded(error, advice=ends)
     return error
-
-
-def _not_yet_acknowledged(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
-    """A plain acknowledgement without what was acknowledged before: that is no conflict outside a transaction."""
-    record = draft.subscriptions.get(item.subscription)
-    if record is None:
-        raise unknown_subscription(item.subscription)
-    check_received(record, item.epoch)
-    left: list[PartitionRanges] = []
-    for wanted in item.ranges:
-        cursor = cursor_of(draft, item.subscription, wanted.partition)
-        rest = ranges.subtract(wanted.ranges, acknowledged_of(cursor))
-        if rest:
-            left.append(PartitionRanges(wanted.partition, rest))
-    cumulative = tuple(
-        (partition, end)
-        for partition, end in item.cumulative
-        if end > cursor_of(draft, item.subscription, partition).position
-    )
-    if not left and not cumulative:
-        return None
-    return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
 
 
 __all__ = ["acknowledge_plain"]

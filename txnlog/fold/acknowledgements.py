@@ -163,6 +163,28 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
     return tuple(touched)
 
 
+def not_yet_acknowledged(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
+    """What is left of an acknowledgement, None where nothing is."""
+    record = draft.subscriptions.get(item.subscription)
+    if record is None:
+        raise unknown_subscription(item.subscription)
+    check_received(record, item.epoch)
+    left: list[PartitionRanges] = []
+    for wanted in item.ranges:
+        cursor = cursor_of(draft, item.subscription, wanted.partition)
+        rest = ranges.subtract(wanted.ranges, acknowledged_of(cursor))
+        if rest:
+            left.append(PartitionRanges(wanted.partition, rest))
+    cumulative = tuple(
+        (partition, end)
+        for partition, end in item.cumulative
+        if end > cursor_of(draft, item.subscription, partition).position
+    )
+    if not left and not cumulative:
+        return None
+    return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
+
+
 def is_held(draft: Draft, txn: int, wanted: Acknowledgement) -> bool:
     """Whether the log shows this very acknowledgement pending in the transaction: an earlier flush brought it.
 
@@ -360,6 +382,7 @@ __all__ = [
     "leased_by",
     "live_subscription",
     "not_held",
+    "not_yet_acknowledged",
     "settle",
     "unknown_subscription",
 ]

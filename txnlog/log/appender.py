@@ -558,8 +558,7 @@ class Appender:
         def put() -> bytes:
             before()
             self._unresolved = entry  # not before: whatever that raised, without its files nobody may send it later
-            sending = partial(send, attempts=self.create_attempts, sent=sent, besides=looks)
-            return self._races.timed(sending)
+            return send(attempts=self.create_attempts, sent=sent, besides=looks, timed=self._races.timed)
 
         try:
             found = await self._runtime.request(put)

@@ -29,6 +29,7 @@ from txnlog.log.follower import Follower
 from txnlog.log.proposal_codec import Mailbox, can_be_proposed
 from txnlog.log.proposer import has_ended
 from txnlog.log.races import Races
+from txnlog.log.transaction_commands import CommitCommand
 from txnlog.store.base import ObjectInfo, Store
 
 _logger = LogLines("txnlog.proposals")
@@ -50,6 +51,7 @@ _LIST_EVERY: Final = 2
 """Cycles. Each one lists while that finds something, and a few at the beginning: others have just heard of it."""
 
 _LIST_FIRST: Final = 6
+_LOOK_EVERY: Final = 4
 _LISTED: Final = 1_000
 _MOST_MAILBOXES: Final = 256
 _MOST_STRANGERS: Final = 8
@@ -171,7 +173,8 @@ class Collector:
         self._cycle = 0
         self._finds = False
         self._own_idle = 0
-        self._committers: dict[str, int] = {}
+        self._committing: dict[str, int] = {}
+        self._sharing: dict[str, int] = {}
         self._not_before_ms = 0.0
         self._unpaid = 0
         self._mailboxes: dict[str, _Seen] = {}
@@ -185,8 +188,8 @@ class Collector:
         if self._races.are_lost and self._races.collector is None:
             self.collects, self._is_said = True, False
             self._cycle = self._own_idle = 0
-            self._committers.clear()
-            self._races.note_named(self._writer)
+            self._committing.clear()
+            self._sharing.clear()
 
     async def leave_off(self, error: Exception) -> None:
         """An entry with what others propose failed: it collects no more; never, where a right is missing."""
@@ -197,8 +200,9 @@ class Collector:
     async def resign(self) -> None:
         """Collect no more, and say so."""
         self.collects = False
-        await self._runtime.request(partial(self._races.say, ""))
-        self._races.note_named("")
+        if self._is_said and self._races.is_named:  # as far as the last look showed: it is not another one's
+            await self._runtime.request(partial(self._races.say, ""))
+            self._races.note_named("")
 
     async def collect(self, own: Callable[[], Iterable[Command[Any]]]) -> list[Asked]:
         """What others propose. It may find that another one collects, or that it is time to end it. Raises nothing.
@@ -220,9 +224,10 @@ class Collector:
         look = self._races.look()
         wanted = self._wanted()
         # Requests beyond the threads that there are cost a round trip: what can be left out for a cycle is.
-        looks = self._cycle < _LIST_FIRST or not (lists or self._cycle % 2)
+        looks = self._cycle < _LIST_FIRST or self._cycle % _LOOK_EVERY == 1
+        says = not self._is_said
         calls: list[Callable[[], Any]] = []
-        if not self._is_said:
+        if says:
             calls.append(partial(self._races.say, self._writer))
         elif looks:
             calls.append(look)
@@ -230,10 +235,12 @@ class Collector:
         calls += [partial(self._read, writer) for writer in wanted]
         found = await self._runtime.requests(calls)
         self._cycle += 1
-        if not self._is_said:
+        if says:
             self._is_denied = found[0] is False  # nobody may hear of it then, so others would not come here
-        self._is_said = True
-        self._races.note(look)
+            self._is_said = True
+            self._races.note_named(self._writer)
+        elif looks:
+            self._races.note(look)
         if self._is_denied or not self._races.is_named:
             self.collects = False
             return []
@@ -242,21 +249,31 @@ class Collector:
         members = self._members(dict(zip(wanted, found[len(calls) - len(wanted) :], strict=True)))
         commands = list(own())
         self._own_idle = 0 if commands else self._own_idle + 1
-        if any(map(can_be_proposed, commands)):
-            self._committers[self._writer] = self._cycle
+        self._note_shared(self._writer, commands)
         pays = self._pays()
         if self._own_idle > _OWN_IDLE_CYCLES or not pays:
             await self.resign()
         return members
 
-    def _pays(self) -> bool:
-        """Whether two had commits in the last cycles that can share entries: one by itself is faster without.
+    def _note_shared(self, writer: str, commands: Iterable[Command[Any]]) -> None:
+        """A writer has these commands in this cycle."""
+        shared = [command for command in commands if can_be_proposed(command)]
+        if shared:
+            self._sharing[writer] = self._cycle
+        if any(isinstance(command, CommitCommand) for command in shared):
+            self._committing[writer] = self._cycle
 
-        Where it does not, this one begins again later and later.
+    def _lately(self, found: dict[str, int]) -> dict[str, int]:
+        return {writer: cycle for writer, cycle in found.items() if self._cycle - cycle <= _IDLE_CYCLES}
+
+    def _pays(self) -> bool:
+        """Whether two had commits in the last cycles that can share entries, or three had those or acknowledgements.
+
+        One by itself is faster without. So is a producer next to a consumer, of which one acknowledgement takes many
+        commits off. Where it does not pay, this one begins again later and later.
         """
-        committers = {name: cycle for name, cycle in self._committers.items() if self._cycle - cycle <= _IDLE_CYCLES}
-        self._committers = committers
-        if len(committers) > 1:
+        self._committing, self._sharing = self._lately(self._committing), self._lately(self._sharing)
+        if len(self._committing) > 1 or len(self._sharing) > 2:
             self._unpaid = 0
         elif self._cycle > _IDLE_CYCLES:
             pause_ms = _FIRST_PAUSE * self._races.trip.ms * 2**self._unpaid
@@ -326,7 +343,6 @@ class Collector:
                 continue
             seen.digest, seen.quiet = digest, 0
             size += len(data)
-            self._committers[writer] = self._cycle
             members += self._members_of(writer, data)
         return members
 
@@ -336,13 +352,14 @@ class Collector:
             mailbox = proposal_codec.decode(data, writer)
             if mailbox.number is not None and not can_be_used(state, mailbox.number):
                 return []
-            proposal = Proposal(mailbox, proposal_codec.commands_of(mailbox, state))
+            commands = proposal_codec.commands_of(mailbox, state)
         except Exception as error:  # noqa: BLE001 - whatever somebody put there, it stops nobody
             self.malformed += 1
             level = logging.WARNING if self.malformed == 1 else logging.DEBUG
             _logger.log(level, "the proposal of the writer %s is passed over: %s", writer, error)
             return []
-        return [Asked(command, is_of_another=True) for command in proposal.commands]
+        self._note_shared(writer, commands)
+        return [Asked(command, is_of_another=True) for command in Proposal(mailbox, commands).commands]
 
 
 __all__ = ["Collector", "Proposal"]

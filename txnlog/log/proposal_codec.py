@@ -31,7 +31,7 @@ from txnlog.format.actions import Acknowledgement, Count, Reserve, Signed, Strea
 from txnlog.log.commands import Command, Piece, effect
 from txnlog.log.dropped import SubscriptionPlace
 from txnlog.log.number_pool import NumbersWanted
-from txnlog.log.transaction_commands import CommitCommand, Opening
+from txnlog.log.transaction_commands import AcknowledgeCommand, CommitCommand, Opening
 
 _FORMAT: Final = 1
 _DIGEST_BYTES: Final = 16
@@ -101,7 +101,14 @@ class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
     subscriptions: tuple[ProposedSubscription, ...] = ()
 
 
-Proposed = ProposedCommit | ProposedNumbers
+class ProposedAcknowledge(ProposedCommand, frozen=True, tag="acknowledge"):
+    """Acknowledge messages outside of any transaction."""
+
+    txn: Count
+    acknowledgements: tuple[Acknowledgement, ...]
+
+
+Proposed = ProposedCommit | ProposedAcknowledge | ProposedNumbers
 
 
 class Mailbox(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -150,7 +157,7 @@ def can_be_proposed(command: Command[Any]) -> bool:
     """
     if isinstance(command, NumbersWanted):
         return command.pool.wanted <= MAX_PROPOSED_NUMBERS
-    return isinstance(command, CommitCommand) and not command.segments
+    return isinstance(command, AcknowledgeCommand) or (isinstance(command, CommitCommand) and not command.segments)
 
 
 def encode(
@@ -196,6 +203,8 @@ def _encode_rows(topic: TopicRecord, pieces: Sequence[Piece]) -> WireRows:
 def _plain(command: Command[Any]) -> Proposed:
     if isinstance(command, NumbersWanted):
         return ProposedNumbers(command.pool.wanted)
+    if isinstance(command, AcknowledgeCommand):
+        return ProposedAcknowledge(command.txn, command.acknowledgements)
     assert isinstance(command, CommitCommand), "can_be_proposed was asked"
     opening = command.opening
     return ProposedCommit(
@@ -232,12 +241,12 @@ def decode(data: bytes, writer: str) -> Mailbox:
         raise MalformedProposal("it is not in the form of PROTOCOL.md") from None
     if found.writer != writer:
         raise MalformedProposal("it is another writer's")
-    commits = [item for item in found.commands if isinstance(item, ProposedCommit)]
-    if found.number is None and commits:
+    numbers = [item for item in found.commands if isinstance(item, ProposedNumbers)]
+    if found.number is None and len(numbers) < len(found.commands):
         raise MalformedProposal("it has no number")
-    if len(found.commands) - len(commits) > 1:
+    if len(numbers) > 1:
         raise MalformedProposal("it asks for numbers more than once")
-    pieces = [piece for item in commits for piece in item.pieces]
+    pieces = [piece for item in found.commands if isinstance(item, ProposedCommit) for piece in item.pieces]
     if len(pieces) + len(found.commands) > MAX_PROPOSAL_PIECES or sum(item.rows for item in pieces) > MAX_PROPOSAL_ROWS:
         raise MalformedProposal("it asks for more than one proposal may")
     return found
@@ -292,6 +301,8 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
     if isinstance(item, ProposedNumbers):
         count = item.count
         return effect(lambda draft, _at: [Reserve(writer, draft.head.next_number, count)], is_upkeep=True)
+    if isinstance(item, ProposedAcknowledge):
+        return AcknowledgeCommand(item.txn, item.acknowledgements)
     pieces: list[Piece] = []
     for piece in item.pieces:
         rows = contents.get(piece.topic)
@@ -329,6 +340,7 @@ __all__ = [
     "Mailbox",
     "MalformedProposal",
     "Proposed",
+    "ProposedAcknowledge",
     "ProposedCommit",
     "ProposedNumbers",
     "ProposedPiece",

@@ -24,13 +24,10 @@ from txnlog.log.group_commit import Attempt
 from txnlog.log.number_pool import NumberPool, NumbersWanted
 from txnlog.log.proposal_codec import can_be_proposed, is_over
 from txnlog.log.races import Races
-from txnlog.log.rhythm import Rhythm
+from txnlog.log.rhythm import PATIENCE, Rhythm
 from txnlog.store.base import Store
 
 _logger = LogLines("txnlog.proposals")
-
-_PATIENCE: Final = 10.0
-"""Round trips without an entry, after which a proposer races."""
 
 _LONGEST: Final = 40.0
 """Round trips from the put of a mailbox, after which it races in any case."""
@@ -198,8 +195,8 @@ class Proposer:
         """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""
         self._has_mailbox = True
         try:
-            put = partial(self._store.put, keys.mailbox_key(self._writer), data)
-            await self._runtime.request(partial(self._races.timed, put))
+            put = partial(self._store.put_hint, keys.mailbox_key(self._writer), data)
+            await self._runtime.request(put)
         except TxnLogError as error:
             self._is_denied = isinstance(error, AccessDenied)
             _logger.debug("nothing is proposed: %s", error.message)
@@ -234,7 +231,7 @@ class Proposer:
             if entry is None:
                 is_at_end = True
                 rhythm.missed()
-                if now_ms - seen_ms > _PATIENCE * races.trip.ms:
+                if now_ms - seen_ms > PATIENCE * races.trip.ms:
                     return
                 continue
             seen_ms = now_ms

@@ -129,7 +129,7 @@ class Races:
     def say(self, writer: str) -> bool:
         """Say who collects, nobody where that is empty. For a thread of a request; False where the right is missing."""
         try:
-            self._store.put(keys.COLLECTOR_KEY, msgspec.json.encode(_Collecting(writer)))
+            self._store.put_hint(keys.COLLECTOR_KEY, msgspec.json.encode(_Collecting(writer)))
         except TxnLogError as error:
             _logger.debug("put of %s: %s", keys.COLLECTOR_KEY, error.message)
             return not isinstance(error, AccessDenied)

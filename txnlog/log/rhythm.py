@@ -15,6 +15,9 @@ _LEAST_TRIP_MS: Final = 0.5
 LATELY: Final = 24.0
 """Round trips for which a lost race, and a sign of life of who collects, count."""
 
+PATIENCE: Final = 10.0
+"""Round trips without an entry after which nobody waits any longer for who collects."""
+
 _EARLIER: Final = 0.05
 _LATER: Final = 0.35
 """Round trips by which one looks earlier after a look that found its entry, and later after one that came too early: so
@@ -89,4 +92,4 @@ class Rhythm:
         return max(0.0, aim_ms - now_ms)
 
 
-__all__ = ["LATELY", "Rhythm", "RoundTrip"]
+__all__ = ["LATELY", "PATIENCE", "Rhythm", "RoundTrip"]

@@ -32,6 +32,7 @@ def occupy(
     attempts: int = CREATE_ATTEMPTS,
     sent: bool = False,
     besides: Sequence[Callable[[], None]] = (),
+    timed: Callable[[Callable[[], Created]], Created] = lambda put: put(),
 ) -> bytes:
     """Put an object until its slot is occupied; returns the bytes that occupy it, on disk: these or another's.
 
@@ -46,6 +47,7 @@ def occupy(
         attempts: puts before the outcome is reported as unknown.
         sent: whether the same bytes were sent before, so that no refusal is final.
         besides: called while what occupies the slot is read. They raise nothing.
+        timed: makes each put, and may measure how long it takes.
 
     Raises:
         TxnLogError with durable NOTHING: the store refused the first put, and nothing was sent before.
@@ -56,7 +58,7 @@ def occupy(
         if attempt:
             runtime.sleep_ms(runtime.spread(_BACKOFF.after(attempt)))
         try:
-            if store.create(key, data) is Created.CREATED:
+            if timed(partial(store.create, key, data)) is Created.CREATED:
                 return data
         except TxnLogError as error:
             if error.durable is Durable.NOTHING and attempt == 0 and not sent:

@@ -21,7 +21,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.fold import number_blocks
-from txnlog.fold.acknowledgements import is_held
+from txnlog.fold.acknowledgements import is_held, not_yet_acknowledged
 from txnlog.fold.producers import check_producer, committed_app, fenced
 from txnlog.fold.sequences import check_end, repeated_rows
 from txnlog.fold.state import AppRecord, Draft, Outcome
@@ -366,6 +366,30 @@ class CommitCommand(_Owners):
         return outcome
 
 
+@dataclass(slots=True)
+class AcknowledgeCommand(_Anybodys):
+    """Acknowledge outside of any transaction: one entry takes messages off their subscriptions."""
+
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        if outcome is not None and outcome.state == "ABORTED":
+            raise outcome_error(outcome, self.shown(draft))
+        if outcome is not None:
+            return Answer(None, settled=True)
+        left = self.left(draft)
+        return [Commit(self.txn, "", (), tuple(left))] if left else Answer(None)
+
+    def left(self, draft: Draft) -> list[Acknowledgement]:
+        """Without what was acknowledged before: that is no conflict outside of a transaction."""
+        return [rest for item in self.acknowledgements if (rest := not_yet_acknowledged(draft, item)) is not None]
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        """See Command."""
+
+
 def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
     """Whether a stream's batch was committed before: skipped if it is the same, refused if it is another one."""
     last = draft.streams.get(batch.identity)
@@ -545,6 +569,7 @@ class CompleteCommand(_Anybodys):
 
 __all__ = [
     "AbortCommand",
+    "AcknowledgeCommand",
     "CommitCommand",
     "CommitResult",
     "CompleteCommand",

@@ -109,6 +109,8 @@ class FsspecStore:
         path = self._path(key)
         self._request("put", key, path, lambda fs: fs.pipe_file(path, data), Durable.MAYBE)
 
+    put_hint = put
+
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
         path = self._path(key)

@@ -150,6 +150,24 @@ class LocalStore:
                 self._fail("put", key, error, Durable.NOTHING if error.errno in _NOT_LINKED else Durable.MAYBE)
             self._sync_folder("put", key, folder)
 
+    @outside_main_thread
+    def put_hint(self, key: str, data: bytes) -> None:
+        """Create or replace ``key`` by ``rename(2)``, without any fsync."""
+        *parents, name = check_key(key).split("/")
+        try:
+            parent = self._open_known(tuple(parents)) or self._open_durable(tuple(parents), make=True)
+            with parent as folder:
+                temporary = _temporary_name()
+                try:
+                    with posix.open_temporary(folder, temporary) as file:
+                        posix.write_all(file, data)
+                    os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                except OSError:
+                    _remove(folder, temporary)
+                    raise
+        except OSError as error:
+            self._fail("put", key, error, Durable.MAYBE)
+
     def _refuse_if_no_file(self, key: str, folder: int, name: str) -> None:
         """Raise StoreError where a folder or a link has the name: no call of anybody ever makes an object of it."""
         try:

@@ -54,6 +54,8 @@ class MemoryStore:
         """Replace in one step."""
         self._space.objects[check_key(key)] = (bytes(data), self._clock_ms())
 
+    put_hint = put
+
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
         return self._object(key)[0]

@@ -38,6 +38,10 @@ class ForwardingStore:
         """See :meth:`txnlog.store.base.Store.put`."""
         self.inner.put(key, data)
 
+    def put_hint(self, key: str, data: bytes) -> None:
+        """See :meth:`txnlog.store.base.Store.put_hint`."""
+        self.inner.put_hint(key, data)
+
     def get(self, key: str) -> bytes:
         """See :meth:`txnlog.store.base.Store.get`."""
         return self.inner.get(key)
@@ -109,6 +113,10 @@ class HookStore(ForwardingStore):
     def put(self, key: str, data: bytes) -> None:
         """The inner put between the hooks."""
         self._hooked(StoreCall.PUT, key, lambda: self.inner.put(key, data))
+
+    def put_hint(self, key: str, data: bytes) -> None:
+        """The inner put_hint between the hooks, to which it is a put."""
+        self._hooked(StoreCall.PUT, key, lambda: self.inner.put_hint(key, data))
 
     def get(self, key: str) -> bytes:
         """The inner get between the hooks."""
@@ -201,6 +209,8 @@ class ReadOnlyStore(ForwardingStore):
         """Raises ReadOnly."""
         raise ReadOnly(f"put of {key!r} through a read-only handle")
 
+    put_hint = put
+
     def delete(self, key: str) -> NoReturn:
         """Raises ReadOnly."""
         raise ReadOnly(f"delete of {key!r} through a read-only handle")
@@ -231,6 +241,10 @@ class PrefixStore(ForwardingStore):
     def put(self, key: str, data: bytes) -> None:
         """The inner put below the folder."""
         self.inner.put(self._below(key), data)
+
+    def put_hint(self, key: str, data: bytes) -> None:
+        """The inner put_hint below the folder."""
+        self.inner.put_hint(self._below(key), data)
 
     def get(self, key: str) -> bytes:
         """The inner get below the folder."""

@@ -64,6 +64,8 @@ class FarStore:
         """See Store."""
         self._ask("put", key, data)
 
+    put_hint = put
+
     def get(self, key: str) -> bytes:
         """See Store."""
         found: bytes = self._ask("get", key)

@@ -385,6 +385,8 @@ class ActorStore:
         """Write; StoreError(MAYBE) where the outcome is unknown."""
         self._answered(self._send(StoreCall.PUT, key, data))
 
+    put_hint = put
+
     def get(self, key: str) -> bytes:
         """The whole object, as it is at rest."""
         found = self._answered(self._send(StoreCall.GET, key))

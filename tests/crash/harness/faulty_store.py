@@ -93,6 +93,8 @@ class FaultyStore(ForwardingStore):
             raise StoreError(f"put of {key} failed (planted)", durable=Durable.MAYBE)
         self.inner.put(key, data)
 
+    put_hint = put
+
     def get(self, key: str) -> bytes:
         """Get, or fail."""
         if key.startswith(f"{NAMESPACE}/") and (
