@@ -1,4 +1,4 @@
-"""Known bugs of group commit between processes, planted as those of ``mutants.py`` are."""
+"""Known bugs of group commit between processes, planted as those of ``planted.py`` are."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import pytest
 from tests.sim.planted import MUTANTS, Mutant
 from txnlog.log import proposal_codec
 from txnlog.log.collector import Proposal
-from txnlog.log.group_commit import Attempt
+from txnlog.log.entry_riders import EntryRiders
+from txnlog.log.group_commit import Attempt, Riders
 from txnlog.log.proposer import Proposer
 from txnlog.testing.faults import Faults
 
 
 def refused_without_retraction(patch: pytest.MonkeyPatch) -> None:
     """What was proposed is refused by its owner, and may come true yet."""
-    patch.setattr(Proposer, "retraction", lambda _self: None)
+    patch.setattr(Proposer, "retractions", lambda *_: [])
 
 
 def refused_before_it_is_void(patch: pytest.MonkeyPatch) -> None:
-    """The retraction goes along, behind the others: a refusal does not wait for it."""
+    """The retraction goes along, and a refusal does not wait for it."""
+    apply_to = EntryRiders.apply_to
 
-    def retract(self: Attempt[Any], retraction: Any) -> None:
-        if self._retraction is None:
-            self._retraction = retraction
-            self._now.append(retraction)
+    def apply(self: EntryRiders, draft: Any, header: Any) -> Riders:
+        riders = apply_to(self, draft, header)
+        return Riders(riders.actions, False, riders.looked)
 
-    patch.setattr(Attempt, "retract", retract)
+    patch.setattr(EntryRiders, "apply_to", apply)
 
 
 def proposed_is_not_sent(patch: pytest.MonkeyPatch) -> None:
@@ -55,7 +56,7 @@ def earlier_proposal_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Proposer, "__init__", begin)
     patch.setattr(Proposer, "wants", wants)
-    patch.setattr(Proposer, "retraction", lambda _self: None)
+    patch.setattr(Proposer, "retractions", lambda *_: [])
 
 
 def void_proposal_brought(patch: pytest.MonkeyPatch) -> None:

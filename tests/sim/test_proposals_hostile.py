@@ -11,12 +11,14 @@ from tests.sim.crowds import (
     _writer_of,
     commits,
     entries,
+    mailbox,
     proposing,
     put_mailbox,
     read_all,
     workers,
     world,
 )
+from txnlog.api.internals import connection_of
 from txnlog.api.namespace import Namespace
 from txnlog.data.wire_rows import WireRows
 from txnlog.format.actions import Abort, Commit, Reserve, Segment, SliceRows, Topic
@@ -24,6 +26,8 @@ from txnlog.log.proposal_codec import ProposedNumbers
 from txnlog.testing.far_store import FarWorld
 
 __all__ = ["_known_writers", "commits", "proposing", "workers", "world"]
+
+_MANY = 3_000
 
 
 # --- hostile mailboxes ------------------------------------------------------------------------------------------------
@@ -182,3 +186,38 @@ def test_who_may_write_mailboxes_ends_no_transactions_of_others(world, workers, 
     ended.append(1)
     found = [a for e in entries(world) for a in e.actions if isinstance(a, Commit | Abort) and a.txn == ids[0]]
     assert not found
+
+
+@pytest.mark.clause("P-247")
+def test_a_mailbox_of_a_few_kilobytes_does_not_stop_the_process_that_collects(world, workers):
+    """STOPPED: 30 KB in a mailbox kept whoever collects busy for three seconds, and each client that applied the entry.
+
+    Pieces, rows and commands of a mailbox were bounded, and its acknowledgements were not. Each range of one is
+    compared with all that the transaction holds already.
+    """
+    found: dict[str, int] = {}
+
+    def fill(ns: Namespace) -> None:
+        ns.create_subscription("orders", "mine", type="shared")
+        with ns.begin() as txn:
+            txn.produce("orders", [{"value": number} for number in range(_MANY)], partition=0)
+        state = connection_of(ns).follower.state
+        topic = next(t for t in state.topics.values() if t.name == "orders")
+        record = next(s for s in state.subscriptions.values() if s.topic == topic.id and s.name == "mine")
+        found.update(subscription=record.id, epoch=record.epoch)
+        ns.close()
+
+    world.start("filler", fill)
+    world.run(3_000)
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(6_000)
+    first = strangers_block(world)
+
+    parts: list[Any] = [[0, [[number, number + 1]]] for number in range(_MANY)]
+    command = {"command": "commit", "txn": first + 1, "digest": "0" * 32}
+    command["acknowledgements"] = [{**found, "ranges": parts}]
+    put_mailbox(world, STRANGER, first, command)
+    assert len(world.objects.get(mailbox(world, STRANGER))) < 40_000
+    world.run(world.now_ms + 2_000)
+    landed = [a for e in entries(world) for a in e.actions if isinstance(a, Commit) and a.txn == first + 1]
+    assert not landed, "it asks for more than one proposal may"

@@ -16,14 +16,14 @@ from txnlog.common.limits import AUTO_MERGE_BYTES, AUTO_MERGE_SEGMENTS
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TopicNotFound, TxnLogError
-from txnlog.fold.state import Draft, SegmentRecord
+from txnlog.fold.state import Draft, SegmentRecord, State
 from txnlog.format.merge_mode import merge_mode
 from txnlog.log.follower import Follower
 
 _logger = LogLines("txnlog.merger")
 
 _SPREAD: Final = 0.5
-"""Clients of one log draw a delay up to this share of the interval: mostly one of them is first."""
+"""Clients of one log let up to this share of the interval more segments come together: mostly one of them is first."""
 
 _MOST_KNOWN: Final = 4_096
 """Small segments of a topic that are kept in mind; older ones are left to ``optimize``."""
@@ -31,8 +31,42 @@ _MOST_KNOWN: Final = 4_096
 _PAUSE_MS: Final = 5.0
 """Before a merge: its first steps would take the interpreter from the commit that asks for it."""
 
-Merge = Callable[[int, Sequence[SegmentRecord]], object]
-"""Merges small segments of a topic, which are given in the order of their numbers. Called in a thread."""
+MergeSmall = Callable[[int, Sequence[SegmentRecord], int], object]
+"""Merges small segments of a topic, in no order, that were there at a version. Called in a thread."""
+
+
+class _Topic:
+    """What is known of the small segments of one topic.
+
+    Attributes:
+        small: those that are there.
+        came: how many came since the last merge that was tried, of those that are there yet.
+        due_at: so many are to come together before the next one.
+    """
+
+    __slots__ = ("came", "due_at", "small")
+
+    def __init__(self, due_at: int) -> None:
+        self.small: dict[int, SegmentRecord] = {}
+        self.came = 0
+        self.due_at = due_at
+
+    def note(self, record: SegmentRecord) -> None:
+        """A small segment came."""
+        self.small[record.number] = record
+        self.came += 1
+        if len(self.small) > _MOST_KNOWN:
+            del self.small[next(iter(self.small))]
+
+    def note_removal(self, number: int) -> None:
+        """A segment was replaced."""
+        self.small.pop(number, None)
+        self.came = min(self.came, len(self.small))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough came together."""
+        return self.came >= self.due_at
 
 
 class AutoMerger:
@@ -42,14 +76,13 @@ class AutoMerger:
         interval: small segments of a topic that may come together before they are merged.
     """
 
-    def __init__(self, follower: Follower, runtime: Runtime, merge: Merge) -> None:
+    def __init__(self, follower: Follower, runtime: Runtime, merge: MergeSmall) -> None:
         self._follower = follower
         self._runtime = runtime
         self._merge = merge
         self.interval = AUTO_MERGE_SEGMENTS
         # Of the engine alone.
-        self._small: dict[int, dict[int, SegmentRecord]] = {}
-        self._wanted: dict[int, int] = {}
+        self._topics: dict[int, _Topic] = {}
         self._waiting: dict[int, None] = {}
         self._is_closing = False
         self._is_denied = False
@@ -61,66 +94,68 @@ class AutoMerger:
 
     def _watch(self) -> None:
         state = self._follower.state
-        self._note_segments(state.segments)
+        self._note_segments(state, state.segments)
         self._note_removals(state.removals)
         self._follower.watch(self._note)
 
     def _note(self, draft: Draft) -> None:
-        self._note_segments(draft.segments.changed())
+        self._note_segments(draft, draft.segments.changed())
         self._note_removals(draft.removals.changed())
+        for number, topic in draft.topics.changed().items():
+            if topic is None or topic.dropped:
+                self._topics.pop(number, None)
 
-    def _note_segments(self, found: Mapping[int, SegmentRecord | None]) -> None:
-        for number, record in found.items():
-            if record is not None and record.state == "visible" and record.size_bytes * 2 <= AUTO_MERGE_BYTES:
-                small = self._small.setdefault(record.topic, {})
-                small[number] = record
-                if len(small) > _MOST_KNOWN:
-                    del small[next(iter(small))]
+    def _note_segments(self, state: Draft | State, found: Mapping[int, SegmentRecord | None]) -> None:
+        for record in found.values():
+            if record is None or record.state != "visible" or record.size_bytes * 2 > AUTO_MERGE_BYTES:
+                continue
+            topic = state.topics.get(record.topic)
+            if topic is None or topic.dropped:
+                continue
+            if record.topic not in self._topics:
+                self._topics[record.topic] = _Topic(self._drawn())
+            self._topics[record.topic].note(record)
 
     def _note_removals(self, found: Mapping[int, int | None]) -> None:
         if found:
-            for small in self._small.values():
+            for topic in self._topics.values():
                 for number in found:
-                    small.pop(number, None)
+                    topic.note_removal(number)
 
     def after_append(self) -> None:
         """Have merged what is due. To be called in the engine."""
         if self._is_closing or self._is_denied:
             return
-        for topic, small in self._small.items():
-            if len(small) >= self._due(topic) and self._is_wanted(topic):
-                self._waiting[topic] = None
+        for number, topic in self._topics.items():
+            if topic.is_due and self._is_wanted(number):
+                self._waiting[number] = None
         if self._waiting:
             self._background.begin(self._work)
-
-    def _due(self, topic: int) -> int:
-        found = self._wanted.get(topic)
-        if found is None:
-            found = self._wanted[topic] = self._drawn()
-        return found
 
     def _drawn(self) -> int:
         return self.interval + int(self._runtime.jitter(1.0) * _SPREAD * self.interval)
 
-    def _is_wanted(self, topic: int) -> bool:
-        record = self._follower.state.topics[topic]
-        return not record.dropped and merge_mode(record.properties) == "auto"
+    def _is_wanted(self, number: int) -> bool:
+        return merge_mode(self._follower.state.topics[number].properties) == "auto"
 
     async def _work(self) -> None:
         while self._waiting:
-            if not self._is_closing:
-                await self._runtime.pause(_PAUSE_MS)
-            topic = next(iter(self._waiting))
-            del self._waiting[topic]
-            small = list(self._small.get(topic, {}).values())
-            if len(small) >= self._due(topic):
-                await self._runtime.job(partial(self._quietly, topic, small))
-            # What could not be merged is tried again once as much came besides.
-            self._wanted[topic] = len(self._small.get(topic, {})) + self._drawn()
+            await self._runtime.pause(_PAUSE_MS)
+            if self._is_closing:
+                return
+            number = next(iter(self._waiting))
+            del self._waiting[number]
+            topic = self._topics.get(number)
+            if topic is not None and topic.is_due:
+                # What is there, and at which version: a merge may begin when others have merged it, and forgotten that.
+                merge = partial(self._quietly, number, list(topic.small.values()), self._follower.state.head.version)
+                # What cannot be merged is tried again once as much came besides.
+                topic.came, topic.due_at = 0, self._drawn()
+                await self._runtime.job(merge)
 
-    def _quietly(self, topic: int, small: Sequence[SegmentRecord]) -> None:
+    def _quietly(self, topic: int, small: Sequence[SegmentRecord], version: int) -> None:
         try:
-            self._merge(topic, small)
+            self._merge(topic, small, version)
         except TopicNotFound:
             pass  # dropped meanwhile
         except AccessDenied as error:
@@ -141,4 +176,4 @@ class AutoMerger:
         self._waiting.clear()
 
 
-__all__ = ["AutoMerger", "Merge"]
+__all__ = ["AutoMerger", "MergeSmall"]

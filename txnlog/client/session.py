@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from txnlog.client.auto_merger import AutoMerger, Merge
+from txnlog.client.auto_merger import AutoMerger, MergeSmall
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.client.checkpointer import Checkpointer, SlotOccupied
 from txnlog.client.consumer_heartbeats import Heartbeats
@@ -86,7 +86,7 @@ class Session:
         read_only: bool,
         owns_store: bool,
         min_commit_interval_ms: int,
-        merge: Merge,
+        merge: MergeSmall,
     ) -> None:
         self.name = name
         self.runtime = runtime

@@ -30,7 +30,7 @@ Mode = Literal["r", "rw"]
 _OPEN_AGAIN: Final = "open it again"
 
 
-def _merge_nothing(_owner: object, _topic: int, _small: Sequence[SegmentRecord]) -> None:
+def _merge_nothing(_owner: object, _topic: int, _small: Sequence[SegmentRecord], _version: int) -> None:
     pass
 
 
@@ -53,7 +53,7 @@ class SessionOwner:
         min_commit_interval_ms: int = 0,
         store: Store | None = None,
         runtime: Runtime | None = None,
-        merge: Callable[[Any, int, Sequence[SegmentRecord]], object] = _merge_nothing,
+        merge: Callable[[Any, int, Sequence[SegmentRecord], int], object] = _merge_nothing,
     ) -> None:
         self.name = parse_namespace_name(name)
         self.root = absolute(root) if store is None else root

@@ -137,9 +137,9 @@ class Appender:
         self._before_append = before_append
         self._before_put = before_put
         self._after_append = after_append
-        self._riders = EntryRiders(self.numbers, riders, unlogged_aborts)
         self._races = Races(follower, store, runtime, self.writer)
         self._proposer = Proposer(follower, store, runtime, self.writer, self.numbers, self._races)
+        self._riders = EntryRiders(self.numbers, riders, unlogged_aborts, self._proposer.retractions)
         self._collector = Collector(follower, store, runtime, self.writer, self._races)
         self._queue = AppendQueue(self._wake)
         self._is_appending = False
@@ -425,8 +425,6 @@ class Appender:
         left = _MAX_STEPS
         while left:
             left -= 1
-            if (retraction := self._proposer.retraction()) is not None:
-                attempt.retract(retraction)
             await self._check()  # each time: the clock may have moved during a lost race
             made = Needed.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
             if made is Needed.DONE:
@@ -471,7 +469,7 @@ class Appender:
         small = sum(piece.size_bytes for _, piece in pieces) <= _ENCODED_HERE_BYTES
         wave = build() if small else await self._runtime.request(build)
         if wave is not None:
-            attempt.set_wave(wave)
+            attempt.set_wave(wave, answers=not self._proposer.open_txn_ids())
             return
         wanted = Asked(NumbersWanted(self.numbers))
         await self._append_batch(Attempt([wanted]))

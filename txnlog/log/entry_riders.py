@@ -1,4 +1,4 @@
-"""What goes along with any entry of one writer. Pure."""
+"""What goes along with any entry of one writer. It asks nobody but the writer's own parts, and sends nothing."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ _SCAN_MS: Final = 1_000
 
 
 class EntryRiders:
-    """What the handle wants, the next block of numbers, and ends of what is overdue."""
+    """What makes proposals void, what the handle wants, the next block of numbers, and ends of what is overdue."""
 
     def __init__(
         self,
         numbers: NumberPool,
         own: Callable[[Draft], Sequence[AnyAction]],
         unlogged_aborts: Mapping[int, AbortReason],
+        retractions: Callable[[Draft, Header], Sequence[AnyAction]],
     ) -> None:
         self._numbers = numbers
         self._own = own
         self._unlogged_aborts = unlogged_aborts
+        self._retractions = retractions
         self._scanned_ms: int | None = None
 
     def apply_to(self, draft: Draft, header: Header) -> Riders:
         """Apply to a draft whatever goes along with an entry, and give it."""
-        actions: list[AnyAction] = [*self._own(draft), *self._numbers.renewals(draft, header.timestamp_ms)]
+        retracting = self._retractions(draft, header)
+        actions: list[AnyAction] = [*retracting, *self._own(draft)]
+        actions.extend(self._numbers.renewals(draft, header.timestamp_ms))
         if self._numbers.wants():
             actions.append(self._numbers.reservation(draft))
         last = self._scanned_ms
@@ -41,7 +45,7 @@ class EntryRiders:
         actions.extend(ending)
         for action in actions:
             apply(draft, action, header)
-        return Riders(tuple(actions), bool(ending), looked and not ending)
+        return Riders(tuple(actions), bool(ending or retracting), looked and not ending)
 
     def scan_next(self) -> None:
         """The next entry is to end what is overdue, however short ago that was looked for."""

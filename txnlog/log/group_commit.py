@@ -173,7 +173,6 @@ class Attempt(Generic[M]):
         self.returned: list[M] = []
         self._waved: list[M] = []
         self._asked: list[M] = []
-        self._retraction: M | None = None
         self._rowless: set[M] = set()
         """Of the entry at hand, whose rows are in no shared segment, since they depended on others."""
 
@@ -193,24 +192,6 @@ class Attempt(Generic[M]):
         self._later = [member for member in self._later if not whom(member)]
         return len(self.members) < before
 
-    def retract(self, retraction: M) -> None:
-        """Decide this first. Where it gives lines, no refusal is one before they are in the log."""
-        known = self._retraction
-        if known is None or known not in self.members:
-            known = self._retraction = retraction
-        self._later = [member for member in self._later if member is not known]
-        self._now = [known, *(member for member in self._now if member is not known)]
-
-    def without_retraction(self) -> list[M]:
-        """The members but for what retracts a proposal."""
-        return [member for member in self.members if member is not self._retraction]
-
-    def drop_retraction(self) -> None:
-        """Retract nothing any more: the same is proposed once more."""
-        self._now, self._later = (
-            [member for member in members if member is not self._retraction] for members in (self._now, self._later)
-        )
-
     # --- shared segments --------------------------------------------------------------------------------------------
 
     def pieces(self) -> list[tuple[int, Piece]]:
@@ -226,14 +207,18 @@ class Attempt(Generic[M]):
         """Whether there are rows and no wave was made yet: to see that, no entry need be decided."""
         return not self._waved and bool(self._with_rows())
 
-    def set_wave(self, wave: SharedWave) -> None:
+    def set_wave(self, wave: SharedWave, *, answers: bool = True) -> None:
         """The shared segments were made of what ``pieces()`` gave last: who left meanwhile has rows in them.
 
-        Whose rows are refused hears it, and leaves the entry.
+        Whose rows are refused leaves the entry, and hears it; or is put off, where the entry has to end something
+        before anybody is answered.
         """
         if wave.refused:
             refused = [member for member in self._with_rows() if member.command.txn_ids[0] in wave.refused]
-            self.answers += [MemberReply(one, None, wave.refused[one.command.txn_ids[0]]) for one in refused]
+            if answers:
+                self.answers += [MemberReply(one, None, wave.refused[one.command.txn_ids[0]]) for one in refused]
+            else:
+                self._later = [*refused, *self._later]
             self._now = [member for member in self._now if member not in refused]
             return
         self.wave, self._waved = wave, self._asked
@@ -352,10 +337,7 @@ class Attempt(Generic[M]):
                 look.put_off = self._now[place:]  # whoever is behind must not overtake
                 break
             if encoded is None:
-                retracts = not settled and self._retraction in look.sent
-                answer = None
-                if not retracts:
-                    answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)
+                answer = (reply, settled) if clean else self._answer_of_the_log(reply, draft, header, riders, look)
                 if answer is not None:
                     look.answers.append(answer)
                     continue
@@ -390,17 +372,20 @@ class Attempt(Generic[M]):
         try:
             data = encode_entry(header, [*own, *look.lines])
         except LimitExceeded as error:
-            self._split(look.sent, error)
+            self._split(look.sent, error, put_off=riders.ending)
             return Needed.AGAIN
         draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
         return MadeEntry(draft, header, data, riders, tuple(look.sent), tuple(look.replies), tuple(look.writing))
 
-    def _split(self, sent: Sequence[M], error: LimitExceeded) -> None:
-        """Too much for one entry: half of it stays; what is too much by itself is refused."""
+    def _split(self, sent: Sequence[M], error: LimitExceeded, *, put_off: bool) -> None:
+        """Too much for one entry: half of it stays; what is too much by itself is refused, or put off before that."""
         if not sent:
             raise error
         if len(sent) == 1:
-            self.answers.append(MemberReply(sent[0], None, error))
+            if put_off:
+                self._later = [sent[0], *self._later]
+            else:
+                self.answers.append(MemberReply(sent[0], None, error))
             self._now.remove(sent[0])
         else:
             place = self._now.index(sent[len(sent) // 2])

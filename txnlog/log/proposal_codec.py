@@ -151,7 +151,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Mailbox]] = msgspec.msgpack.Decoder(Mail
 
 
 def can_be_proposed(command: Command[Any]) -> bool:
-    """Whether a command is plain data, and small: another client can decide it as its owner would.
+    """Whether a command is plain data, so that another client can decide it; ``encode`` sees whether it is small.
 
     Not a commit with segments of its own: whoever brings it would have to believe that these are on the store.
     """
@@ -168,11 +168,10 @@ def encode(
     Raises TransactionTimedOut for a commit that is past its deadline.
     """
     pieces = [piece for command in commands for piece in command.pieces]
-    if (
-        sum(piece.size_bytes for piece in pieces) > MAX_PROPOSAL_BYTES
-        or sum(piece.rows for piece in pieces) > MAX_PROPOSAL_ROWS
-        or len(pieces) + len(commands) > MAX_PROPOSAL_PIECES
-    ):
+    if sum(piece.size_bytes for piece in pieces) > MAX_PROPOSAL_BYTES:
+        return None
+    plain = tuple([_plain(command) for command in commands])
+    if _is_too_much(plain):
         return None
     by_topic: dict[int, list[Piece]] = {}
     for piece in pieces:
@@ -184,7 +183,6 @@ def encode(
             rows[number_of_topic] = ProposedRows(topic.schemas[-1].version, _encode_rows(topic, found))
     head = state.head
     time_ms = max(head.timestamp_ms, now_ms)
-    plain = tuple([_plain(item) for item in commands])
     content = _encoder.encode(Mailbox(_FORMAT, writer, number, head.version, time_ms, plain, rows))
     data = xxhash.xxh3_128_digest(content) + content
     return data if len(data) <= MAX_PROPOSAL_BYTES else None
@@ -246,10 +244,26 @@ def decode(data: bytes, writer: str) -> Mailbox:
         raise MalformedProposal("it has no number")
     if len(numbers) > 1:
         raise MalformedProposal("it asks for numbers more than once")
-    pieces = [piece for item in found.commands if isinstance(item, ProposedCommit) for piece in item.pieces]
-    if len(pieces) + len(found.commands) > MAX_PROPOSAL_PIECES or sum(item.rows for item in pieces) > MAX_PROPOSAL_ROWS:
+    if _is_too_much(found.commands) or len(found.rows) > MAX_PROPOSAL_PIECES:
         raise MalformedProposal("it asks for more than one proposal may")
     return found
+
+
+def _is_too_much(commands: Sequence[Proposed]) -> bool:
+    """Whether commands have more rows, or parts, than who collects takes: a step for each of them holds up all."""
+    parts = len(commands)
+    rows = 0
+    for item in commands:
+        if isinstance(item, ProposedCommit):
+            parts += len(item.pieces) + len(item.subscriptions)
+            rows += sum([piece.rows for piece in item.pieces])
+        if not isinstance(item, ProposedNumbers):
+            parts += sum([1 + len(found.cumulative) + _parts_of(found) for found in item.acknowledgements])
+    return parts > MAX_PROPOSAL_PIECES or rows > MAX_PROPOSAL_ROWS
+
+
+def _parts_of(acknowledgement: Acknowledgement) -> int:
+    return sum([1 + len(found.ranges) for found in acknowledgement.ranges])
 
 
 def commands_of(mailbox: Mailbox, state: State) -> list[Command[Any]]:

@@ -18,7 +18,7 @@ from txnlog.format import keys
 from txnlog.format.actions import Abort, AnyAction, Header
 from txnlog.log import proposal_codec
 from txnlog.log.append_queue import Asked
-from txnlog.log.commands import Answer, Command, effect
+from txnlog.log.commands import Command
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt
 from txnlog.log.number_pool import NumberPool, NumbersWanted
@@ -32,7 +32,7 @@ _logger = LogLines("txnlog.proposals")
 _LONGEST: Final = 40.0
 """Round trips from the put of a mailbox, after which it races in any case."""
 
-_PASSED_OVER: Final = 2
+_PASSED_OVER: Final = 3
 _PASSED_OVER_BY_OTHERS: Final = 6
 """Entries of who collects, or of others, without an outcome of what was proposed. A proposer races then: somebody else
 may collect by now."""
@@ -90,18 +90,10 @@ class Proposer:
             and not is_over(item.version, item.time_ms, version, timestamp_ms)
         }
 
-    def retraction(self) -> Asked | None:
-        """What makes void the proposals that may come true yet: None where there are none."""
-        if self._open:
-            self._open = self._still_open()
-        if not self._open:
-            return None
-
-        def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
-            still = self._open_at(draft, at.version, at.timestamp_ms)
-            return [Abort(number, "failed") for number in still] or Answer(None, settled=True)
-
-        return Asked(effect(decide, is_upkeep=True))
+    def retractions(self, draft: Draft, at: Header) -> list[AnyAction]:
+        """What makes void, in an entry, the proposals that may come true yet. No refusal is one before it is there."""
+        self._open = self._still_open()
+        return [Abort(number, "failed") for number in self._open_at(draft, at.version, at.timestamp_ms)]
 
     def add_numbers(self) -> None:
         """Take over the block that somebody else reserved for this writer since it proposed that, and no other one.
@@ -131,7 +123,8 @@ class Proposer:
         were it not, all who waited for one that ended would have to win a race each before they could share entries.
         """
         collector = self._races.collector
-        members = attempt.without_retraction()
+        members = attempt.members
+        self._open = self._still_open()
         return (
             collector is not None
             and collector not in attempt.asked
@@ -139,7 +132,7 @@ class Proposer:
             and not self._is_denied
             and bool(members)
             and all(self._can_propose(member.command) for member in members)
-            and (self.retraction() is None or self._open.keys() == {attempt.proposed_as})
+            and (not self._open or self._open.keys() == {attempt.proposed_as})
         )
 
     def _can_propose(self, command: Command[Any]) -> bool:
@@ -158,7 +151,7 @@ class Proposer:
     async def propose(self, attempt: Attempt[Asked]) -> None:
         """Have somebody else bring the commands into the log. Whoever is left in the attempt then has to race."""
         attempt.asked.add(self._races.collector or "")
-        commands = [member.command for member in attempt.without_retraction()]
+        commands = [member.command for member in attempt.members]
         txns = tuple([txn for command in commands for txn in command.txn_ids])
         known = self._open.get(attempt.proposed_as) if attempt.proposed_as is not None else None
         number = None
@@ -178,9 +171,10 @@ class Proposer:
             return  # past a deadline, which whoever races is told
         if data is None:
             return
-        attempt.drop_retraction()
         if number is not None:
-            self._open[number] = _Out(txns, head.version, now_ms)
+            # Of all that was put under the number: an earlier put may arrive late, and a clock may have been set back.
+            version, time_ms = (0, 0) if known is None else (known.version, known.time_ms)
+            self._open[number] = _Out(txns, max(version, head.version), max(time_ms, now_ms))
         self._awaits_numbers = any(isinstance(command, NumbersWanted) for command in commands)
         self._numbers_from = head.next_number
         try:

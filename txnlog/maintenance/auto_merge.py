@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
 
-def merge_small(connection: Connection, topic: int, small: Sequence[SegmentRecord]) -> None:
-    """Merge what is worth it of some small segments of a topic. Where others were ahead nothing is replaced."""
+def merge_small(connection: Connection, topic: int, small: Sequence[SegmentRecord], version: int) -> None:
+    """Merge what is worth it of small segments that a topic had at a version. Nothing where others were ahead."""
     record = connection.topic_record_by_id(topic)
-    Optimization(connection, record, AUTO_MERGE_BYTES, None, None).run_newest(small)
+    Optimization(connection, record, AUTO_MERGE_BYTES, None, None).run_newest(small, version)
 
 
 __all__ = ["merge_small"]

@@ -166,11 +166,12 @@ class Optimization:
                 self._report(wanted[index + 1 :])
         return self._result(finished=False)
 
-    def run_newest(self, small: Sequence[SegmentRecord]) -> Optimized:
-        """Merge what is worth it of some small segments that were visible a moment ago, once, in the background."""
+    def run_newest(self, small: Sequence[SegmentRecord], version: int) -> Optimized:
+        """Merge what is worth it of small segments that were visible at a version, once, in the background."""
         self._is_gentle = True
+        self._known = version  # not the newest: by then they may be merged, and that may be forgotten
         follower = self._connection.follower
-        self._known, starts = follower.look(lambda state: (state.head.version, start_offsets(follower, self._topic)))
+        starts = follower.look(lambda _state: start_offsets(follower, self._topic))
         chosen = compaction.newest(small, self._target)
         for merge in compaction.merges(chosen, {}, self._known, starts, self._target):
             if not self._merge(merge):

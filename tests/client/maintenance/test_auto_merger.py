@@ -233,9 +233,9 @@ def test_many_partitions_in_each_segment_are_left_alone(memory: Place) -> None:
     looks: list[int] = []
     run = Optimization.run_newest
 
-    def noted(self: Optimization, small: Any) -> Any:
+    def noted(self: Optimization, small: Any, version: int) -> Any:
         looks.append(len(small))
-        return run(self, small)
+        return run(self, small, version)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Optimization, "run_newest", noted)

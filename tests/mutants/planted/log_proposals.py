@@ -17,8 +17,8 @@ MUTANTS: Final = (
     Mutant(
         "nobody proposes the same once more",
         "txnlog/log/proposer.py",
-        "            and (self.retraction() is None or self._open.keys() == {attempt.proposed_as})\n",
-        "            and self.retraction() is None\n",
+        "            and (not self._open or self._open.keys() == {attempt.proposed_as})\n",
+        "            and not self._open\n",
         "a crowd whose collector ended races for seconds: each has to win once before it can propose again",
         (_FAR + "who_waited_in_vain_proposes_the_same_to_the_next_one",),
     ),

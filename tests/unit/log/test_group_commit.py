@@ -483,9 +483,9 @@ def test_rows_of_those_who_rest_on_others_are_encoded_once(log: Log, *, takes: b
             members.append(Member(commit))
 
     class Counting(Attempt[Member]):
-        def set_wave(self, wave: SharedWave) -> None:
+        def set_wave(self, wave: SharedWave, *, answers: bool = True) -> None:
             encoded.append(len(self.pieces()))
-            super().set_wave(wave)
+            super().set_wave(wave, answers=answers)
 
     version = log.version
     replies = {members.index(reply.member): reply for reply in carry_out(log, Counting(members), [])}
