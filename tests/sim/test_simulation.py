@@ -143,6 +143,11 @@ def test_a_good_client_passes_in_a_crowd_that_proposes(crowded_runs: Tally):
     assert crowded_runs.labels["a proposal was made void"] >= 10
 
 
+def test_a_release_by_messages_that_were_received_again_since_releases_nothing():
+    """The checker took it for one: who received a message last has it, whatever was received of it before."""
+    assert run_seeds([483169577804], make=maintained).failures == {}
+
+
 def test_a_seed_does_what_it_did_before_there_was_one_who_merges():
     """Seeds that found something once are worth nothing where they draw another actor."""
     for seed in range(5):
