@@ -266,17 +266,6 @@ def test_a_put_syncs_the_bytes_then_replaces_then_syncs_the_folder(store: LocalS
     assert kept == ["fsync file", f"replace {KEY.rpartition('/')[2]}", "fsync 0000000000"]
 
 
-def test_a_hint_replaces_without_a_sync(store: LocalStore, events: list[str]) -> None:
-    store.put_hint(KEY, b"1")
-    store.put(NEXT, b"2")  # from here on the folder is known
-    events.clear()
-    store.put_hint(KEY, b"3")
-    (replaced,) = [event for event in events if event != "write"]
-    assert replaced == f"replace {KEY.rpartition('/')[2]}"
-    assert [info.key for info in store.list("")] == [KEY, NEXT], "no unfinished file is left"
-    assert store.get(KEY) == b"3"
-
-
 def test_a_put_under_a_free_name_takes_it_at_once(store: LocalStore, events: list[str]) -> None:
     used_twice(store)
     events.clear()

@@ -34,8 +34,8 @@ class Backoff:
 def pause_between_looks(waited_ms: float, look_ms: float) -> float:
     """The pause in milliseconds before the next look for something that may come at any time.
 
-    It is a share of the wait so far: what comes soon is found soon, and what comes late is found later by no more than
-    that share. And it is a share of what a look takes, so that whoever waits for a slow store asks it no more often
+    It is a share of the wait so far: what comes soon is found soon, and what comes late is found later by about that
+    share. And it is at least a share of what a look takes, so that whoever waits for a slow store asks it no more often
     than helps.
 
     Args:

@@ -311,7 +311,7 @@ class Appender:
                 return True
             attempt = Attempt(())
         attempt.add(others)
-        attempt.knew_the_end = self._races.is_in_touch
+        attempt.knew_the_end = self._races.knows_the_end
         try:
             await self._resolve_outcome()
             await self._append_batch(attempt)
@@ -501,7 +501,7 @@ class Appender:
         self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)
         if not self._min_interval_ms:  # others would wait as long
-            self._collector.won()
+            self._collector.note_appended()
         self._shown_ms = made.header.timestamp_ms
         self._riders.appended(made.riders, made.header)
         self._unresolved = None

@@ -45,7 +45,7 @@ _MOST_UNPAID: Final = 5
 """Round trips after which a writer begins again where it did not pay, twice as many each time, up to 2 ** 5 times."""
 
 _OWN_IDLE_CYCLES: Final = 6
-"""Cycles without commands of its own after which it does not: nobody works for others for ever."""
+"""A writer without commands of its own for so many cycles collects no more: nobody works for others for ever."""
 
 _LIST_EVERY: Final = 2
 """Cycles. Each one lists while that finds something, and a few at the beginning: others have just heard of it."""
@@ -62,7 +62,7 @@ _LONGEST_QUIET: Final = 5
 """A mailbox in which nothing new was for four cycles is looked into in every second one, and so on up to 2 ** 5."""
 
 _CYCLE_BYTES: Final = 16 << 20
-"""Of mailboxes whose commands one entry takes along: they are in memory."""
+"""Of mailboxes that are decoded in one cycle. All that are looked into are read at once: 256 of a MiB at most."""
 
 
 class Proposal:
@@ -181,7 +181,7 @@ class Collector:
         self.malformed = 0
         self._is_denied = False
 
-    def won(self) -> None:
+    def note_appended(self) -> None:
         """An entry of this writer is in the log. If races were lost lately, and nobody else collects, it does."""
         if self.collects or self._is_denied or self._runtime.elapsed_ms() < self._not_before_ms:
             return

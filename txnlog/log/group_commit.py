@@ -149,7 +149,7 @@ class Attempt(Generic[M]):
 
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
-        asked: the other writers that were asked to bring it into the log, each one once.
+        offered_to: the other writers to which it was proposed, each one once.
         proposed_as: the number under which it was proposed, as long as no other proposal may be in its place.
         knew_the_end: whether the client knew the end of the log as this began.
         refreshed: whether the log was looked at after the batch was chosen, so that a refusal is up to date.
@@ -163,7 +163,7 @@ class Attempt(Generic[M]):
         self._now = list(members)
         self._later: list[M] = []
         self.wave = SharedWave({}, (), ())
-        self.asked: set[str] = set()
+        self.offered_to: set[str] = set()
         self.proposed_as: int | None = None
         self.knew_the_end = False
         self.refreshed = False
@@ -172,7 +172,7 @@ class Attempt(Generic[M]):
         self.answers: list[MemberReply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
-        self._asked: list[M] = []
+        self._given_pieces_of: list[M] = []
         self._rowless: set[M] = set()
         """Of the entry at hand, whose rows are in no shared segment, since they depended on others."""
 
@@ -196,8 +196,10 @@ class Attempt(Generic[M]):
 
     def pieces(self) -> list[tuple[int, Piece]]:
         """The rows that the shared segments must hold, with their transactions, in commit order."""
-        self._asked = self._with_rows()
-        return [(member.command.txn_ids[0], piece) for member in self._asked for piece in member.command.pieces]
+        self._given_pieces_of = self._with_rows()
+        return [
+            (member.command.txn_ids[0], piece) for member in self._given_pieces_of for piece in member.command.pieces
+        ]
 
     def _with_rows(self) -> list[M]:
         rowless = self._rowless
@@ -221,7 +223,7 @@ class Attempt(Generic[M]):
                 self._later = [*refused, *self._later]
             self._now = [member for member in self._now if member not in refused]
             return
-        self.wave, self._waved = wave, self._asked
+        self.wave, self._waved = wave, self._given_pieces_of
 
     def wave_stored(self) -> None:
         """The objects of the wave are on the store."""

@@ -38,7 +38,7 @@ _PASSED_OVER_BY_OTHERS: Final = 6
 may collect by now."""
 
 
-class _Out(NamedTuple):
+class _OpenProposal(NamedTuple):
     """A proposal that was put: its transactions, and what its mailbox says of its time."""
 
     txns: tuple[int, ...]
@@ -59,7 +59,7 @@ class Proposer:
         self._numbers = numbers
         self._races = races
         self._rhythm = Rhythm(races.trip)
-        self._open: dict[int, _Out] = {}
+        self._open: dict[int, _OpenProposal] = {}
         self._is_denied = False
         self._has_mailbox = False
         self._awaits_numbers = False
@@ -76,11 +76,11 @@ class Proposer:
         """The transactions of proposals that may come true yet."""
         return frozenset(txn for item in self._still_open().values() for txn in item.txns)
 
-    def _still_open(self) -> dict[int, _Out]:
+    def _still_open(self) -> dict[int, _OpenProposal]:
         state = self._follower.state
         return self._open_at(state, state.head.version + 1, state.head.timestamp_ms)
 
-    def _open_at(self, state: Draft | State, version: int, timestamp_ms: int) -> dict[int, _Out]:
+    def _open_at(self, state: Draft | State, version: int, timestamp_ms: int) -> dict[int, _OpenProposal]:
         """Those of which something may come true in the entry of a version and a time, or behind it."""
         return {
             number: item
@@ -127,8 +127,8 @@ class Proposer:
         self._open = self._still_open()
         return (
             collector is not None
-            and collector not in attempt.asked
-            and (not attempt.asked or attempt.proposed_as is not None)  # who has no numbers is known to nobody
+            and collector not in attempt.offered_to
+            and (not attempt.offered_to or attempt.proposed_as is not None)  # who has no numbers is known to nobody
             and not self._is_denied
             and bool(members)
             and all(self._can_propose(member.command) for member in members)
@@ -150,7 +150,7 @@ class Proposer:
 
     async def propose(self, attempt: Attempt[Asked]) -> None:
         """Have somebody else bring the commands into the log. Whoever is left in the attempt then has to race."""
-        attempt.asked.add(self._races.collector or "")
+        attempt.offered_to.add(self._races.collector or "")
         commands = [member.command for member in attempt.members]
         txns = tuple([txn for command in commands for txn in command.txn_ids])
         known = self._open.get(attempt.proposed_as) if attempt.proposed_as is not None else None
@@ -174,7 +174,7 @@ class Proposer:
         if number is not None:
             # Of all that was put under the number: an earlier put may arrive late, and a clock may have been set back.
             version, time_ms = (0, 0) if known is None else (known.version, known.time_ms)
-            self._open[number] = _Out(txns, max(version, head.version), max(time_ms, now_ms))
+            self._open[number] = _OpenProposal(txns, max(version, head.version), max(time_ms, now_ms))
         self._awaits_numbers = any(isinstance(command, NumbersWanted) for command in commands)
         self._numbers_from = head.next_number
         try:

@@ -1,6 +1,6 @@
 """Races for the next slot of the log, and who ends them: a writer that collects what others propose.
 
-All of it happens in the engine, but for a look itself, which is made in the thread of a request.
+All of it happens in the engine, but for a look, ``say`` and ``timed``, which run in the thread of a request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.format import keys
 from txnlog.log.follower import Follower
 from txnlog.log.rhythm import LATELY, RoundTrip
-from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.base import Store
 
 _logger = LogLines("txnlog.proposals")
 
@@ -50,7 +50,7 @@ class CollectorLook:
         try:
             data = self._store.get_range(keys.COLLECTOR_KEY, 0, _MOST_BYTES)
             self.found = msgspec.json.decode(data, type=_Collecting).writer
-        except (ObjectNotFound, TxnLogError, msgspec.MsgspecError, UnicodeDecodeError):
+        except Exception:  # noqa: BLE001 - whatever stands there, or fails, it names nobody
             self.found = ""
         self.is_made = True
 
@@ -81,7 +81,7 @@ class Races:
         return self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, _RACE_PAUSE_MS * lost))
 
     @property
-    def is_in_touch(self) -> bool:
+    def knows_the_end(self) -> bool:
         """Whether this writer knows the log's end, or did lately: else a slot that is occupied says nothing."""
         return self._is_lately(self._follower.applied_ms)
 

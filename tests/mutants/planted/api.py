@@ -197,8 +197,8 @@ MUTANTS: Final = (
     Mutant(
         "what was pending is not looked for again",
         "txnlog/client/plain_acknowledgement.py",
-        "check_conflicts(connection, number, wanted, receipt, claim, rest_of=left)",
-        "check_conflicts(connection, number, wanted, None, claim, rest_of=left)",
+        "check_conflicts(connection, number, wanted, receipt, claim, rest_of=command.left)",
+        "check_conflicts(connection, number, wanted, None, claim, rest_of=command.left)",
         "an acknowledgement takes what a prepared transaction of an older consumer gave back a moment ago",
         (CUMULATIVE + "it_does_not_take_what_was_passed_over_because_an_older_consumers_transaction_held_it",),
     ),

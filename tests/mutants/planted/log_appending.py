@@ -42,8 +42,8 @@ MUTANTS: Final = (
     Mutant(
         "any answer counts as created",
         "txnlog/log/slots.py",
-        "if store.create(key, data) is Created.CREATED:",
-        "if store.create(key, data):",
+        "if timed(partial(store.create, key, data)) is Created.CREATED:",
+        "if timed(partial(store.create, key, data)):",
         "whoever loses a race reports success",
         (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
     ),
@@ -171,8 +171,8 @@ MUTANTS: Final = (
     Mutant(
         "one look ends a hundred, and then no other is taken",
         "txnlog/log/entry_riders.py",
-        "bool(ending), looked and not ending)",
-        "bool(ending), looked)",
+        "bool(ending or retracting), looked and not ending)",
+        "bool(ending or retracting), looked)",
         "a seek is refused for the hundred and first transaction that is over",
         (ANSWERS + "a_seek_ends_all_that_is_overdue_however_much_it_is",),
     ),

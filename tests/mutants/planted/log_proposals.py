@@ -11,6 +11,7 @@ _CODEC: Final = "tests/unit/log/test_proposal_codec.py::test_"
 _ROWS: Final = "tests/unit/data/test_wire_rows.py::test_"
 _RHYTHM: Final = "tests/unit/log/test_rhythm.py::test_"
 _FAR: Final = "tests/sim/test_proposals.py::test_"
+_REFUSED: Final = "tests/sim/test_proposals_refused.py::test_"
 _ATTACKED: Final = "tests/sim/test_proposals_attacked.py::test_"
 
 MUTANTS: Final = (
@@ -109,5 +110,31 @@ MUTANTS: Final = (
         "        if self._own_idle > _OWN_IDLE_CYCLES or not self._pays():\n",
         "a producer next to a consumer asks for mailboxes between any two commits",
         (_ATTACKED + "a_producer_that_rests_next_to_a_consumer_begins_to_collect_less_and_less_often",),
+    ),
+    Mutant(
+        "an earlier put under the same number is forgotten",
+        "txnlog/log/proposer.py",
+        "max(version, head.version), max(time_ms, now_ms))",
+        "head.version, now_ms)",
+        "where a clock was set back, what its owner was refused is in the log later",
+        (_REFUSED + "what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_says",),
+    ),
+    Mutant(
+        "who is refused is answered before the proposal is void",
+        "txnlog/log/entry_riders.py",
+        "bool(ending or retracting)",
+        "bool(ending)",
+        "a commit fails for want of memory, and takes effect",
+        (_REFUSED + "who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent",),
+    ),
+    Mutant(
+        "acknowledgements of a mailbox are not counted",
+        "txnlog/log/proposal_codec.py",
+        "1 + len(found.cumulative) + _parts_of(found)",
+        "0 * _parts_of(found)",
+        "thirty kilobytes stop whoever collects for seconds",
+        (
+            "tests/sim/test_proposals_hostile.py::test_a_mailbox_of_a_few_kilobytes_does_not_stop_the_process_that_collects",
+        ),
     ),
 )

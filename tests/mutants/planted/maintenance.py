@@ -15,6 +15,7 @@ from tests.mutants.names import (
     WHAT_A_CALL_WROTE,
 )
 
+_ATTACKED: Final = "tests/client/maintenance/test_auto_merger_attacked.py::test_"
 _COMPACTION: Final = "tests/unit/maintenance/test_compaction.py::test_"
 
 MUTANTS: Final = (
@@ -125,17 +126,33 @@ MUTANTS: Final = (
     Mutant(
         "what cannot be merged is tried with each commit",
         "txnlog/client/auto_merger.py",
-        "            self._wanted[topic] = len(self._small.get(topic, {})) + self._drawn()\n",
-        "            self._wanted[topic] = self._drawn()\n",
+        "                topic.came, topic.due_at = 0, self._drawn()\n",
+        "                topic.due_at = self._drawn()\n",
         "a topic of many partitions costs a look at all of its segments with every commit",
         ("tests/client/maintenance/test_auto_merger.py::test_many_partitions_in_each_segment_are_left_alone",),
     ),
     Mutant(
         "merged although it is to be by hand",
         "txnlog/client/auto_merger.py",
-        'return not record.dropped and merge_mode(record.properties) == "auto"',
-        "return not record.dropped",
+        'return merge_mode(self._follower.state.topics[number].properties) == "auto"',
+        "return True",
         "files are replaced that somebody else takes care of",
         ("tests/client/maintenance/test_auto_merger.py::test_a_topic_may_have_it_by_hand_only",),
+    ),
+    Mutant(
+        "a late merge believes that it has seen the newest version",
+        "txnlog/maintenance/optimizer.py",
+        "        self._known = version  # not the newest",
+        "        self._known = self._connection.follower.version  # not the newest",
+        "rows are there twice, and the log is taken for damaged by whoever begins with entry 0",
+        (_ATTACKED + "a_thread_that_starts_late_merges_nothing_twice",),
+    ),
+    Mutant(
+        "small segments of dropped topics are kept in mind",
+        "txnlog/client/auto_merger.py",
+        "                self._topics.pop(number, None)\n",
+        "                pass\n",
+        "a writer that makes and drops topics grows for ever",
+        (_ATTACKED + "segments_of_dropped_topics_are_not_kept_in_memory",),
     ),
 )
