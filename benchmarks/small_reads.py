@@ -1,6 +1,6 @@
 """Reading many small segments, in a fresh process each time: ``snapshot.read``, and ``receive(1000)`` to the end.
 
-Three topics of three partitions and messages of 100 bytes with random keys, each beside the same messages in a few files:
+Three topics of three partitions, messages of 100 bytes with random keys, each beside the same messages in a few files:
 
 - ``thousand``: 1,000 transactions of 1,000 messages, a file each; 20 files;
 - ``three``: 3,000 transactions of three messages, a file each; one file;
@@ -73,7 +73,7 @@ def random_column(generator: np.random.Generator, count: int, width: int) -> pa.
 
 
 def produce(ns: Namespace, topic: str, transactions: int, messages: int, in_flight: int) -> None:
-    """So many transactions of so many messages, in a file each: by their keys those of a transaction lie in all partitions."""
+    """So many transactions of so many messages, in a file each: by their keys they lie in all partitions."""
     ns.create_topic(topic, partitions=PARTITIONS, key="key")
     generator = np.random.default_rng(20261128)
     widths = {"key": 8, "value": SIZE_BYTES}

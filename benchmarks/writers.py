@@ -31,6 +31,7 @@ from txnlog.store.wrappers import StoreCall
 
 VALUE = b"x" * 100
 _WARM_UP_S = 2.0
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - a folder of this system's memory, in which each run makes one of its own
 
 
 class FarStore(HookStore):
@@ -120,7 +121,7 @@ def _cpu_s() -> float:
 
 def measure(processes: int, in_flight: int, delay_ms: float, seconds: float, folder: Path | None = None) -> Run:
     """Start so many processes on a new namespace, and gather what they came to."""
-    with tempfile.TemporaryDirectory(dir=folder or "/dev/shm") as name:
+    with tempfile.TemporaryDirectory(dir=folder or _IN_MEMORY) as name:
         root = Path(name) / "root"
         with txnlog.open(str(root), namespace="bench", create=True, store=FarStore(root, 0)) as ns:
             ns.create_topic("events", partitions=1)

@@ -69,11 +69,7 @@ _KNOWN_FOLDERS: Final = 128
 One that is forgotten costs an fsync when it is used again.
 """
 
-_LOOKED_AT_ONCE: Final = 256
-"""Files of a listing whose sizes and times are one request."""
-
-_Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
-_LookedAt = list[tuple[os.DirEntry[str], ObjectInfo | None]]
+_Entries = list[tuple[str, bool]]  # inside the class, `list` is the method
 
 
 class LocalStore:
@@ -396,39 +392,27 @@ class LocalStore:
             self._fail(call, key, error, Durable.NOTHING)
 
     def _walk(self, folder: tuple[str, ...], name_prefix: str) -> Iterator[ObjectInfo]:
-        entries = self._entries(folder, name_prefix)
-        for first in range(0, len(entries), _LOOKED_AT_ONCE):
-            for entry, info in self._looked_at(folder, entries[first : first + _LOOKED_AT_ONCE]):
-                if info is not None:
-                    yield info
-                elif entry.is_dir(follow_symlinks=False):
-                    yield from self._walk((*folder, entry.name), "")
-
-    def _looked_at(self, folder: tuple[str, ...], entries: _Entries) -> _LookedAt:
-        """Entries of a folder, with what is known of those that are files."""
-        looked_at: _LookedAt = []
-        for entry in entries:
-            info = None
-            if entry.is_file(follow_symlinks=False):
+        for name, is_folder in self._entries(folder, name_prefix):
+            if is_folder:
+                yield from self._walk((*folder, name), "")
+            else:
                 # Deleted since the folder was read: not there, then.
                 with contextlib.suppress(ObjectNotFound):
-                    info = self.info("/".join((*folder, entry.name)))
-            looked_at.append((entry, info))
-        return looked_at
+                    yield self.info("/".join((*folder, name)))
 
     def _entries(self, folder: tuple[str, ...], name_prefix: str) -> _Entries:
+        """The names of a folder's files and folders, in the order of keys, and which are folders."""
         path = "/".join(folder)
         try:
             with (
                 self._translated("list", path),
                 posix.open_folder(self._root, folder) as descriptor,
             ):
-                entries = posix.entries_of(descriptor)
+                entries = posix.entries_of(descriptor, lambda name: name.startswith(name_prefix) and is_key(name))
         except ObjectNotFound:
             return []
-        found = [entry for entry in entries if entry.name.startswith(name_prefix) and is_key(entry.name)]
         # A folder sorts where its first key would: "a-b" lies before "a/b".
-        return sorted(found, key=lambda entry: entry.name + "/" * entries[entry])
+        return sorted(entries, key=lambda entry: entry[0] + "/" * entry[1])
 
     def _fail(self, call: str, key: str, error: OSError, durable: Durable) -> NoReturn:
         code = error.errno or errno.EIO
@@ -481,7 +465,7 @@ def _temporary_name() -> str:
 def _remove(folder: int, name: str) -> None:
     # A temporary that stays is garbage without a name that anybody lists; failing the caller for it would be wrong.
     with contextlib.suppress(OSError):
-        os.unlink(name, dir_fd=folder)
+        posix.remove(folder, name)
 
 
 __all__ = ["LocalStore"]

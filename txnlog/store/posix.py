@@ -175,10 +175,15 @@ def read_range(file: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-def entries_of(folder: int) -> dict[os.DirEntry[str], bool]:
-    """The entries of an open folder, and whether each is a folder."""
+def entries_of(folder: int, is_wanted: Callable[[str], bool]) -> list[tuple[str, bool]]:
+    """The names of the wanted files and folders in an open folder, and whether each is a folder; no links."""
     with os.scandir(folder) as scan:
-        return {entry: entry.is_dir(follow_symlinks=False) for entry in scan}
+        wanted = [entry for entry in scan if is_wanted(entry.name)]
+        return [
+            (entry.name, is_folder)
+            for entry in wanted
+            if (is_folder := entry.is_dir(follow_symlinks=False)) or entry.is_file(follow_symlinks=False)
+        ]
 
 
 def remove(folder: int, name: str) -> None:
