@@ -232,11 +232,11 @@ def test_old_writers_go_on_next_to_the_others(world, commits, monkeypatch):
         "wants",
         lambda self, attempt: self._writer not in {_writer_of(world, name) for name in old} and wants(self, attempt),
     )
-    won = collector.Collector.won
+    note_appended = collector.Collector.note_appended
     monkeypatch.setattr(
         collector.Collector,
-        "won",
-        lambda self: None if self._writer in {_writer_of(world, name) for name in old} else won(self),
+        "note_appended",
+        lambda self: None if self._writer in {_writer_of(world, name) for name in old} else note_appended(self),
     )
     commits.start(6)
     world.run(2 * SECONDS * 1e3)
@@ -294,7 +294,7 @@ def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, 
     async def noted(self, error):
         await leave_off(self, error)
         self._races.lost()
-        self.won()
+        self.note_appended()
         gave_up.append(not self.collects)
 
     monkeypatch.setattr(collector.Collector, "leave_off", noted)
@@ -366,7 +366,7 @@ def test_who_waited_in_vain_proposes_the_same_to_the_next_one(world, commits, mo
             asked.append((writer, number, f"{int(world.now_ms) // 500:032x}"))
         return encode(writer, number, *rest)
 
-    monkeypatch.setattr(collector.Collector, "won", lambda _self: None)
+    monkeypatch.setattr(collector.Collector, "note_appended", lambda _self: None)
     monkeypatch.setattr(races.Races, "collector", property(named))
     monkeypatch.setattr(proposal_codec, "encode", noted)
     commits.start(4, seconds=8)

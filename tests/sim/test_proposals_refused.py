@@ -57,7 +57,7 @@ def test_who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent(world,
         txn.produce("audit", [{"value": 777}])
         if where == "as its segment is made":
             shared = ns._connection.appender._shared
-            make = shared._one
+            make = getattr(shared, "_one")  # noqa: B009 - of the implementation, not of the interface
             setattr(shared, "_one", lambda *items: no_memory() if stopped else make(*items))  # noqa: B010 - a method
         else:
             refuse = CommitCommand._refuse_dropped
