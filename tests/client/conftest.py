@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.client.merging import soon  # noqa: F401 - a fixture
 from tests.client.support import (
     SCHEMA,
     FakeRuntime,

@@ -7,6 +7,45 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, rows
+from txnlog.client.auto_merger import AutoMerger
+
+INTERVAL = 8
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handles merge eight to twelve segments."""
+    begin = AutoMerger.__init__
+
+    def sooner(self: AutoMerger, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self.interval = INTERVAL
+
+    monkeypatch.setattr(AutoMerger, "__init__", sooner)
+
+
+def merger(ns: Any) -> AutoMerger:
+    found: AutoMerger = ns._connection.session.auto_merger
+    return found
+
+
+def at_rest(ns: Any) -> Any:
+    """What is under way has come to its end."""
+    merger(ns)._background.wait()
+    return ns
+
+
+def commit(ns: Any, count: int, first: int = 0, topic: str = "orders") -> None:
+    """So many transactions of one row."""
+    for number in range(first, first + count):
+        ns.produce(topic, rows(number))
+        at_rest(ns)
+
+
+def orders(place: Place, **options: Any) -> Any:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA, **options)
+    return ns
 
 
 def whole(ns: Any, topic: str = "orders", version: int | None = None) -> list[dict[str, Any]]:

@@ -204,6 +204,18 @@ def count_calls(item: Any, name: str) -> list[str]:
     return seen
 
 
+def commit_until_proposed(world: FarWorld, ns: Namespace) -> None:
+    """Commit until three times others brought it along."""
+    appender = ns._connection.appender
+    proposed = count_calls(appender._proposer, "_put")
+    while len(proposed) < 3 or appender._collector.collects:
+        if appender._collector.collects:  # it won a race: others collect while it rests
+            world.scheduler.sleep(2_000)
+        else:
+            with ns.begin() as txn:
+                txn.produce("audit", [{"value": -1}])
+
+
 class Proposing:
     """A client that proposes, and whose store fails when it is told to."""
 
@@ -218,14 +230,7 @@ class Proposing:
         """Have it work, once it has proposed something."""
 
         def begin(ns: Namespace) -> None:
-            appender = ns._connection.appender
-            proposed = count_calls(appender._proposer, "_put")
-            while len(proposed) < 3 or appender._collector.collects:
-                if appender._collector.collects:  # it won a race: others collect while it rests
-                    self.world.scheduler.sleep(2_000)
-                else:
-                    with ns.begin() as txn:
-                        txn.produce("audit", [{"value": -1}])
+            commit_until_proposed(self.world, ns)
             work(ns)
 
         self.world.start("p", begin)

@@ -23,6 +23,7 @@ from tests.sim.crowds import (
     entries,
     mailbox,
     mailboxes,
+    workers,
     world,
 )
 from txnlog.api.namespace import Namespace
@@ -33,7 +34,7 @@ from txnlog.format.actions import Abort, Reserve, Segment
 from txnlog.log import collector, proposal_codec, proposer, races
 from txnlog.testing.world import NAMESPACE
 
-__all__ = ["_known_writers", "commits", "world"]
+__all__ = ["_known_writers", "commits", "workers", "world"]
 
 
 def test_who_commits_alone_asks_nothing_of_proposals(world, commits):
@@ -114,6 +115,26 @@ def test_rows_do_not_stay_in_mailboxes_once_their_writers_are_closed(world, comm
     assert mailboxes(world) == []
 
 
+def test_who_comes_now_and_then_does_not_take_over(world, workers):
+    """It does not know who collects by now. Two would collect in turns, and each change makes all others race."""
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(4_000)
+    said: set[bytes] = set()
+
+    def work(ns: Namespace) -> None:
+        for number in range(40):
+            world.scheduler.sleep(1_500 + 37 * number % 400)
+            for _ in range(20):
+                with ns.begin() as txn:
+                    txn.produce("audit", [{"value": -1}])
+                said.add(world.objects.get(f"{NAMESPACE}/{keys.COLLECTOR_KEY}"))
+
+    world.start("p", work)
+    world.run(90_000)
+    assert world.stores["p"].calls["put proposal"] > 10
+    assert len(said) == 1
+
+
 def test_a_vacuum_deletes_the_mailboxes_and_whoever_proposes_races(world, commits):
     vacuumed: list[int] = []
 
@@ -124,7 +145,7 @@ def test_a_vacuum_deletes_the_mailboxes_and_whoever_proposes_races(world, commit
             ns.vacuum()
             vacuumed.append(before)
 
-    commits.start(6)
+    commits.start(6, 10.0)
     world.start("admin", vacuum)
     world.run(60_000)
     commits.check()

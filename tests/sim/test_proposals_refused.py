@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.sim.crowds import _known_writers, _writer_of, commits, mailbox, read_all, workers, world
+from tests.sim.crowds import (
+    _known_writers,
+    _writer_of,
+    commit_until_proposed,
+    commits,
+    mailbox,
+    read_all,
+    workers,
+    world,
+)
 from txnlog.api.namespace import Namespace
 from txnlog.errors import OutcomeUnknown, StoreError, TransactionTimedOut
 from txnlog.log.races import Races
@@ -31,11 +40,8 @@ def test_who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent(world,
         raise MemoryError
 
     def work(ns: Namespace) -> None:
-        while world.now_ms < 4_000:
-            with ns.begin() as txn:
-                txn.produce("audit", [{"value": -1}])
+        commit_until_proposed(world, ns)
         name = workers.collector()
-        assert name != "p"
         workers.resting |= {"w0", "w1", "w2", "w3"} - {name}
         own = mailbox(world, _writer_of(world, "p") or "")
         before, store = world.objects.get(own), world.stores[name]

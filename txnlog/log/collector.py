@@ -77,12 +77,16 @@ class Proposal:
         self._ended = 0
         self.commands = [_OfAnother(self, place, command) for place, command in enumerate(commands)]
 
-    def is_void(self, draft: Draft, at: Header, txn_ids: Sequence[int]) -> bool:
-        """Whether it is too old, its number was used, numbers are not the writer's, or the log shows a transaction."""
-        if self._mailbox.is_over(at.version, at.timestamp_ms):
+    def is_void(self, draft: Draft, at: Header, place: int) -> bool:
+        """Whether nothing may come of the command at a place.
+
+        It is too old or late, the number was used, numbers are not the writer's, or the log shows a transaction.
+        """
+        if self._mailbox.is_over(at.version, at.timestamp_ms) or self._mailbox.is_late(place, at.timestamp_ms):
             return True
         if self._number is None:
             return False
+        txn_ids = self._txns[place]
         if any(draft.transactions.get(txn) is not None for txn in txn_ids):
             return True
         for number in (self._number, *txn_ids):
@@ -126,7 +130,7 @@ class _OfAnother:
 
     def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Any]:
         """See Command."""
-        if self._proposal.is_void(draft, at, self.txn_ids) or not self._proposal.is_next(draft, self._place):
+        if self._proposal.is_void(draft, at, self._place) or not self._proposal.is_next(draft, self._place):
             return Answer(None, settled=True)
         try:
             return self._command.decide(draft, at, shared)
@@ -218,35 +222,28 @@ class Collector:
             return []
 
     async def _collect(self, own: Callable[[], Iterable[Command[Any]]]) -> list[Asked]:
+        if not self._is_said and not await self._may_begin():
+            self.collects = False
+            return []
         if self._cycle:
             await self._runtime.pause(_GATHER * self._races.trip.ms)
-        lists = self._cycle < _LIST_FIRST or self._finds or self._cycle % _LIST_EVERY == 0
-        look = self._races.look()
-        wanted = self._wanted()
         # Requests beyond the threads that there are cost a round trip: what can be left out for a cycle is.
+        lists = self._cycle < _LIST_FIRST or self._finds or self._cycle % _LIST_EVERY == 0
         looks = self._cycle < _LIST_FIRST or self._cycle % _LOOK_EVERY == 1
-        says = not self._is_said
-        calls: list[Callable[[], Any]] = []
-        if says:
-            calls.append(partial(self._races.say, self._writer))
-        elif looks:
-            calls.append(look)
+        wanted = self._wanted()
+        look = self._races.look()
+        calls: list[Callable[[], Any]] = [partial(self._read, writer) for writer in wanted]
         calls += [self._list] if lists else []
-        calls += [partial(self._read, writer) for writer in wanted]
+        calls += [look] if looks else []
         found = await self._runtime.requests(calls)
         self._cycle += 1
-        if says:
-            self._is_denied = found[0] is False  # nobody may hear of it then, so others would not come here
-            self._is_said = True
-            self._races.note_named(self._writer)
-        elif looks:
-            self._races.note(look)
-        if self._is_denied or not self._races.is_named:
+        self._races.note(look)
+        if not self._races.is_named:
             self.collects = False
             return []
         if lists:
-            self._finds = self._note_listed(found[len(calls) - len(wanted) - 1])
-        members = self._members(dict(zip(wanted, found[len(calls) - len(wanted) :], strict=True)))
+            self._finds = self._note_listed(found[len(wanted)])
+        members = self._members(dict(zip(wanted, found, strict=False)))
         commands = list(own())
         self._own_idle = 0 if commands else self._own_idle + 1
         self._note_shared(self._writer, commands)
@@ -254,6 +251,20 @@ class Collector:
         if self._own_idle > _OWN_IDLE_CYCLES or not pays:
             await self.resign()
         return members
+
+    async def _may_begin(self) -> bool:
+        """Say that this writer collects, unless another one does: who rested for a while does not know of that one."""
+        look = self._races.look()
+        await self._runtime.request(look)
+        self._races.note(look)
+        if not self._races.is_open:
+            return False
+        if not await self._runtime.request(partial(self._races.say, self._writer)):
+            self._is_denied = True  # nobody may hear of it then, so others would not come here
+            return False
+        self._is_said = True
+        self._races.note_named(self._writer)
+        return True
 
     def _note_shared(self, writer: str, commands: Iterable[Command[Any]]) -> None:
         """A writer has these commands in this cycle."""

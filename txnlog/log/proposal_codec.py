@@ -83,7 +83,7 @@ class ProposedNumbers(ProposedCommand, frozen=True, tag="reserve"):
 
 
 class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
-    """Commit a transaction that the log does not show yet. ``left_ms`` is what was left of its timeout."""
+    """Commit a transaction that the log does not show yet. ``left_ms``, from the mailbox's time on, is its deadline."""
 
     txn: Count
     digest: str
@@ -97,7 +97,6 @@ class ProposedCommit(ProposedCommand, frozen=True, tag="commit"):
     app_id: str | None = None
     app_version: Signed | None = None
     left_ms: Count | None = None
-    shown_skipped: bool = False
     subscriptions: tuple[ProposedSubscription, ...] = ()
 
 
@@ -136,6 +135,12 @@ class Mailbox(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     def is_over(self, version: int, timestamp_ms: int) -> bool:
         """Whether nothing of it may come true in the entry of a version and a time."""
         return is_over(self.version, self.time_ms, version, timestamp_ms)
+
+    def is_late(self, place: int, timestamp_ms: int) -> bool:
+        """Whether the deadline of a command's transaction is over in an entry of a time."""
+        command = self.commands[place]
+        left_ms = command.left_ms if isinstance(command, ProposedCommit) else None
+        return left_ms is not None and timestamp_ms > self.time_ms + left_ms
 
 
 def is_over(version: int, time_ms: int, at_version: int, timestamp_ms: int) -> bool:
@@ -218,7 +223,6 @@ def _plain(command: Command[Any]) -> Proposed:
         opening.app_id,
         opening.app_version,
         opening.left_ms(),
-        opening.shown_skipped,
         tuple([ProposedSubscription(number, *name) for number, name in opening.subscriptions.items()]),
     )
 
@@ -328,14 +332,11 @@ def _command(item: Proposed, writer: str, contents: dict[int, _Rows], state: Sta
         pieces.append(Piece(piece.topic, piece.partition, piece.rows, size, content, piece.digest, piece.sequence))
     opening = Opening(
         state.txn_id(item.txn),
-        lambda: 0,
+        lambda: 0,  # without a deadline nothing asks for the time: who decides a proposal sees to both
         item.producer,
         item.epoch,
         item.app_id,
         item.app_version,
-        deadline_ms=item.left_ms,
-        timeout_ms=item.left_ms,
-        shown_skipped=item.shown_skipped,
         subscriptions={named.subscription: SubscriptionPlace(named.topic, named.name) for named in item.subscriptions},
     )
     return CommitCommand(

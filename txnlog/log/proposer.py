@@ -183,7 +183,7 @@ class Proposer:
         finally:
             self._awaits_numbers = False
             if attempt.members:
-                self._races.note_named("")  # whoever was named did not bring it: the next loss looks again
+                self._races.note_in_vain()
 
     async def _put(self, data: bytes) -> bool:
         """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""

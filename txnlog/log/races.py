@@ -71,6 +71,7 @@ class Races:
         self._lost_ms: float | None = None
         self._named = ""
         self._named_ms = 0.0
+        self._in_vain: tuple[str, float] = ("", 0.0)
 
     def lost(self) -> None:
         """Another entry took the slot."""
@@ -113,6 +114,11 @@ class Races:
         if writer != self._named:
             self._named, self._named_ms = writer, self._runtime.elapsed_ms()
 
+    def note_in_vain(self) -> None:
+        """Whoever is named did not bring what was proposed: the next loss looks again."""
+        self._in_vain = (self._named, self._runtime.elapsed_ms())
+        self.note_named("")
+
     @property
     def collector(self) -> str | None:
         """Another writer that collects, if it has shown life lately: by an entry, or by being named."""
@@ -120,6 +126,13 @@ class Races:
             return None
         shown_ms = max(self._named_ms, self._follower.heard.get(self._named, 0.0))
         return self._named if self._is_lately(shown_ms) else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody else collects, or one who was waited for in vain and has appended nothing since."""
+        collector = self.collector
+        in_vain, since_ms = self._in_vain
+        return collector is None or (collector == in_vain and self._follower.heard.get(collector, 0.0) < since_ms)
 
     @property
     def is_named(self) -> bool:

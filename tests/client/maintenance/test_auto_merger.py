@@ -8,50 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.client.merging import actions, everything, segments, whole
+from tests.client.merging import INTERVAL, actions, at_rest, commit, everything, merger, orders, segments, whole
 from tests.client.support import SCHEMA, Place, raises, read, rows, wait_for
-from txnlog.client.auto_merger import AutoMerger
 from txnlog.errors import AccessDenied, InvalidInputError, StoreError, TopicExists
 from txnlog.format.actions import Replace, Segment
 from txnlog.maintenance.optimizer import Optimization
 
-INTERVAL = 8
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handles merge eight to twelve segments."""
-    begin = AutoMerger.__init__
-
-    def soon(self: AutoMerger, *arguments: Any) -> None:
-        begin(self, *arguments)
-        self.interval = INTERVAL
-
-    monkeypatch.setattr(AutoMerger, "__init__", soon)
-
-
-def merger(ns: Any) -> AutoMerger:
-    found: AutoMerger = ns._connection.session.auto_merger
-    return found
-
-
-def at_rest(ns: Any) -> Any:
-    """What is under way has come to its end."""
-    merger(ns)._background.wait()
-    return ns
-
-
-def commit(ns: Any, count: int, first: int = 0, topic: str = "orders") -> None:
-    """So many transactions of one row."""
-    for number in range(first, first + count):
-        ns.produce(topic, rows(number))
-        at_rest(ns)
-
-
-def orders(place: Place, **options: Any) -> Any:
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA, **options)
-    return ns
+pytestmark = pytest.mark.usefixtures("soon")
 
 
 def test_small_segments_become_few_and_every_version_shows_the_same(place: Place) -> None:
@@ -252,6 +215,7 @@ def test_what_is_committed_while_a_merge_is_under_way_is_kept(memory: Place, mon
     ns, rival = orders(memory), memory.open()
     stored: Callable[..., Any] = Optimization._stored
     number = iter(range(1_000, 2_000))
+    merger(rival).interval = 10_000
 
     def meanwhile(self: Optimization, *arguments: Any) -> Any:
         for _ in range(5):

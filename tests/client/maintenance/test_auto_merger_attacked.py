@@ -7,27 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.client.maintenance.test_auto_merger import at_rest, commit, merger, orders
-from tests.client.merging import segments
+from tests.client.merging import INTERVAL, at_rest, commit, merger, orders, segments
 from tests.client.support import SCHEMA, Place, read, rows, wait_for
 from txnlog.client import auto_merger
-from txnlog.client.auto_merger import AutoMerger
 from txnlog.errors import StoreError
 from txnlog.maintenance.optimizer import Optimization
 
-INTERVAL = 8
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handles merge eight to twelve segments."""
-    begin = AutoMerger.__init__
-
-    def soon(self: AutoMerger, *arguments: Any) -> None:
-        begin(self, *arguments)
-        self.interval = INTERVAL
-
-    monkeypatch.setattr(AutoMerger, "__init__", soon)
+pytestmark = pytest.mark.usefixtures("soon")
 
 
 @pytest.mark.clause("P-91")

@@ -48,6 +48,22 @@ MUTANTS: Final = (
         (_COLLECTOR + "nothing_is_done_where_the_number_was_used",),
     ),
     Mutant(
+        "what others propose is committed behind its deadline",
+        "txnlog/log/proposal_codec.py",
+        "        return left_ms is not None and timestamp_ms > self.time_ms + left_ms\n",
+        "        return False\n",
+        "whoever waited for the deadline of a process that died does its work again, and it is there twice",
+        (_COLLECTOR + "nothing_is_committed_behind_its_deadline",),
+    ),
+    Mutant(
+        "who comes now and then takes over from who collects",
+        "txnlog/log/collector.py",
+        "        if not self._races.is_open:\n",
+        "        if False:\n",
+        "each change of who collects makes all others race",
+        (_FAR + "who_comes_now_and_then_does_not_take_over",),
+    ),
+    Mutant(
         "a damaged mailbox is read",
         "txnlog/log/proposal_codec.py",
         "if xxhash.xxh3_128_digest(content) != data[:_DIGEST_BYTES]:",

@@ -88,6 +88,18 @@ def test_nothing_is_done_about_a_transaction_that_the_log_shows(log: Log) -> Non
 
 
 @pytest.mark.clause("P-247")
+def test_nothing_is_committed_behind_its_deadline(log: Log) -> None:
+    """Its owner may be gone, and somebody else at work on the same again."""
+    commands = proposed(log, commit(3, left_ms=1_000), commit(4, left_ms=900), commit(5))
+    log.entry(Abort(201), after_ms=999)
+    assert decided(log, commands[:1]) == [["Commit"]]
+    log.entry(Abort(202), after_ms=2)
+    assert decided(log, commands) == [[], [], []], "nothing overtakes it: its owner hears of it first"
+    log.entry(Abort(3), Abort(4))
+    assert decided(log, commands) == [[], [], ["Commit"]]
+
+
+@pytest.mark.clause("P-247")
 def test_nothing_is_done_that_was_proposed_long_ago(log: Log) -> None:
     """Its writer may have died, and its deadline passed."""
     commands = proposed(log, commit(3))
