@@ -23,8 +23,8 @@ from tests.client.support import FakeRuntime, trusting_probe
 from txnlog.api.namespace import Namespace
 from txnlog.client import session_owner
 from txnlog.format import keys
-from txnlog.log import proposal_codec
 from txnlog.log import root_log as roots
+from txnlog.log.proposals import proposal_codec
 from txnlog.log.transaction_commands import CommitCommand, Opening
 from txnlog.testing.clock import ManualClock
 

@@ -37,8 +37,9 @@ from txnlog.format.actions import (
 )
 from txnlog.format.codec import decode_entry, encode_action
 from txnlog.format.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType
-from txnlog.log import checkpoint_codec, proposal_codec
+from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import COLD_KINDS, Manifest, Part
+from txnlog.log.proposals import proposal_codec
 
 ACTIONS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in AnyAction.__args__}
 HEADER = '{"action":"header","version":7,"writer":"w","timestamp_ms":5}\n'

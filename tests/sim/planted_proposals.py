@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tests.sim.planted import MUTANTS, Mutant
-from txnlog.log import proposal_codec
-from txnlog.log.collector import Proposal
 from txnlog.log.entry_riders import EntryRiders
 from txnlog.log.group_commit import Attempt, Riders
-from txnlog.log.proposer import Proposer
+from txnlog.log.proposals import proposal_codec
+from txnlog.log.proposals.collector import Proposal
+from txnlog.log.proposals.proposer import Proposer
 from txnlog.testing.faults import Faults
 
 

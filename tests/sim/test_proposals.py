@@ -31,7 +31,7 @@ from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import ProducerFenced, TxnLogError
 from txnlog.format import keys
 from txnlog.format.actions import Abort, Reserve, Segment
-from txnlog.log import collector, proposal_codec, proposer, races
+from txnlog.log.proposals import collector, proposal_codec, proposer, races
 from txnlog.testing.world import NAMESPACE
 
 __all__ = ["_known_writers", "commits", "workers", "world"]

@@ -22,7 +22,7 @@ from tests.sim.crowds import (
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import OutcomeUnknown, StoreError, TxnLogError
-from txnlog.log.collector import Collector
+from txnlog.log.proposals.collector import Collector
 from txnlog.testing.far_store import FarWorld
 from txnlog.testing.world import NAMESPACE
 

@@ -22,7 +22,7 @@ from txnlog.api.internals import connection_of
 from txnlog.api.namespace import Namespace
 from txnlog.data.wire_rows import WireRows
 from txnlog.format.actions import Abort, Commit, Reserve, Segment, SliceRows, Topic
-from txnlog.log.proposal_codec import ProposedNumbers
+from txnlog.log.proposals.proposal_codec import ProposedNumbers
 from txnlog.testing.far_store import FarWorld
 
 __all__ = ["_known_writers", "commits", "proposing", "workers", "world"]

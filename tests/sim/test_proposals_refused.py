@@ -18,7 +18,7 @@ from tests.sim.crowds import (
 )
 from txnlog.api.namespace import Namespace
 from txnlog.errors import OutcomeUnknown, StoreError, TransactionTimedOut
-from txnlog.log.races import Races
+from txnlog.log.proposals.races import Races
 from txnlog.log.transaction_commands import CommitCommand
 
 __all__ = ["_known_writers", "commits", "workers", "world"]

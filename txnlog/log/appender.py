@@ -30,15 +30,15 @@ from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
-from txnlog.log.collector import Collector
 from txnlog.log.commands import ONE_RENEWAL, Command, Piece, effect
 from txnlog.log.entry_riders import EntryRiders
 from txnlog.log.failed_append import answer_of, no_numbers, note_interrupted
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Needed, SharedWave
 from txnlog.log.number_pool import NumberPool, NumbersWanted
-from txnlog.log.proposer import Proposer
-from txnlog.log.races import Races
+from txnlog.log.proposals.collector import Collector
+from txnlog.log.proposals.proposer import Proposer
+from txnlog.log.proposals.races import Races
 from txnlog.log.slots import CREATE_ATTEMPTS, occupy
 from txnlog.replies import Replying, copy_of, not_sent
 from txnlog.store.base import Store

@@ -17,7 +17,7 @@ _ATTACKED: Final = "tests/sim/test_proposals_attacked.py::test_"
 MUTANTS: Final = (
     Mutant(
         "nobody proposes the same once more",
-        "txnlog/log/proposer.py",
+        "txnlog/log/proposals/proposer.py",
         "            and (not self._open or self._open.keys() == {attempt.proposed_as})\n",
         "            and not self._open\n",
         "a crowd whose collector ended races for seconds: each has to win once before it can propose again",
@@ -25,7 +25,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what is refused of a proposal is overtaken",
-        "txnlog/log/collector.py",
+        "txnlog/log/proposals/collector.py",
         "        return self._ended == place\n",
         "        return True\n",
         "a writer's second transaction is in the log before its first one",
@@ -33,7 +33,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a proposal speaks for anybody",
-        "txnlog/log/collector.py",
+        "txnlog/log/proposals/collector.py",
         "if block is None or block.writer != self._writer:",
         "if block is None:",
         "whoever may put a mailbox ends the transactions of others",
@@ -41,7 +41,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a void proposal is carried out",
-        "txnlog/log/collector.py",
+        "txnlog/log/proposals/collector.py",
         "        return not can_be_used(draft, self._number)\n",
         "        return False\n",
         "what its owner was refused is in the log later",
@@ -49,7 +49,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what others propose is committed behind its deadline",
-        "txnlog/log/proposal_codec.py",
+        "txnlog/log/proposals/proposal_codec.py",
         "        return left_ms is not None and timestamp_ms > self.time_ms + left_ms\n",
         "        return False\n",
         "whoever waited for the deadline of a process that died does its work again, and it is there twice",
@@ -57,7 +57,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who comes now and then takes over from who collects",
-        "txnlog/log/collector.py",
+        "txnlog/log/proposals/collector.py",
         "        if not self._races.is_open:\n",
         "        if False:\n",
         "each change of who collects makes all others race",
@@ -65,7 +65,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a damaged mailbox is read",
-        "txnlog/log/proposal_codec.py",
+        "txnlog/log/proposals/proposal_codec.py",
         "if xxhash.xxh3_128_digest(content) != data[:_DIGEST_BYTES]:",
         "if len(data) < _DIGEST_BYTES:",
         "a bit that flipped on its way is in somebody's rows",
@@ -73,7 +73,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a mailbox of another writer",
-        "txnlog/log/proposal_codec.py",
+        "txnlog/log/proposals/proposal_codec.py",
         "    if found.writer != writer:\n",
         "    if not found.writer:\n",
         "a copied mailbox has its commands brought twice, in whatever order",
@@ -89,7 +89,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "rows that nothing names",
-        "txnlog/log/proposal_codec.py",
+        "txnlog/log/proposals/proposal_codec.py",
         "    if any(not rows.is_at_end for rows in contents.values()):\n",
         "    if any(rows.is_at_end is None for rows in contents.values()):\n",
         "a mailbox that contradicts itself is carried out in part",
@@ -97,7 +97,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a pause as long as a clock went ahead",
-        "txnlog/log/rhythm.py",
+        "txnlog/log/proposals/rhythm.py",
         "if writer != self._writer or not 0 < distance_ms <= _LONGEST * trip:",
         "if writer != self._writer:",
         "a proposer waits for days for an entry that came long ago",
@@ -121,7 +121,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who has nothing to bring begins to collect again at once",
-        "txnlog/log/collector.py",
+        "txnlog/log/proposals/collector.py",
         "        pays = self._pays()\n        if self._own_idle > _OWN_IDLE_CYCLES or not pays:\n",
         "        if self._own_idle > _OWN_IDLE_CYCLES or not self._pays():\n",
         "a producer next to a consumer asks for mailboxes between any two commits",
@@ -129,7 +129,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an earlier put under the same number is forgotten",
-        "txnlog/log/proposer.py",
+        "txnlog/log/proposals/proposer.py",
         "max(version, head.version), max(time_ms, now_ms))",
         "head.version, now_ms)",
         "where a clock was set back, what its owner was refused is in the log later",
@@ -145,7 +145,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "acknowledgements of a mailbox are not counted",
-        "txnlog/log/proposal_codec.py",
+        "txnlog/log/proposals/proposal_codec.py",
         "1 + len(found.cumulative) + _parts_of(found)",
         "0 * _parts_of(found)",
         "thirty kilobytes stop whoever collects for seconds",

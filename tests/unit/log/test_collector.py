@@ -9,9 +9,9 @@ import pytest
 from tests.memory_log import WRITER, Log
 from txnlog.fold.apply import apply, begin_entry
 from txnlog.format.actions import Abort, Begin, Commit, Producer, Reserve
-from txnlog.log.collector import Proposal
 from txnlog.log.commands import Answer, Command
-from txnlog.log.proposal_codec import Mailbox, Proposed, ProposedCommit, commands_of
+from txnlog.log.proposals.collector import Proposal
+from txnlog.log.proposals.proposal_codec import Mailbox, Proposed, ProposedCommit, commands_of
 
 OTHER = "f" * 32
 NUMBER = 1_000

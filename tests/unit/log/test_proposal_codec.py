@@ -29,7 +29,7 @@ from txnlog.format.actions import (
 from txnlog.log.commands import Command, Piece, effect
 from txnlog.log.dropped import SubscriptionPlace
 from txnlog.log.number_pool import NumberPool, NumbersWanted
-from txnlog.log.proposal_codec import (
+from txnlog.log.proposals.proposal_codec import (
     Mailbox,
     MalformedProposal,
     Proposed,

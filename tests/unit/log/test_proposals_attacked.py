@@ -18,7 +18,7 @@ from txnlog.data.wire_rows import WireRows
 from txnlog.format import schema
 from txnlog.format.actions import AlterTopic, Topic
 from txnlog.log.commands import Command, Piece
-from txnlog.log.proposal_codec import (
+from txnlog.log.proposals.proposal_codec import (
     Mailbox,
     MalformedProposal,
     ProposedCommit,

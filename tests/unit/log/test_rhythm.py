@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from txnlog.log.rhythm import Rhythm, RoundTrip
+from txnlog.log.proposals.rhythm import Rhythm, RoundTrip
 
 TRIP_MS = 40.0
 

@@ -22,13 +22,13 @@ from txnlog.fold.number_blocks import block_of, can_be_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AnyAction, Header
-from txnlog.log import proposal_codec
 from txnlog.log.append_queue import Asked
 from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
 from txnlog.log.follower import Follower
-from txnlog.log.proposal_codec import Mailbox, can_be_proposed
-from txnlog.log.proposer import has_ended
-from txnlog.log.races import Races
+from txnlog.log.proposals import proposal_codec
+from txnlog.log.proposals.proposal_codec import Mailbox, can_be_proposed
+from txnlog.log.proposals.proposer import has_ended
+from txnlog.log.proposals.races import Races
 from txnlog.log.transaction_commands import CommitCommand
 from txnlog.store.base import ObjectInfo, Store
 

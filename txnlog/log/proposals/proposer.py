@@ -16,15 +16,15 @@ from txnlog.fold.number_blocks import block_of, can_be_used
 from txnlog.fold.state import Draft, State
 from txnlog.format import keys
 from txnlog.format.actions import Abort, AnyAction, Header
-from txnlog.log import proposal_codec
 from txnlog.log.append_queue import Asked
 from txnlog.log.commands import Command
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt
 from txnlog.log.number_pool import NumberPool, NumbersWanted
-from txnlog.log.proposal_codec import can_be_proposed, is_over
-from txnlog.log.races import Races
-from txnlog.log.rhythm import PATIENCE, Rhythm
+from txnlog.log.proposals import proposal_codec
+from txnlog.log.proposals.proposal_codec import can_be_proposed, is_over
+from txnlog.log.proposals.races import Races
+from txnlog.log.proposals.rhythm import PATIENCE, Rhythm
 from txnlog.store.base import Store
 
 _logger = LogLines("txnlog.proposals")

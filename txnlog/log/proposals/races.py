@@ -15,7 +15,7 @@ from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.format import keys
 from txnlog.log.follower import Follower
-from txnlog.log.rhythm import LATELY, RoundTrip
+from txnlog.log.proposals.rhythm import LATELY, RoundTrip
 from txnlog.store.base import Store
 
 _logger = LogLines("txnlog.proposals")
