@@ -98,7 +98,7 @@ MUTANTS: Final = (
     Mutant(
         "a pause as long as a clock went ahead",
         "txnlog/log/proposals/rhythm.py",
-        "if writer != self._writer or not 0 < distance_ms <= _LONGEST * trip:",
+        "if writer != self._writer or not 0 < distance_ms <= _LONGEST_TRIPS * trip:",
         "if writer != self._writer:",
         "a proposer waits for days for an entry that came long ago",
         (_RHYTHM + "a_clock_that_stands_or_jumps_makes_no_pause_long",),

@@ -34,13 +34,13 @@ from txnlog.store.base import ObjectInfo, Store
 
 _logger = LogLines("txnlog.proposals")
 
-_GATHER: Final = 0.45
+_GATHER_TRIPS: Final = 0.45
 """Round trips that a collector waits for those whose outcome its last entry was: they are about to propose again."""
 
 _IDLE_CYCLES: Final = 6
 """Cycles in which two must have had commits, this one counted, else a writer collects no more."""
 
-_FIRST_PAUSE: Final = 100.0
+_FIRST_PAUSE_TRIPS: Final = 100.0
 _MOST_UNPAID: Final = 5
 """Round trips after which a writer begins again where it did not pay, twice as many each time, up to 2 ** 5 times."""
 
@@ -57,8 +57,8 @@ _MOST_MAILBOXES: Final = 256
 _MOST_STRANGERS: Final = 8
 """In one cycle, of writers that the log does not show: they want numbers, or anybody put any bytes there."""
 
-_QUIET: Final = 4
-_LONGEST_QUIET: Final = 5
+_QUIET_CYCLES: Final = 4
+_MOST_HALVINGS: Final = 5
 """A mailbox in which nothing new was for four cycles is looked into in every second one, and so on up to 2 ** 5."""
 
 _CYCLE_BYTES: Final = 16 << 20
@@ -226,7 +226,7 @@ class Collector:
             self.collects = False
             return []
         if self._cycle:
-            await self._runtime.pause(_GATHER * self._races.trip.ms)
+            await self._runtime.pause(_GATHER_TRIPS * self._races.trip.ms)
         # Requests beyond the threads that there are cost a round trip: what can be left out for a cycle is.
         lists = self._cycle < _LIST_FIRST or self._finds or self._cycle % _LIST_EVERY == 0
         looks = self._cycle < _LIST_FIRST or self._cycle % _LOOK_EVERY == 1
@@ -287,7 +287,7 @@ class Collector:
         if len(self._committing) > 1 or len(self._sharing) > 2:
             self._unpaid = 0
         elif self._cycle > _IDLE_CYCLES:
-            pause_ms = _FIRST_PAUSE * self._races.trip.ms * 2**self._unpaid
+            pause_ms = _FIRST_PAUSE_TRIPS * self._races.trip.ms * 2**self._unpaid
             self._not_before_ms = self._runtime.elapsed_ms() + pause_ms
             self._unpaid = min(self._unpaid + 1, _MOST_UNPAID)
             return False
@@ -307,7 +307,7 @@ class Collector:
         wanted = [
             writer
             for place, (writer, seen) in enumerate(mailboxes.items())
-            if (self._cycle + place) % 2 ** min(seen.quiet // _QUIET, _LONGEST_QUIET) == 0
+            if (self._cycle + place) % 2 ** min(seen.quiet // _QUIET_CYCLES, _MOST_HALVINGS) == 0
         ]
         strangers = [writer for writer in wanted if writer not in known]
         strangers.sort(key=self._put_ms, reverse=True)

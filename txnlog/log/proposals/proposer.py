@@ -24,16 +24,16 @@ from txnlog.log.number_pool import NumberPool, NumbersWanted
 from txnlog.log.proposals import proposal_codec
 from txnlog.log.proposals.proposal_codec import can_be_proposed, is_over
 from txnlog.log.proposals.races import Races
-from txnlog.log.proposals.rhythm import PATIENCE, Rhythm
+from txnlog.log.proposals.rhythm import PATIENCE_TRIPS, Rhythm
 from txnlog.store.base import Store
 
 _logger = LogLines("txnlog.proposals")
 
-_LONGEST: Final = 40.0
+_LONGEST_TRIPS: Final = 40.0
 """Round trips from the put of a mailbox, after which it races in any case."""
 
-_PASSED_OVER: Final = 3
-_PASSED_OVER_BY_OTHERS: Final = 6
+_PASSED_OVER_ENTRIES: Final = 3
+_ENTRIES_OF_OTHERS: Final = 6
 """Entries of who collects, or of others, without an outcome of what was proposed. A proposer races then: somebody else
 may collect by now."""
 
@@ -211,7 +211,7 @@ class Proposer:
         began_ms = seen_ms = runtime.elapsed_ms()
         is_at_end = False
         passed_over = by_others = 0
-        while attempt.members and passed_over < _PASSED_OVER and by_others < _PASSED_OVER_BY_OTHERS:
+        while attempt.members and passed_over < _PASSED_OVER_ENTRIES and by_others < _ENTRIES_OF_OTHERS:
             pause_ms = rhythm.pause_ms(runtime.elapsed_ms())
             if pause_ms > 0:
                 await runtime.pause(pause_ms)
@@ -220,12 +220,12 @@ class Proposer:
             sent_ms = runtime.elapsed_ms()
             entry = self._follower.apply_next(await runtime.request(self._follower.read_next))
             now_ms = runtime.elapsed_ms()
-            if now_ms - began_ms > _LONGEST * races.trip.ms:
+            if now_ms - began_ms > _LONGEST_TRIPS * races.trip.ms:
                 return
             if entry is None:
                 is_at_end = True
                 rhythm.missed()
-                if now_ms - seen_ms > PATIENCE * races.trip.ms:
+                if now_ms - seen_ms > PATIENCE_TRIPS * races.trip.ms:
                     return
                 continue
             seen_ms = now_ms

@@ -15,7 +15,7 @@ from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.format import keys
 from txnlog.log.follower import Follower
-from txnlog.log.proposals.rhythm import LATELY, RoundTrip
+from txnlog.log.proposals.rhythm import LATELY_TRIPS, RoundTrip
 from txnlog.store.base import Store
 
 _logger = LogLines("txnlog.proposals")
@@ -92,7 +92,7 @@ class Races:
         return self._lost_ms is not None and self._is_lately(self._lost_ms)
 
     def _is_lately(self, moment_ms: float) -> bool:
-        return self._runtime.elapsed_ms() - moment_ms <= LATELY * self.trip.ms
+        return self._runtime.elapsed_ms() - moment_ms <= LATELY_TRIPS * self.trip.ms
 
     # --- who collects -------------------------------------------------------------------------------------------------
 

@@ -12,21 +12,21 @@ from typing import Final
 _FIRST_TRIP_MS: Final = 50.0
 _LEAST_TRIP_MS: Final = 0.5
 
-LATELY: Final = 24.0
+LATELY_TRIPS: Final = 24.0
 """Round trips for which a lost race, and a sign of life of who collects, count."""
 
-PATIENCE: Final = 10.0
+PATIENCE_TRIPS: Final = 10.0
 """Round trips without an entry after which nobody waits any longer for who collects."""
 
-_EARLIER: Final = 0.05
-_LATER: Final = 0.35
+_EARLIER_TRIPS: Final = 0.05
+_LATER_TRIPS: Final = 0.35
 """Round trips by which one looks earlier after a look that found its entry, and later after one that came too early: so
 about one in eight looks is in vain, and the others find an entry that has just come."""
 
-_AGAIN: Final = 0.1
-_OTHERS: Final = 0.6
-_SHORTEST: Final = 1.0
-_LONGEST: Final = 12.0
+_AGAIN_TRIPS: Final = 0.1
+_PAUSE_TRIPS: Final = 0.6
+_SHORTEST_TRIPS: Final = 1.0
+_LONGEST_TRIPS: Final = 12.0
 
 
 class RoundTrip:
@@ -63,15 +63,15 @@ class Rhythm:
         """A look that was sent then found an entry, of this writer and this time of the log."""
         trip = self._trip.ms
         distance_ms = stamp_ms - self._stamp_ms
-        if writer != self._writer or not 0 < distance_ms <= _LONGEST * trip:
+        if writer != self._writer or not 0 < distance_ms <= _LONGEST_TRIPS * trip:
             # Another one, whose clock says nothing of this one's; or its clock stands, as one that went ahead does.
             self._writer = writer
             self._distances.clear()
             self._lead_ms = sent_ms - stamp_ms
         else:
-            self._distances.append(max(distance_ms, _SHORTEST * trip))
+            self._distances.append(max(distance_ms, _SHORTEST_TRIPS * trip))
             if self.is_aimed and not self._misses:
-                self._lead_ms -= _EARLIER * trip
+                self._lead_ms -= _EARLIER_TRIPS * trip
         self._stamp_ms = stamp_ms
         self._misses = 0
         self.is_aimed = False
@@ -79,17 +79,17 @@ class Rhythm:
     def missed(self) -> None:
         """A look found nothing."""
         if self.is_aimed and not self._misses:
-            self._lead_ms += _LATER * self._trip.ms
+            self._lead_ms += _LATER_TRIPS * self._trip.ms
         self._misses += 1
 
     def pause_ms(self, now_ms: float) -> float:
         """How long to wait before the next look."""
         trip = self._trip.ms
         if self._misses or not self._distances:
-            return (_AGAIN if self._misses == 1 else _OTHERS) * trip
+            return (_AGAIN_TRIPS if self._misses == 1 else _PAUSE_TRIPS) * trip
         aim_ms = self._stamp_ms + statistics.median(self._distances) + self._lead_ms
         self.is_aimed = aim_ms >= now_ms
         return max(0.0, aim_ms - now_ms)
 
 
-__all__ = ["LATELY", "PATIENCE", "Rhythm", "RoundTrip"]
+__all__ = ["LATELY_TRIPS", "PATIENCE_TRIPS", "Rhythm", "RoundTrip"]
