@@ -115,7 +115,7 @@ def asked_about_proposals(world: FarWorld) -> int:
 WRITERS: dict[int, dict[str, str]] = {}
 
 
-def _writer_of(world: FarWorld, name: str) -> str | None:
+def writer_of(world: FarWorld, name: str) -> str | None:
     return WRITERS.get(id(world), {}).get(name)
 
 
@@ -182,7 +182,7 @@ class Workers:
     def collector(self) -> str:
         """Whose entries held the last commits."""
         last = next(entry.header.writer for entry in reversed(entries(self.world)) if commits_of(entry))
-        (name,) = [name for name in self.world.stores if _writer_of(self.world, name) == last]
+        (name,) = [name for name in self.world.stores if writer_of(self.world, name) == last]
         return name
 
 

@@ -16,7 +16,6 @@ from tests.sim.crowds import (
     SECONDS,
     TRIP_MS,
     _known_writers,
-    _writer_of,
     asked_about_proposals,
     commits,
     commits_of,
@@ -25,6 +24,7 @@ from tests.sim.crowds import (
     mailboxes,
     workers,
     world,
+    writer_of,
 )
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
@@ -87,7 +87,7 @@ def test_nobody_waits_for_a_collector_that_died(world, commits):
     world.run(4_000)
     last = entries(world)[-1].header.writer
     (name,) = [
-        name for name, store in world.stores.items() if name != "reader" and _writer_of(world, name) == last
+        name for name, store in world.stores.items() if name != "reader" and writer_of(world, name) == last
     ] or pytest.fail("nobody collects")
     world.scheduler.crash(world.actors[name])
     died_ms = world.now_ms
@@ -196,7 +196,7 @@ def test_numbers_of_somebody_else_are_not_used(world, commits):
     world.run(3_000)
     assert open_ids
     number = int(open_ids[0], 16) % 2**63
-    thief = _writer_of(world, "w0") or ""
+    thief = writer_of(world, "w0") or ""
     actions = [action for entry in entries(world) for action in entry.actions]
     own = next(item for item in actions if isinstance(item, Reserve) and item.writer == thief)
     command = proposal_codec.ProposedCommit(number, "0" * 32)
@@ -251,13 +251,13 @@ def test_old_writers_go_on_next_to_the_others(world, commits, monkeypatch):
     monkeypatch.setattr(
         proposer.Proposer,
         "wants",
-        lambda self, attempt: self._writer not in {_writer_of(world, name) for name in old} and wants(self, attempt),
+        lambda self, attempt: self._writer not in {writer_of(world, name) for name in old} and wants(self, attempt),
     )
     note_appended = collector.Collector.note_appended
     monkeypatch.setattr(
         collector.Collector,
         "note_appended",
-        lambda self: None if self._writer in {_writer_of(world, name) for name in old} else note_appended(self),
+        lambda self: None if self._writer in {writer_of(world, name) for name in old} else note_appended(self),
     )
     commits.start(6)
     world.run(2 * SECONDS * 1e3)
@@ -344,7 +344,7 @@ def test_two_collectors_end_as_one(world, commits):
     commits.start(8, seconds=10)
     world.run(2_500)
     for name in ("w1", "w2", "w3"):
-        client = _writer_of(world, name)
+        client = writer_of(world, name)
         world.objects.put(f"{NAMESPACE}/{keys.COLLECTOR_KEY}", b'{"writer":"%s"}' % (client or "").encode())
     world.run(60_000)
     commits.check()
@@ -358,12 +358,12 @@ def test_who_waits_for_one_who_does_not_collect_races(world, commits, monkeypatc
     known = vars(races.Races)["collector"].fget
 
     def collector_of(self: races.Races) -> str | None:
-        return "f" * 32 if self._writer == _writer_of(world, "w0") else known(self)
+        return "f" * 32 if self._writer == writer_of(world, "w0") else known(self)
 
     wanted = collector.Collector._wanted
 
     def others(self: collector.Collector) -> list[str]:
-        return [writer for writer in wanted(self) if writer != _writer_of(world, "w0")]
+        return [writer for writer in wanted(self) if writer != writer_of(world, "w0")]
 
     monkeypatch.setattr(races.Races, "collector", property(collector_of))
     monkeypatch.setattr(collector.Collector, "_wanted", others)

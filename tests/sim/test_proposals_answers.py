@@ -11,13 +11,13 @@ from tests.sim.crowds import (
     TRIP_MS,
     Workers,
     _known_writers,
-    _writer_of,
     commits,
     mailbox,
     proposing,
     read_all,
     workers,
     world,
+    writer_of,
 )
 from txnlog.api.namespace import Namespace
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
@@ -128,9 +128,9 @@ def test_messages_of_a_commit_that_never_comes_true_are_delivered_again(world, w
         consumer = ns.consumer("audit", "mine")
         while not (first := consumer.receive(max_messages=1, timeout_ms=100)):
             pass
-        world.objects.delete(mailbox(world, _writer_of(world, "p") or ""))
+        world.objects.delete(mailbox(world, writer_of(world, "p") or ""))
         proposing.fails += NO_ANSWER
-        own, put = mailbox(world, _writer_of(world, "p") or ""), world.objects.put
+        own, put = mailbox(world, writer_of(world, "p") or ""), world.objects.put
         world.objects.put = lambda key, data: (
             None if key == own else put(key, data)
         )  # as if a vacuum deletes it at once
@@ -241,7 +241,7 @@ def test_a_transaction_is_not_committed_an_hour_after_its_deadline(world, worker
                 txn.produce("audit", [{"value": begun[-1]}])
 
     def watch() -> None:
-        key = mailbox(world, _writer_of(world, "p") or "")
+        key = mailbox(world, writer_of(world, "p") or "")
         before.setdefault("data", world.objects.get(key))
         if world.objects.get(key) == before["data"]:
             world.scheduler.after(0.5, watch)

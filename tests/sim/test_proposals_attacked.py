@@ -14,7 +14,6 @@ from tests.sim.crowds import (
     TRIP_MS,
     Workers,
     _known_writers,
-    _writer_of,
     asked_about_proposals,
     commits,
     entries,
@@ -22,6 +21,7 @@ from tests.sim.crowds import (
     read_all,
     workers,
     world,
+    writer_of,
 )
 from txnlog.api.internals import adopt_segments, connection_of
 from txnlog.api.namespace import Namespace
@@ -404,4 +404,4 @@ def test_a_handle_that_nobody_has_any_more_does_not_work_for_others(world):
     count = len(entries(world))
     world.run(world.now_ms + 4_000)
     late = [entry.header.writer for entry in entries(world)[count + 5 :]]
-    assert late.count(_writer_of(world, name) or "") == 0, f"of {len(late)} entries"
+    assert late.count(writer_of(world, name) or "") == 0, f"of {len(late)} entries"

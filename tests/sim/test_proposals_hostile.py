@@ -8,7 +8,6 @@ import pytest
 
 from tests.sim.crowds import (
     _known_writers,
-    _writer_of,
     commits,
     entries,
     mailbox,
@@ -17,6 +16,7 @@ from tests.sim.crowds import (
     read_all,
     workers,
     world,
+    writer_of,
 )
 from txnlog.api.internals import connection_of
 from txnlog.api.namespace import Namespace
@@ -176,7 +176,7 @@ def test_who_may_write_mailboxes_ends_no_transactions_of_others(world, workers, 
     world.start("victim", victim)
     world.run(9_000)
     assert workers.collector() != "victim"
-    writer = _writer_of(world, "victim") or ""
+    writer = writer_of(world, "victim") or ""
     blocks = [a for e in entries(world) for a in e.actions if isinstance(a, Reserve) and a.writer == writer]
     number = blocks[-1].first + blocks[-1].count - 1
     ending = {"command": "commit", "txn": ids[0], "digest": "0" * 32}

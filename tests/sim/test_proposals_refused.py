@@ -8,13 +8,13 @@ import pytest
 
 from tests.sim.crowds import (
     _known_writers,
-    _writer_of,
     commit_until_proposed,
     commits,
     mailbox,
     read_all,
     workers,
     world,
+    writer_of,
 )
 from txnlog.api.namespace import Namespace
 from txnlog.errors import OutcomeUnknown, StoreError, TransactionTimedOut
@@ -43,7 +43,7 @@ def test_who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent(world,
         commit_until_proposed(world, ns)
         name = workers.collector()
         workers.resting |= {"w0", "w1", "w2", "w3"} - {name}
-        own = mailbox(world, _writer_of(world, "p") or "")
+        own = mailbox(world, writer_of(world, "p") or "")
         before, store = world.objects.get(own), world.stores[name]
         ask = store._ask
 
@@ -106,7 +106,7 @@ def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_sa
     known = vars(Races)["collector"].fget
 
     def named(self: Races) -> str | None:
-        if self._writer != _writer_of(world, "p") or heard:
+        if self._writer != writer_of(world, "p") or heard:
             return known(self)
         if not first:
             return "f" * 32  # who does not collect any more
@@ -117,7 +117,7 @@ def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_sa
         with ns.begin() as txn:
             txn.produce("audit", [{"value": 1}])
         monkeypatch.setattr(Races, "collector", property(named))
-        own, store = mailbox(world, _writer_of(world, "p") or ""), world.stores["p"]
+        own, store = mailbox(world, writer_of(world, "p") or ""), world.stores["p"]
         ask = store._ask
         lost: list[str] = []
 
@@ -164,7 +164,7 @@ def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_sa
     world.start("slow", slowly)
     world.run(90_000)
     assert heard == ["refused"]
-    world.objects.put(mailbox(world, _writer_of(world, "p") or ""), first[0])
+    world.objects.put(mailbox(world, writer_of(world, "p") or ""), first[0])
     workers.start("w0", "w1", "w2", "w3")
     world.run(world.now_ms + 6_000)
     assert 777 not in read_all(world, "audit").column("value").to_pylist()

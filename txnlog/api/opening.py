@@ -14,7 +14,7 @@ from txnlog.common.names import parse_namespace_name
 from txnlog.common.validation import Duration, duration_ms, mapping, shown, truth
 from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import InvalidInputError
-from txnlog.maintenance.auto_merge import merge_small
+from txnlog.maintenance.optimizer import merge_newest
 from txnlog.replies import in_parts
 from txnlog.store.base import Store
 
@@ -81,7 +81,7 @@ def open_namespace(
         min_commit_interval_ms=duration_ms("min_commit_interval_ms", min_commit_interval_ms, 0, MAX_NUMBER),
         store=store,
         runtime=runtime,
-        merge=merge_small,
+        merge=merge_newest,
     )
     try:
         connection.session.check_identity()

@@ -2,7 +2,8 @@
 
 No process is chosen for it. Each one that appends counts the small segments that it knows of, and draws how many it
 lets come together; so mostly one of them is first, and the others see from its entry that there is nothing left to do.
-Where two begin at once the second one's entry replaces nothing.
+Where two begin at once the second one's entry replaces nothing. Which of them one merge takes is in
+``maintenance/compaction.py`` (``newest``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from txnlog.common.limits import AUTO_MERGE_BYTES, AUTO_MERGE_SEGMENTS
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TopicNotFound, TxnLogError
+from txnlog.fold.compactions import is_small
 from txnlog.fold.state import Draft, SegmentRecord, State
 from txnlog.format.merge_mode import merge_mode
 from txnlog.log.follower import Follower
@@ -107,7 +109,7 @@ class AutoMerger:
 
     def _note_segments(self, state: Draft | State, found: Mapping[int, SegmentRecord | None]) -> None:
         for record in found.values():
-            if record is None or record.state != "visible" or record.size_bytes * 2 > AUTO_MERGE_BYTES:
+            if record is None or record.state != "visible" or not is_small(record, AUTO_MERGE_BYTES):
                 continue
             topic = state.topics.get(record.topic)
             if topic is None or topic.dropped:

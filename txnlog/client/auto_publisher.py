@@ -60,7 +60,7 @@ class AutoPublisher:
         self._follower = follower
         self._store = store
         self._runtime = runtime
-        # Of the engine alone. Where no topic is published by itself, nothing is noted of what is folded.
+        # Of the engine alone, but for _is_closing. Where no topic is published by itself, nothing is noted of a fold.
         self._auto: set[int] = set()
         self._touched: set[int] = set()
         self._waiting: dict[int, None] = {}

@@ -27,15 +27,13 @@ MAX_PROPOSAL_ROWS: Final = 10_000
 MAX_PROPOSAL_PIECES: Final = 256
 """One proposal, with its rows: who collects decodes those of many writers for each entry. Who has more races."""
 
+MAX_PROPOSED_NUMBERS: Final = 1 << 16
+"""What one proposal may reserve: as many as a client asks for at most, but for one with so many rows of so many topics.
+That one races."""
+
 PROPOSAL_ENTRIES: Final = 64
 PROPOSAL_LIFE_MS: Final = 60_000
 """After so many entries, or so long in the time of the log, a proposal cannot come true: its writer may have died."""
-
-AUTO_MERGE_SEGMENTS: Final = 64
-"""Small segments of a topic that come together before a client that commits merges them."""
-
-AUTO_MERGE_BYTES: Final = 16 << 20
-"""What is merged by itself makes segments up to this size; ``optimize`` makes bigger ones."""
 
 TARGET_ENTRY_BYTES: Final = 1 << 20
 """Group commit stops adding commands here: above it, latency grows without fewer requests."""
@@ -146,6 +144,15 @@ RENEW_AFTER_MS: Final = MIN_GRACE_MS // 3
 
 # --- segments and checkpoints ---------------------------------------------------------------------------------------
 
+AUTO_MERGE_SEGMENTS: Final = 64
+"""Small segments of a topic that come together before a client that commits merges them.
+
+Fewer would write each row more often, and more leave more files to readers (docs/decisions/0039).
+"""
+
+AUTO_MERGE_BYTES: Final = 16 << 20
+"""What is merged by itself makes segments up to this size; ``optimize`` makes bigger ones."""
+
 SMALL_PRODUCE_BYTES: Final = 1 << 20
 """Below it, buffered rows may share a segment with other transactions of the same entry; above it they do not."""
 
@@ -213,6 +220,7 @@ __all__ = [
     "MAX_PROPOSAL_BYTES",
     "MAX_PROPOSAL_PIECES",
     "MAX_PROPOSAL_ROWS",
+    "MAX_PROPOSED_NUMBERS",
     "MAX_SCHEMA_DEPTH",
     "MAX_SEGMENT_BYTES",
     "MAX_SEQUENCES",

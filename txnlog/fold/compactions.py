@@ -16,6 +16,11 @@ from txnlog.fold.transactions import open_transaction
 from txnlog.format.actions import Header, Replace
 
 
+def is_small(record: SegmentRecord, target_size_bytes: int) -> bool:
+    """Whether it pays to merge a segment into those of a size: two of its own size have room in one."""
+    return record.size_bytes * 2 <= target_size_bytes
+
+
 def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
     """Visible segments give way to the pending ones of a transaction: the same rows at the same offsets.
 
@@ -95,4 +100,4 @@ def _check_same_offsets(
             raise InvalidInputError(f"the new segments hold other offsets of partition {partition} than the old ones")
 
 
-__all__ = ["replace_segments"]
+__all__ = ["is_small", "replace_segments"]

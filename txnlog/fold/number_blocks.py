@@ -31,6 +31,12 @@ def block_of(draft: Draft | State, number: int) -> Block | None:
     return block if block is not None and number < block.first + block.count else None
 
 
+def owner_of(draft: Draft | State, number: int) -> str | None:
+    """The writer of the open block that holds a number."""
+    block = block_of(draft, number)
+    return None if block is None else block.writer
+
+
 def is_used(draft: Draft | State, number: int) -> bool:
     """Whether a number of an open block was used."""
     return bool((draft.used.get(number // CHUNK) or 0) >> (number % CHUNK) & 1)
@@ -130,6 +136,7 @@ __all__ = [
     "close_all",
     "is_spent",
     "is_used",
+    "owner_of",
     "renew",
     "reserve",
     "use",

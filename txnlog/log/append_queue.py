@@ -1,6 +1,6 @@
 """Commands that wait for an entry: what a command of the engine awaits to have another one carried out in the log.
 
-All of it happens in the engine.
+All of it happens in the engine, but for ``ride``.
 """
 
 from __future__ import annotations

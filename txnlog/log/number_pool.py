@@ -10,14 +10,14 @@ from functools import partial
 from operator import length_hint
 from typing import Final, Protocol
 
-from txnlog.common.limits import DEFAULT_GRACE_MS, RENEW_AFTER_MS
+from txnlog.common.limits import DEFAULT_GRACE_MS, MAX_PROPOSED_NUMBERS, RENEW_AFTER_MS
 from txnlog.fold.number_blocks import CHUNK, TOUCH_MS, block_of, is_used
 from txnlog.fold.state import Block, Draft
 from txnlog.format.actions import AnyAction, Header, Renew, Reserve
 from txnlog.log.commands import Answer, Piece, SharedNumbers
 
 _FIRST_BLOCK = 4 * CHUNK
-_LARGEST_BLOCK = 256 * CHUNK
+_LARGEST_BLOCK = MAX_PROPOSED_NUMBERS
 _LOW_WATER = 8
 """The next block is reserved when less than an eighth of its size is left: taking a number almost never waits."""
 

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Final
 
 from txnlog.errors import Durable, TopicNotFound
+from txnlog.fold.compactions import is_small
 from txnlog.fold.state import Draft, SegmentRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import AnyAction, Begin, Header, Replace, Segment
@@ -112,7 +113,7 @@ def merges(
     passed = [record for record in visible if not parts_of(record, starts)]
     found = [Merge(tuple(passed[i : i + MOST_REPLACED]), ()) for i in range(0, len(passed), MOST_REPLACED)]
     gone = {record.number for record in passed}
-    small = [r for r in visible if r.number not in gone and r.size_bytes * 2 <= target_size_bytes]
+    small = [r for r in visible if r.number not in gone and is_small(r, target_size_bytes)]
     shared = _merges_of_shared(_in_log_order(small), starts, target_size_bytes)
     gone = {record.number for merge in shared for record in merge.removed}
     single = [record for record in small if record.number not in gone and len(record.slices) == 1]
@@ -120,10 +121,10 @@ def merges(
 
 
 def newest(records: Iterable[SegmentRecord], most_bytes: int) -> list[SegmentRecord]:
-    """Of small segments, in no order, the newest that are worth merging: each has no more rows than all behind it.
+    """Of small segments, in no order, the newest that are worth merging.
 
-    So a row is written again whenever as many came behind it: of a million small segments about twenty times, and as
-    many files are left. What is behind a segment that is bigger is merged without it.
+    They go back to the first that was merged before and has more rows than all behind it. So a row is written again
+    whenever as many came behind it: of a million small segments about twenty times, and as many files are left.
     """
     found: list[SegmentRecord] = []
     rows = size = 0

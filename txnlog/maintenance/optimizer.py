@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog.client.positions import start_offsets
-from txnlog.common.limits import MAX_ENTRY_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
+from txnlog.common.limits import AUTO_MERGE_BYTES, MAX_ENTRY_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
 from txnlog.common.validation import whole_number
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS
@@ -435,4 +435,13 @@ def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -
     return pa.Table.from_arrays(columns, schema=pa.schema([*schema, *_METADATA]))
 
 
-__all__ = ["Optimization", "Progress", "begin", "check_target"]
+def merge_newest(connection: Connection, topic: int, small: Sequence[SegmentRecord], version: int) -> None:
+    """Merge what is worth it of small segments that a topic had at a version. Nothing where others were ahead.
+
+    Clients that commit call it in the background (``client/auto_merger.py``).
+    """
+    record = connection.topic_record_by_id(topic)
+    Optimization(connection, record, AUTO_MERGE_BYTES, None, None).run_newest(small, version)
+
+
+__all__ = ["Optimization", "Progress", "begin", "check_target", "merge_newest"]

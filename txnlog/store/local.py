@@ -147,11 +147,10 @@ class LocalStore:
 
     @outside_main_thread
     def put_hint(self, key: str, data: bytes) -> None:
-        """Create or replace ``key`` by ``rename(2)``, without any fsync."""
+        """Create or replace ``key`` by ``rename(2)``, without an fsync of the object."""
         *parents, name = check_key(key).split("/")
         try:
-            parent = self._open_known(tuple(parents)) or self._open_durable(tuple(parents), make=True)
-            with parent as folder:
+            with self._open_durable(tuple(parents), make=True) as folder:
                 temporary = _temporary_name()
                 try:
                     with posix.open_temporary(folder, temporary) as file:

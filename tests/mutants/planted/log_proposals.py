@@ -34,8 +34,8 @@ MUTANTS: Final = (
     Mutant(
         "a proposal speaks for anybody",
         "txnlog/log/proposals/collector.py",
-        "if block is None or block.writer != self._writer:",
-        "if block is None:",
+        "        if any(owner_of(draft, number) != self._writer for number in (self._number, *txn_ids)):\n",
+        "        if any(owner_of(draft, number) is None for number in (self._number, *txn_ids)):\n",
         "whoever may put a mailbox ends the transactions of others",
         (_COLLECTOR + "nothing_is_done_with_numbers_of_others",),
     ),

@@ -1,4 +1,4 @@
-"""Attacks on mailboxes and what is made of them. Each failing test is a finding; its docstring names the kind."""
+"""Attacks on mailboxes and what is made of them. The docstring of each names its kind."""
 
 from __future__ import annotations
 

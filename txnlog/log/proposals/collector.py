@@ -1,7 +1,8 @@
 """Brings the commands of other writers into the log along with its own commands (PROTOCOL.md, "Proposals").
 
 No promise needs it: a command with an effect has a number, which is accepted once, whoever brings it. So two may
-collect at once, and whoever proposed something may append it by itself. All of it happens in the engine.
+collect at once, and whoever proposed something may append it by itself. All of it happens in the engine, but for
+``_read`` and ``_list``, which run in the threads of requests.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TxnLogError
-from txnlog.fold.number_blocks import block_of, can_be_used
+from txnlog.fold.number_blocks import can_be_used, owner_of
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AnyAction, Header
@@ -89,10 +90,8 @@ class Proposal:
         txn_ids = self._txns[place]
         if any(draft.transactions.get(txn) is not None for txn in txn_ids):
             return True
-        for number in (self._number, *txn_ids):
-            block = block_of(draft, number)
-            if block is None or block.writer != self._writer:
-                return True
+        if any(owner_of(draft, number) != self._writer for number in (self._number, *txn_ids)):
+            return True
         return not can_be_used(draft, self._number)
 
     def is_next(self, draft: Draft, place: int) -> bool:

@@ -17,6 +17,7 @@ from txnlog.common.limits import (
     MAX_PROPOSAL_BYTES,
     MAX_PROPOSAL_PIECES,
     MAX_PROPOSAL_ROWS,
+    MAX_PROPOSED_NUMBERS,
     PROPOSAL_ENTRIES,
     PROPOSAL_LIFE_MS,
 )
@@ -36,9 +37,6 @@ from txnlog.log.transaction_commands import AcknowledgeCommand, CommitCommand, O
 _FORMAT: Final = 1
 _DIGEST_BYTES: Final = 16
 """XXH3 of what follows: rows that were damaged on their way must not become anybody's."""
-
-MAX_PROPOSED_NUMBERS: Final = 256 * CHUNK
-"""What a client asks for at most, but for one with so many rows of so many topics: that one races."""
 
 Digest = Annotated[int, Meta(ge=0)]
 

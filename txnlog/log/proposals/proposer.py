@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TxnLogError
-from txnlog.fold.number_blocks import block_of, can_be_used
+from txnlog.fold.number_blocks import can_be_used, owner_of
 from txnlog.fold.state import Draft, State
 from txnlog.format import keys
 from txnlog.format.actions import Abort, AnyAction, Header
@@ -145,8 +145,7 @@ class Proposer:
         state = self._follower.state
         if any(state.transactions.get(txn) is not None for txn in command.txn_ids):
             return False
-        blocks = [block_of(state, txn) for txn in command.txn_ids]
-        return all(block is not None and block.writer == self._writer for block in blocks)
+        return all(owner_of(state, txn) == self._writer for txn in command.txn_ids)
 
     async def propose(self, attempt: Attempt[Asked]) -> None:
         """Have somebody else bring the commands into the log. Whoever is left in the attempt then has to race."""

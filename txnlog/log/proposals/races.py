@@ -59,7 +59,7 @@ class Races:
     """What one writer knows of others that append at the same time.
 
     Attributes:
-        trip: how long a put takes, which on a disk is many times as long as a read.
+        trip: how long a put of an entry takes.
     """
 
     def __init__(self, follower: Follower, store: Store, runtime: Runtime, writer: str) -> None:

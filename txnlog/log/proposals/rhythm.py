@@ -30,7 +30,10 @@ _LONGEST_TRIPS: Final = 12.0
 
 
 class RoundTrip:
-    """How long a small request of the store takes: the median of the newest ones."""
+    """How long the put of an entry takes, on its way there and back: the median of the newest ones.
+
+    It is the unit of all waits of this folder, also of those for reads, which take no longer.
+    """
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=15)
