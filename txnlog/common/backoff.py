@@ -9,7 +9,11 @@ _MOST_DOUBLINGS = 1_000
 """A power of two that is a float still; the longest pause came long before."""
 
 _OF_WAIT: Final = 8.0
+"""A pause is an eighth of the wait so far: what comes is found so much later than it could be, at most."""
+
 _OF_LOOK: Final = 4.0
+"""And at least a quarter of a look."""
+
 _SHORTEST_MS: Final = 0.5
 _LONGEST_MS: Final = 250.0
 

@@ -178,13 +178,15 @@ class Appender:
             txn_ids: numbers of the transactions that it is about: what interrupts the wait says how to ask for them.
             through: how it gets into the engine; by default at once.
             undo: for a command without effect where the wait is interrupted: called in the engine where it came to its
-                end before.
+                end before. Such a one is about no transaction, and need not go on.
             goes_on: whether it runs to its end, also where the wait is interrupted.
         """
         if self._runtime.is_working:
             raise CalledInItsOwnWork
         engine = self._runtime.engine
         if undo is not None:
+            assert not txn_ids, "it has no effect"
+            assert not goes_on, "it has no effect"
             return engine.call(command, through=through, undo=undo)
         interrupted = partial(self._note_interrupted, txn_ids)
         return engine.call(command, through=through, interrupted=interrupted, goes_on=goes_on)

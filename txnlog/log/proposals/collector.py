@@ -52,9 +52,17 @@ _LIST_EVERY: Final = 2
 """Cycles. Each one lists while that finds something, and a few at the beginning: others have just heard of it."""
 
 _LIST_FIRST: Final = 6
+"""Cycles at the beginning in each of which it lists, and looks who is named: several may have begun at once."""
+
 _LOOK_EVERY: Final = 4
+"""Cycles from then on: two that collect cost each other races, and a request in each cycle costs more."""
+
 _LISTED: Final = 1_000
+"""What one request of a listing shows on an object store: more of them would hold up the cycle."""
+
 _MOST_MAILBOXES: Final = 256
+"""Those of the writers that proposed last: each one is a request in a cycle."""
+
 _MOST_STRANGERS: Final = 8
 """In one cycle, of writers that the log does not show: they want numbers, or anybody put any bytes there."""
 

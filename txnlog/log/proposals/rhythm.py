@@ -25,8 +25,11 @@ about one in eight looks is in vain, and the others find an entry that has just 
 
 _AGAIN_TRIPS: Final = 0.1
 _PAUSE_TRIPS: Final = 0.6
+"""Before a second look, since the first one mostly came a little too early, and before each further one."""
+
 _SHORTEST_TRIPS: Final = 1.0
 _LONGEST_TRIPS: Final = 12.0
+"""Between two entries of who collects: it takes at least a put, and one that is slower has no rhythm."""
 
 
 class RoundTrip:
