@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+import pyarrow as pa
 import pytest
 import xxhash
 
@@ -417,3 +418,37 @@ def test_random_bytes_in_place_of_real_proposals(world, commits):
     found = commits.check()
     values = {value for mine in commits.values.values() for value in mine}
     assert not found.keys() - values - set(range(1_000)), "what was changed on its way is nobody's"
+
+
+@pytest.mark.parametrize("what", ["null", "not null"])
+def test_rows_of_every_type_are_brought_along(world, what):
+    """STALL: commits to a topic with a certain column are proposed in vain, each time, and their writers race.
+
+    A map of structs, with a field that is never null, and one value of the map is null. ``wire_rows`` brings the rows
+    back as they were, and ``conform`` raises Arrow's error for them: the mailbox passes for malformed.
+    """
+    attributes = pa.map_(pa.string(), pa.struct([pa.field("amount", pa.int32(), nullable=False)]))
+    schema = pa.schema([pa.field("attributes", attributes)])
+    value = None if what == "null" else {"amount": 1}
+    rows = pa.table({"attributes": pa.array([[("x", value)]], attributes)}, schema)
+    done: list[float] = []
+    malformed: list[int] = []
+
+    def found(ns):
+        ns.create_topic("carts", schema, delta="off")
+        ns.close()
+
+    def work(ns):
+        while world.now_ms < 10_000:
+            with ns.begin() as txn:
+                txn.produce("carts", rows)
+            done.append(world.now_ms)
+        malformed.append(ns._connection.appender._collector.malformed)
+        ns.close()
+
+    world.start("founder", found)
+    world.run(2_000)
+    for number in range(8):
+        world.start(f"w{number}", work)
+    world.run(20_000)
+    assert sum(malformed) == 0, f"of {len(done)} commits"

@@ -221,3 +221,58 @@ def test_a_mailbox_of_a_few_kilobytes_does_not_stop_the_process_that_collects(wo
     world.run(world.now_ms + 2_000)
     landed = [a for e in entries(world) for a in e.actions if isinstance(a, Commit) and a.txn == first + 1]
     assert not landed, "it asks for more than one proposal may"
+
+
+def test_a_mailbox_with_very_many_expected_cursors_asks_for_too_much(world, workers):
+    """COST: a mailbox of one MiB is an entry of two, which keeps each client that applies it busy for a while.
+
+    All parts of an acknowledgement count but those of ``expected``: 349,000 of them, each looked up at each decision,
+    and all of them stand in the entry, which has two MiB.
+    """
+    found: dict[str, int] = {}
+
+    def fill(ns):
+        ns.create_subscription("orders", "mine")
+        with ns.begin() as txn:
+            txn.produce("orders", [{"value": 1}], partition=0)
+        state = connection_of(ns).follower.state
+        topic = next(t for t in state.topics.values() if t.name == "orders")
+        record = next(s for s in state.subscriptions.values() if s.topic == topic.id and s.name == "mine")
+        found.update(subscription=record.id, epoch=record.epoch)
+        ns.close()
+
+    world.start("filler", fill)
+    world.run(3_000)
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(6_000)
+    first = strangers_block(world)
+    command = {"command": "commit", "txn": first + 1, "digest": "0" * 32}
+    command["acknowledgements"] = [{**found, "ranges": [[0, [[0, 1]]]], "expected": [[0, 0]] * 349_000}]
+    put_mailbox(world, STRANGER, first, command)
+    assert len(world.objects.get(mailbox(world, STRANGER))) <= 1 << 20
+    world.run(world.now_ms + 2_000)
+    commits = [action for entry in entries(world) for action in entry.actions if isinstance(action, Commit)]
+    assert all(action.txn != first + 1 for action in commits), "it asks for more than one proposal may"
+
+
+def test_a_mailbox_makes_nobody_remember_a_mib_for_ever(world, workers):
+    """LEAK: each mailbox may add one MiB to what every client keeps in memory, and every checkpoint holds, for ever.
+
+    A stream is remembered for ever (MAX_STREAMS: 100,000), with its query and the digest of its offsets. Its identity
+    is a label, of 256 characters; of the other two nobody looks at the length. (All texts of a commit but these do
+    have a limit. Eight strangers in a cycle: 8 MiB with each entry.)
+    """
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(3_000)
+    first = strangers_block(world)
+    stream = {"identity": "mine", "query": "q" * 1_000_000, "batch": 1, "offsets_digest": "0"}
+    put_mailbox(world, STRANGER, first, {"command": "commit", "txn": first + 1, "digest": "0" * 32, "stream": stream})
+    world.run(world.now_ms + 2_000)
+    kept: list[int] = []
+
+    def look(ns):
+        kept.extend(len(item.query) for item in connection_of(ns).follower.state.streams.values())
+
+    world.start("reader", look)
+    world.run(world.now_ms + 2_000)
+    assert sum(kept) <= 1_000

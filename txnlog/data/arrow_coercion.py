@@ -304,8 +304,13 @@ def _conform_list(array: pa.Array, kind: pa.ListType) -> pa.Array:
 def _conform_map(array: pa.Array, kind: pa.MapType) -> pa.Array:
     source = array.type
     if pa.types.is_map(source):
-        # Arrow's functions on lists do not take maps, which are the same in memory.
-        array = array.cast(pa.list_(pa.struct([source.key_field, source.item_field])))
+        # Arrow's functions on lists do not take maps, which are the same in memory; its cast refuses null above null.
+        pair = [source.key_field, source.item_field]
+        pairs = pa.StructArray.from_arrays([array.keys, array.items], fields=pair)
+        buffers = array.buffers()[:2]
+        array = pa.Array.from_buffers(
+            pa.list_(pa.struct(pair)), len(array), buffers, offset=array.offset, children=[pairs]
+        )
     elif not (
         is_list(source)
         and pa.types.is_struct(source.value_type)

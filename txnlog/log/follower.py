@@ -131,9 +131,11 @@ class Follower:
                 return self.version
             ahead = min(ahead * 2, SLOTS_AT_ONCE)
 
-    def read_next(self) -> tuple[int, bytes] | None:
-        """The next entry, on disk, if there is one. For a thread of a request; see ``apply_next``."""
-        version = self.version + 1
+    def reads_of_next(self, count: int) -> list[Callable[[], tuple[int, bytes] | None]]:
+        """Reads of the next entries, each on disk, if there is one: for the threads of requests. See ``apply_next``."""
+        return [partial(self._read_next, self.version + place) for place in range(1, count + 1)]
+
+    def _read_next(self, version: int) -> tuple[int, bytes] | None:
         data = self.log.get(version)
         if data is None:
             return None
@@ -141,7 +143,7 @@ class Follower:
         return version, data
 
     def apply_next(self, found: tuple[int, bytes] | None) -> Entry | None:
-        """Apply what ``read_next`` found."""
+        """Apply what a read of the next entry found."""
         if found is None:
             return None
         entry = decode_entry(found[1], found[0])

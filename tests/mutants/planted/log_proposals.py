@@ -64,6 +64,22 @@ MUTANTS: Final = (
         (_FAR + "who_comes_now_and_then_does_not_take_over",),
     ),
     Mutant(
+        "whoever is far from the store reads one entry at a time",
+        "txnlog/log/proposals/proposer.py",
+        "            count = _READ_AT_ONCE if late >= _LATE_LOOKS else 1\n",
+        "            count = 1\n",
+        "each of its commits takes longer than the one before",
+        ("tests/sim/test_proposals_distances.py::test_a_far_proposer_does_not_fall_behind_the_collector",),
+    ),
+    Mutant(
+        "the texts of a stream in a mailbox have any length",
+        "txnlog/log/proposals/proposal_codec.py",
+        "if any(len(text) > MAX_LABEL_CHARACTERS for item in",
+        "if any(False for item in",
+        "whoever may put a mailbox makes every client remember a mebibyte for ever",
+        ("tests/sim/test_proposals_hostile.py::test_a_mailbox_makes_nobody_remember_a_mib_for_ever",),
+    ),
+    Mutant(
         "a damaged mailbox is read",
         "txnlog/log/proposals/proposal_codec.py",
         "if xxhash.xxh3_128_digest(content) != data[:_DIGEST_BYTES]:",
@@ -146,8 +162,8 @@ MUTANTS: Final = (
     Mutant(
         "acknowledgements of a mailbox are not counted",
         "txnlog/log/proposals/proposal_codec.py",
-        "1 + len(found.cumulative) + _parts_of(found)",
-        "0 * _parts_of(found)",
+        "    return 1 + ends + sum([1 + len(found.ranges) for found in acknowledgement.ranges])\n",
+        "    return 0\n",
         "thirty kilobytes stop whoever collects for seconds",
         (
             "tests/sim/test_proposals_hostile.py::test_a_mailbox_of_a_few_kilobytes_does_not_stop_the_process_that_collects",

@@ -14,6 +14,7 @@ import xxhash
 from msgspec import Meta, Struct
 
 from txnlog.common.limits import (
+    MAX_LABEL_CHARACTERS,
     MAX_PROPOSAL_BYTES,
     MAX_PROPOSAL_PIECES,
     MAX_PROPOSAL_ROWS,
@@ -246,6 +247,9 @@ def decode(data: bytes, writer: str) -> Mailbox:
         raise MalformedProposal("it has no number")
     if len(numbers) > 1:
         raise MalformedProposal("it asks for numbers more than once")
+    streams = [item.stream for item in found.commands if isinstance(item, ProposedCommit) and item.stream]
+    if any(len(text) > MAX_LABEL_CHARACTERS for item in streams for text in (item.query, item.offsets_digest)):
+        raise MalformedProposal("the query of a stream, or the digest of its offsets, is too long")
     if _is_too_much(found.commands) or len(found.rows) > MAX_PROPOSAL_PIECES:
         raise MalformedProposal("it asks for more than one proposal may")
     return found
@@ -260,12 +264,13 @@ def _is_too_much(commands: Sequence[Proposed]) -> bool:
             parts += len(item.pieces) + len(item.subscriptions)
             rows += sum([piece.rows for piece in item.pieces])
         if not isinstance(item, ProposedNumbers):
-            parts += sum([1 + len(found.cumulative) + _parts_of(found) for found in item.acknowledgements])
+            parts += sum([_parts_of(found) for found in item.acknowledgements])
     return parts > MAX_PROPOSAL_PIECES or rows > MAX_PROPOSAL_ROWS
 
 
 def _parts_of(acknowledgement: Acknowledgement) -> int:
-    return sum([1 + len(found.ranges) for found in acknowledgement.ranges])
+    ends = len(acknowledgement.cumulative) + len(acknowledgement.expected)
+    return 1 + ends + sum([1 + len(found.ranges) for found in acknowledgement.ranges])
 
 
 def commands_of(mailbox: Mailbox, state: State) -> list[Command[Any]]:

@@ -37,6 +37,11 @@ _ENTRIES_OF_OTHERS: Final = 6
 """Entries of who collects, or of others, without an outcome of what was proposed. A proposer races then: somebody else
 may collect by now."""
 
+_LATE_LOOKS: Final = 4
+_READ_AT_ONCE: Final = 8
+"""After so many looks in a row that found what was there already, so many entries are read at once: the way to the
+store is longer than these are apart, and whoever reads one in each round trip falls behind more and more."""
+
 
 class _OpenProposal(NamedTuple):
     """A proposal that was put: its transactions, and what its mailbox says of its time."""
@@ -209,7 +214,7 @@ class Proposer:
         races, rhythm, runtime = self._races, self._rhythm, self._runtime
         began_ms = seen_ms = runtime.elapsed_ms()
         is_at_end = False
-        passed_over = by_others = 0
+        passed_over = by_others = late = 0
         while attempt.members and passed_over < _PASSED_OVER_ENTRIES and by_others < _ENTRIES_OF_OTHERS:
             pause_ms = rhythm.pause_ms(runtime.elapsed_ms())
             if pause_ms > 0:
@@ -217,21 +222,30 @@ class Proposer:
             is_at_end = is_at_end or rhythm.is_aimed  # what comes then was not there when the mailbox was put
             left = len(attempt.members)
             sent_ms = runtime.elapsed_ms()
-            entry = self._follower.apply_next(await runtime.request(self._follower.read_next))
+            count = _READ_AT_ONCE if late >= _LATE_LOOKS else 1
+            found = await runtime.requests(self._follower.reads_of_next(count))
+            headers = []
+            for item in found:
+                if (entry := self._follower.apply_next(item)) is None:
+                    break
+                headers.append(entry.header)
+            late = 0 if rhythm.is_aimed or not headers else late + 1
             now_ms = runtime.elapsed_ms()
             if now_ms - began_ms > _LONGEST_TRIPS * races.trip.ms:
                 return
-            if entry is None:
+            if not headers:
                 is_at_end = True
                 rhythm.missed()
                 if now_ms - seen_ms > PATIENCE_TRIPS * races.trip.ms:
                     return
                 continue
             seen_ms = now_ms
-            rhythm.found(sent_ms, entry.header.writer, entry.header.timestamp_ms)
+            newest = headers[-1]
+            rhythm.found(sent_ms, newest.writer, newest.timestamp_ms)
             if len(attempt.members) < left:
-                races.note_named(entry.header.writer)
-            if is_at_end and entry.header.writer == races.collector:
+                races.note_named(newest.writer)
+            # Those that are read at once are one: who is behind does not know which came behind the mailbox.
+            if is_at_end and newest.writer == races.collector:
                 passed_over += 1
             elif is_at_end:
                 by_others += 1
