@@ -120,7 +120,7 @@ def test_who_comes_now_and_then_does_not_take_over(world, workers):
     """It does not know who collects by now. Two would collect in turns, and each change makes all others race."""
     workers.start("w0", "w1", "w2", "w3")
     world.run(4_000)
-    said: set[bytes] = set()
+    said: set[str] = set()
 
     def work(ns: Namespace) -> None:
         for number in range(40):
@@ -128,7 +128,7 @@ def test_who_comes_now_and_then_does_not_take_over(world, workers):
             for _ in range(20):
                 with ns.begin() as txn:
                     txn.produce("audit", [{"value": -1}])
-                said.add(world.objects.get(f"{NAMESPACE}/{keys.COLLECTOR_KEY}"))
+                said.add(msgspec.json.decode(world.objects.get(f"{NAMESPACE}/{keys.COLLECTOR_KEY}"))["writer"])
 
     world.start("p", work)
     world.run(90_000)

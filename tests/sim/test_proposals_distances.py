@@ -29,3 +29,45 @@ def test_a_far_proposer_does_not_fall_behind_the_collector(world, workers, trip)
     world.run(34_000)
     done = [at for at in workers.done["far"] if at >= 4_000]
     assert len(done) >= 60, f"in 30 seconds: one took {[round(b - a) for a, b in pairwise(done)]} ms"
+
+
+def test_a_far_writer_commits_next_to_a_near_one(world, workers):
+    """STALL: who is farther from the store than somebody who commits all the time commits nothing, until its deadline.
+
+    One process next to the store commits one transaction after the other (two round trips of 10 or 20 ms each); another
+    one, 41 ms away, loses every race: by the time it has read one entry, and sent its own, another one is there. It
+    would propose, but nobody collects: only who has lost a race does, and the near one never loses any.
+    """
+    workers.start("near")
+    world.stores["near"]._trip_ms = 10.0
+    world.run(3_000)
+    workers.start("far")
+    world.run(63_000)
+    gained = workers.gained(3_000)
+    assert gained["near"] > 1_000
+    assert gained["far"] >= 20, "in a minute"
+
+
+def test_who_flushes_without_a_pause_leaves_others_a_place(world, workers):
+    """STALL: as above, at the same distance: an entry without rows takes one round trip, and so does each look at it.
+
+    Six threads of one process flush what they write, as big transactions do: there is always a command for the next
+    entry, which is put as soon as the last one is there.
+    """
+
+    def flush(ns):
+        def loop():
+            while world.now_ms < 30_000:
+                with ns.begin() as txn:
+                    txn.produce("orders", [{"value": 1}])
+                    txn.flush()
+
+        for number in range(5):
+            world.actors["busy"].start(loop, f"thread {number}")
+        loop()
+
+    world.start("busy", flush)
+    world.run(3_000)
+    workers.start("other")
+    world.run(30_000)
+    assert workers.gained(3_000).get("other", 0) >= 5, "in 27 seconds: none without that"

@@ -303,6 +303,7 @@ class Appender:
     async def _append_next(self) -> bool:
         """Append one entry with whatever waits. False where the store failed."""
         await self._gather()
+        await self._collector.make_place()
         others: list[Asked] = []
         if self._collector.collects:
             others = await self._collector.collect(self._waiting_commands)
@@ -496,12 +497,14 @@ class Appender:
             if attempt.knew_the_end or attempt.lost_races > _RACES_BEFORE_CATCHING_UP:
                 self._races.lost()
             await self._propose(attempt)
+            await self._races.ask_for_a_place()
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
                 await self._refresh(attempt)
             await self._runtime.pause(self._races.pause_ms(attempt.lost_races))
             return False
         self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)
+        self._races.won()
         if not self._min_interval_ms:  # others would wait as long
             self._collector.note_appended()
         self._shown_ms = made.header.timestamp_ms
@@ -570,7 +573,9 @@ class Appender:
             self._races.note(look)
         won = found == entry.data
         if not won:
-            self._apply_other(decode_entry(found, entry.version))
+            other = decode_entry(found, entry.version)
+            self._races.note_winner(other.header.writer)
+            self._apply_other(other)
             self._unresolved = None
         return won
 

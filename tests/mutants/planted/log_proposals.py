@@ -64,6 +64,14 @@ MUTANTS: Final = (
         (_FAR + "who_comes_now_and_then_does_not_take_over",),
     ),
     Mutant(
+        "nobody makes a place for those who lose every race",
+        "txnlog/log/appender.py",
+        "        await self._collector.make_place()\n",
+        "",
+        "who is farther from the store than a busy process commits nothing",
+        ("tests/sim/test_proposals_distances.py::test_a_far_writer_commits_next_to_a_near_one",),
+    ),
+    Mutant(
         "whoever is far from the store reads one entry at a time",
         "txnlog/log/proposals/proposer.py",
         "            count = _READ_AT_ONCE if late >= _LATE_LOOKS else 1\n",

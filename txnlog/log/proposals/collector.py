@@ -197,10 +197,25 @@ class Collector:
         if self.collects or self._is_denied or self._runtime.elapsed_ms() < self._not_before_ms:
             return
         if self._races.are_lost and self._races.collector is None:
-            self.collects, self._is_said = True, False
-            self._cycle = self._own_idle = 0
-            self._committing.clear()
-            self._sharing.clear()
+            self._begin()
+
+    async def make_place(self) -> None:
+        """Append nothing for a while where somebody asks for that, and begin to collect."""
+        if not self.collects and self._races.is_time_to_look:
+            look = self._races.look()
+            await self._runtime.request(look)
+            self._races.note(look)
+        place_ms = self._races.take_place_ms()
+        if place_ms:
+            await self._runtime.pause(place_ms)
+            if not self._is_denied:
+                self._begin()
+
+    def _begin(self) -> None:
+        self.collects, self._is_said = True, False
+        self._cycle = self._own_idle = 0
+        self._committing.clear()
+        self._sharing.clear()
 
     async def leave_off(self, error: Exception) -> None:
         """An entry with what others propose failed: it collects no more; never, where a right is missing."""

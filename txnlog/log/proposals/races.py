@@ -1,12 +1,13 @@
 """Races for the next slot of the log, and who ends them: a writer that collects what others propose.
 
-All of it happens in the engine, but for a look, ``say`` and ``timed``, which run in the thread of a request.
+All of it happens in the engine, but for a look, ``say``, ``_put`` and ``timed``, which run in the thread of a request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from functools import partial
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -30,10 +31,33 @@ entry do not ask for the next slot in the same moment, and wait for less than a 
 T = TypeVar("T")
 
 
-class _Collecting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The object that says who collects; nobody does where ``writer`` is empty."""
+_LOST_BEFORE_ASKING: Final = 8
+_ASKED_EVERY_ENTRIES: Final = 128
+"""Own entries between two looks of a writer that does not collect, whether somebody asks it for a place."""
+
+_PLACE_TRIPS: Final = 8.0
+_LONGEST_PLACE_MS: Final = 1_000
+"""Of who asks: in so long it hears of the newest entry, and puts its own, whatever it is about just now."""
+
+_BETWEEN_PLACES_MS: Final = 10_000.0
+"""Whoever may put a mailbox may ask, again and again: it takes a tenth of a writer's time at most."""
+
+
+class _Collecting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The object that says who collects, and who is asked for a place in the log.
+
+    Attributes:
+        writer: who collects; empty where nobody does.
+        asked: who is asked to append nothing for a while, and to collect from then on; empty where nobody is.
+        place_ms: the while.
+    """
 
     writer: str
+    asked: str = ""
+    place_ms: Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_PLACE_MS)] = 0
+
+
+_NOBODY: Final = _Collecting("")
 
 
 class CollectorLook:
@@ -42,16 +66,16 @@ class CollectorLook:
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self._store = store
         self._runtime = runtime
-        self.found = ""
+        self.found = _NOBODY
         self.is_made = False
 
     def __call__(self) -> None:
         """Make it."""
         try:
             data = self._store.get_range(keys.COLLECTOR_KEY, 0, _MOST_BYTES)
-            self.found = msgspec.json.decode(data, type=_Collecting).writer
+            self.found = msgspec.json.decode(data, type=_Collecting)
         except Exception:  # noqa: BLE001 - whatever stands there, or fails, it names nobody
-            self.found = ""
+            self.found = _NOBODY
         self.is_made = True
 
 
@@ -72,6 +96,21 @@ class Races:
         self._named = ""
         self._named_ms = 0.0
         self._in_vain: tuple[str, float] = ("", 0.0)
+        self._won = 0
+        self._winner = ""
+        self._lost_to_winner = 0
+        self._place_ms = 0
+        self._not_asked_before_ms = 0.0
+
+    def won(self) -> None:
+        """An entry of this writer took the slot."""
+        self._won += 1
+        self._lost_to_winner = 0
+
+    def note_winner(self, writer: str) -> None:
+        """This writer's entry took a slot from this one."""
+        self._lost_to_winner = self._lost_to_winner + 1 if writer == self._winner else 1
+        self._winner = writer
 
     def lost(self) -> None:
         """Another entry took the slot."""
@@ -94,6 +133,25 @@ class Races:
     def _is_lately(self, moment_ms: float) -> bool:
         return self._runtime.elapsed_ms() - moment_ms <= LATELY_TRIPS * self.trip.ms
 
+    # --- a place for others -------------------------------------------------------------------------------------------
+
+    async def ask_for_a_place(self) -> None:
+        """Ask for a place whoever won all the last races: it is nearer to the store, and wins each one."""
+        if not self._lost_to_winner or self._lost_to_winner % _LOST_BEFORE_ASKING:
+            return
+        place_ms = min(_LONGEST_PLACE_MS, int(_PLACE_TRIPS * self.trip.ms))
+        await self._runtime.request(partial(self._put, _Collecting(self.collector or "", self._winner, place_ms)))
+
+    @property
+    def is_time_to_look(self) -> bool:
+        """Whether to look now whether somebody asks for a place: who wins all races does not hear of those who lose."""
+        return self._won % _ASKED_EVERY_ENTRIES == _ASKED_EVERY_ENTRIES - 1
+
+    def take_place_ms(self) -> int:
+        """For how long to append nothing, since somebody asked for that; once."""
+        place_ms, self._place_ms = self._place_ms, 0
+        return place_ms
+
     # --- who collects -------------------------------------------------------------------------------------------------
 
     def look(self) -> CollectorLook:
@@ -107,7 +165,10 @@ class Races:
     def note(self, look: CollectorLook) -> None:
         """A look was made, or was not needed."""
         if look.is_made:
-            self.note_named(look.found)
+            self.note_named(look.found.writer)
+            now_ms = self._runtime.elapsed_ms()
+            if look.found.asked == self._writer and now_ms >= self._not_asked_before_ms:
+                self._place_ms, self._not_asked_before_ms = look.found.place_ms, now_ms + _BETWEEN_PLACES_MS
 
     def note_named(self, writer: str) -> None:
         """This writer collects, as far as anybody says."""
@@ -141,8 +202,11 @@ class Races:
 
     def say(self, writer: str) -> bool:
         """Say who collects, nobody where that is empty. For a thread of a request; False where the right is missing."""
+        return self._put(_Collecting(writer))
+
+    def _put(self, said: _Collecting) -> bool:
         try:
-            self._store.put_hint(keys.COLLECTOR_KEY, msgspec.json.encode(_Collecting(writer)))
+            self._store.put_hint(keys.COLLECTOR_KEY, msgspec.json.encode(said))
         except TxnLogError as error:
             _logger.debug("put of %s: %s", keys.COLLECTOR_KEY, error.message)
             return not isinstance(error, AccessDenied)
