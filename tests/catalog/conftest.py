@@ -12,7 +12,7 @@ from tests.catalog.engines import Engines, engines_in
 from tests.client.conftest import local, ns
 from tests.client.support import FakeRuntime, Place, trusting_probe
 from txnlog.api.namespace import Namespace
-from txnlog.client import session_owner
+from txnlog.client import auto_merger, session_owner
 from txnlog.log import root_log
 
 __all__ = ["local", "ns"]  # fixtures
@@ -20,7 +20,8 @@ __all__ = ["local", "ns"]  # fixtures
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waiting, and no probing: both have tests of their own."""
+    """No waiting, no probing, and no merges in the background: each has tests of its own."""
+    monkeypatch.setattr(auto_merger, "AUTO_MERGE_SEGMENTS", 1 << 30)
     monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
     monkeypatch.setattr(root_log, "probe", trusting_probe)
 

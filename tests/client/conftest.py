@@ -20,7 +20,7 @@ from tests.client.support import (
     unique_name,
 )
 from tools.servers import s3_server
-from txnlog.client import session_owner
+from txnlog.client import auto_merger, session_owner
 from txnlog.log import root_log
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -28,7 +28,8 @@ from txnlog.testing.scheduler import START_MS
 
 @pytest.fixture(autouse=True)
 def _fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waiting, and no probing: both have tests of their own."""
+    """No waiting, no probing, and no merges in the background: each has tests of its own."""
+    monkeypatch.setattr(auto_merger, "AUTO_MERGE_SEGMENTS", 1 << 30)
     if request.node.get_closest_marker("real_runtime") is None:
         monkeypatch.setattr(session_owner, "Runtime", FakeRuntime)
     if request.node.get_closest_marker("real_probe") is None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.by_hand import compact
-from tests.client.merging import at_rest
 from tests.client.support import (
     SCHEMA,
     FaultyStore,
@@ -64,7 +63,6 @@ def cold(ns: Any) -> dict[str, Any]:
 
 def check(ns: Any, place: Place, **options: Any) -> None:
     """Fold from zero, fold from the checkpoint and fold as it came are one state."""
-    at_rest(ns)  # no merge comes between
     zero = from_zero(ns)
     fresh = place.open(**options)
     assert hot(zero) == hot(ns._connection.follower.state) == hot(fresh._connection.follower.state)

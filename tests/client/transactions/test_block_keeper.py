@@ -85,8 +85,7 @@ def test_blocks_that_were_used_up_are_let_go(lake: Any, memory: Place, clock: Ma
 
 @pytest.fixture
 def busy(memory: Place, lake: Any, clock: ManualClock) -> Any:
-    """A writer, whose own entries alone renew blocks, and what makes hours pass under the eyes of a vacuum."""
-    lake.alter_topic("orders", merge="manual")
+    """A writer, and what makes hours of its work pass under the eyes of a vacuum."""
     writer, other = memory.open(clock=clock), memory.open(clock=clock)
 
     def pass_hours(count: int) -> None:

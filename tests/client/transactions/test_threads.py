@@ -70,7 +70,7 @@ def test_rows_that_come_while_the_transaction_ends_are_in_it_or_refused(
 
 def test_refreshes_commits_and_checkpoints_of_one_handle_agree_with_a_rivals(memory: Place) -> None:
     ns, rival = memory.open(), memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=2, merge="manual")  # nothing comes behind the last commit
+    ns.create_topic("orders", SCHEMA, partitions=2)
     stop = threading.Event()
     seen: list[int] = []
 
