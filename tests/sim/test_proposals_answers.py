@@ -28,6 +28,8 @@ from txnlog.testing.world import NAMESPACE
 
 __all__ = ["_known_writers", "commits", "proposing", "workers", "world"]
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 NO_ANSWER = ["get entry", *["create entry"] * 12]
 """The proposal is not waited for, and the race that follows has no answer either: it may come true yet."""
@@ -268,7 +270,7 @@ def test_a_transaction_is_not_committed_an_hour_after_its_deadline(world, worker
 # --- what it costs ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("left", [300, 1_100])
+@pytest.mark.parametrize("left", [300, pytest.param(1_100, marks=pytest.mark.long)])
 def test_mailboxes_that_killed_processes_left_cost_little(world, workers, left):
     """STALL, COST: mailboxes of processes that are gone make group commit slower than none.
 
@@ -289,6 +291,7 @@ def test_mailboxes_that_killed_processes_left_cost_little(world, workers, left):
     assert requests / sum(gained.values()) <= 8, "requests a commit: without left ones 3.4"
 
 
+@pytest.mark.long
 def test_64_writers_commit_more_than_16_with_the_threads_that_there_are(world, workers):
     """COST: who collects for 64 writers needs 65 requests at a time, and a client makes 16. (16 writers: 98/s.)
 

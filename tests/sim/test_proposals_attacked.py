@@ -36,6 +36,8 @@ from txnlog.testing.world import NAMESPACE
 
 __all__ = ["_known_writers", "commits", "proposing", "workers", "world"]
 
+pytestmark = pytest.mark.some(one_in=3)
+
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ from txnlog.testing.far_store import FarWorld
 
 __all__ = ["_known_writers", "commits", "proposing", "workers", "world"]
 
+pytestmark = pytest.mark.some(one_in=3)
+
 _MANY = 3_000
 
 
