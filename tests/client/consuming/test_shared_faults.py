@@ -149,8 +149,11 @@ def test_a_close_next_to_an_acknowledgement_releases_what_it_leases_ahead(memory
     assert ns.snapshot().read("dead").num_rows == 0
 
 
-def leave_a_release_unanswered(consumer: Consumer, store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store fails a read of a receive, does not answer the release, and then answers again."""
+@pytest.fixture
+def unanswered(memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Consumer]:
+    """A handle and its consumer, whose release has no answer: the store failed a read before, and answers again."""
+    ns, store = shared(memory, clock, 3, max_redeliveries=1, dead_letter_topic="dead")
+    consumer = ns.consumer("orders", "billing")
 
     def fail(_wanted: object) -> object:
         store.reads_forever = store.forever = "broken"
@@ -165,28 +168,24 @@ def leave_a_release_unanswered(consumer: Consumer, store: FaultyStore, monkeypat
         first = take(consumer)
         assert len(first) == 0, "its release may land behind it"
     store.heal()
+    return ns, consumer
 
 
 def test_what_a_release_of_unknown_outcome_may_release_yet_is_delivered_by_the_next_receive(
-    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    unanswered: tuple[Any, Consumer],
 ) -> None:
-    """It releases them first, and has them leased again in the same call."""
-    ns, store = shared(memory, clock, 3, max_redeliveries=1, dead_letter_topic="dead")
-    consumer = ns.consumer("orders", "billing")
-    leave_a_release_unanswered(consumer, store, monkeypatch)
+    _, consumer = unanswered
     again = take(consumer)
-    assert len(again) == 3
+    assert len(again) == 3, "the next receive releases them first, and has them leased again"
     assert set(counts(again).values()) == {0}, "nobody had them before"
 
 
 def test_what_a_release_of_unknown_outcome_releases_behind_another_append_anybody_may_have(
-    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    memory: Place, clock: ManualClock, unanswered: tuple[Any, Consumer]
 ) -> None:
-    """What this client sent before it appends first; another consumer then has the messages, uncounted."""
-    ns, store = shared(memory, clock, 3, max_redeliveries=1, dead_letter_topic="dead")
-    consumer = ns.consumer("orders", "billing")
-    leave_a_release_unanswered(consumer, store, monkeypatch)
-    ns.produce("orders", rows(99))
+    """Another consumer then has the messages, uncounted."""
+    ns, _ = unanswered
+    ns.produce("orders", rows(99))  # what was sent before is appended first
     other = take(memory.open(clock=clock).consumer("orders", "billing"))
     assert len(other) == 4
     assert set(counts(other).values()) == {0}, "nobody had them before"
