@@ -34,7 +34,13 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'spark_ext' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    try:
+        value = getattr(importlib.import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        message = f"spark_ext.{name} needs PySpark, which is not installed: pip install 'txnlog[spark]'"
+        raise ModuleNotFoundError(message, name="pyspark") from None
     globals()[name] = value
     return value
 

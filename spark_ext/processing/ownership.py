@@ -90,6 +90,7 @@ def take_over(
     for topic in missing:
         # Another first run may create it at the same time: then its subscription is used.
         found = subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
+        subscriptions.report_created(connection, found, "the run", "where its start says")
         made.append(found.record)
     by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
     with connection.naming_dropped():

@@ -295,8 +295,8 @@ def warn_of_unacknowledged(ns: Namespace, offsets: BatchOffsets, acknowledge: st
                 else f"sources of several topics share one subscription name: {acknowledge!r}"
             )
             _logger.warning(
-                "a source reads the subscription %r and nothing acknowledges it: its cursor does not move, and "
-                "a new checkpoint reads everything again (%s)",
+                "a source reads the subscription %r and nothing acknowledges it with the rows: its cursor moves one "
+                "batch late, so with a new checkpoint the last batch is read again (%s)",
                 name,
                 advice,
             )

@@ -14,6 +14,7 @@ from spark_ext.streaming.batch_limits import Ends, limited
 from spark_ext.streaming.offsets import StreamOffset, cursor_moved, overtaken
 from spark_ext.support.namespace_cache import remember_shown, shows
 from spark_ext.support.options import ReadOptions
+from txnlog.api import subscriptions
 from txnlog.api.internals import connection_of
 from txnlog.client.plain_acknowledgement import acknowledge_plain
 from txnlog.client.subscription_ownership import check_streamable, take_epoch
@@ -105,10 +106,12 @@ class StreamPlan:
         missing = [topic for topic in scan.topics if _subscription(scan, topic, self._options.subscription) is None]
         if missing:
             starts = self._starts(scan)
+            connection = connection_of(scan.namespace)
             for topic in missing:
-                scan.namespace.create_subscription(
-                    topic, self._options.subscription, start=starts[topic], if_not_exists=True
-                )
+                name = self._options.subscription
+                scan.namespace.create_subscription(topic, name, start=starts[topic], if_not_exists=True)
+                made = subscriptions.find(connection, topic, name)
+                subscriptions.report_created(connection, made, "the query", "where its starting offsets say")
         epochs = self._epochs_now(scan)
         return self._offset(scan, {topic: self._followed(scan, topic)[1] for topic in scan.topics}, epochs=epochs)
 

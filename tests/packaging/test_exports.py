@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import spark_ext
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("txnlog", "catalog", "spark_ext")
@@ -72,3 +75,14 @@ def test_a_module_exports_its_own_names_only(file):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_says_what_it_is_for(package):
     assert importlib.import_module(package).__doc__
+
+
+def test_what_needs_pyspark_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(_module: str) -> Any:
+        message = "No module named 'pyspark'"
+        raise ModuleNotFoundError(message, name="pyspark")
+
+    monkeypatch.setattr("spark_ext.importlib.import_module", lacks)
+    monkeypatch.delitem(vars(spark_ext), "process", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"spark_ext\.process needs PySpark.*pip install 'txnlog\[spark\]'"):
+        _ = spark_ext.process

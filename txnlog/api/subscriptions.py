@@ -451,21 +451,21 @@ def _made(
         if there is None:
             raise
         return found, there
-    _report_created(connection, made)
+    report_created(connection, made, "the consumer", "with the earliest message")
     return made.topic, made.record
 
 
-def _report_created(connection: Connection, made: Found) -> None:
-    """Say that a consumer created its subscription, which a misspelt name does as well."""
+def report_created(connection: Connection, made: Found, who: str, begins: str) -> None:
+    """Say that somebody who reads a subscription created it, which a misspelt name does as well."""
     name, topic = made.record.name, made.topic.name
     known = connection.follower.look(lambda state: list(state.subscription_names))
     others = [other for of, other in known if of == made.topic.id]
     close = similar(name, others)
-    created = f"the consumer created the subscription {name!r} of {topic!r}: it begins with the earliest message"
+    created = f"{who} created the subscription {name!r} of {topic!r}: it begins {begins}"
     if close is None:
         _logger.info("%s", created)
     else:
-        advice = "if that one was meant, open a consumer of it, and drop the new one"
+        advice = "if that one was meant, use its name, and drop the new one"
         _logger.warning("%s. There is also %r: %s", created, close, advice)
 
 
@@ -481,4 +481,4 @@ def _kind(record: SubscriptionRecord) -> Callable[[Connection, str, TopicRecord,
     return FailoverTopicDelivery if record.type == "failover" else SharedTopicDelivery
 
 
-__all__ = ["Found", "create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]
+__all__ = ["Found", "create", "describe", "drop", "find", "lag", "names_of", "open_consumer", "report_created"]

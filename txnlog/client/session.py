@@ -140,10 +140,10 @@ class Session:
                     Call("open", "root", Argument("namespace", ...), of="txnlog"),
                 ),
             )
-        self._root.ensure_safe()
         error = remains(self.requests, self.name, self.runtime)
         if error is not None:
             raise error
+        self._root.ensure_safe()
         try:
             record = self._root.register(self.name)
         except NamespaceNotFound:

@@ -411,6 +411,10 @@ class Root:
             self.appender.call(effect(decide, ONE_REGISTRATION))
 
 
+_LOOKED_AT: Final = 1_000
+"""Files of a folder without a log that are looked at for one of txnlog's own."""
+
+
 def _may_be_namespace(folder: str) -> bool:
     try:
         parse_namespace_name(folder)
@@ -459,15 +463,30 @@ def not_found(store: Store, name: str, runtime: Runtime) -> TxnLogError:
     return NamespaceNotFound(text, advice=advice)
 
 
-def remains(store: Store, name: str, runtime: Runtime) -> CorruptionError | None:
-    """The error for the folder of a namespace that has files, and no entry 0; None for any other.
+def remains(store: Store, name: str, runtime: Runtime) -> TxnLogError | None:
+    """The error for the folder of a namespace that has files, and no entry 0, or is a file itself; None for any other.
 
     A creation that was interrupted leaves no files, and whoever creates it at the same time writes its log first.
     """
     folder = PrefixStore(store, name)
-    found = next(iter(folder.list("")), None)
-    if found is None or Log(folder, runtime).exists():
+    same = next(iter(store.list(name)), None)
+    if same is not None and same.key == name:
+        return InvalidInputError(
+            f"{shortened(store.url(name))} is a file, and a namespace is a folder",
+            advice="choose another path",
+            durable=Durable.NOTHING,
+        )
+    first = list(itertools.islice(folder.list(""), _LOOKED_AT))
+    if not first or Log(folder, runtime).exists():
         return None
+    found = next((item for item in first if keys.parse_key(item.key) is not None), None)
+    if found is None:
+        return InvalidInputError(
+            f"the folder {shortened(store.url(name))} has files that are none of txnlog's ({first[0].key}), and no "
+            "namespace",
+            advice="choose another path, or an empty folder",
+            durable=Durable.NOTHING,
+        )
     return CorruptionError(
         f"files of a namespace {name!r} are at {shortened(store.url(name))} ({found.key}), but entry 0 of its log is "
         "missing: a writer that was at work when the folder was removed or moved may have made them",

@@ -450,3 +450,21 @@ def test_a_dropped_name_whose_files_are_being_removed_is_made_by_nobody(place: P
             place.open()
         assert "remove the folder, once nobody has it open" in caught.value.advice
         assert "drop" not in caught.value.advice
+
+
+def test_a_folder_with_files_of_somebody_else_is_no_damaged_namespace(place: Place) -> None:
+    place.store().put("sales/mine.txt", b"mine")
+    for _ in range(2):
+        with raises(InvalidInputError, match=r"files that are none of txnlog's \(mine.txt\), and no namespace"):
+            place.open()
+    with raises(NamespaceNotFound):
+        place.open(create=False)
+
+
+def test_a_file_is_made_no_namespace(place: Place) -> None:
+    place.store().put("sales", b"mine")
+    for _ in range(2):
+        with raises(InvalidInputError, match="is a file, and a namespace is a folder"):
+            place.open()
+    with catalog.open(place.root, storage_options=place.storage_options) as root:
+        assert root.namespaces() == ()

@@ -102,6 +102,20 @@ def test_a_handler_is_called_as_it_is_not_as_what_it_wraps(shop: Shop) -> None:
     assert shop.run(outer).rows == 4
 
 
+def test_a_subscription_that_a_run_creates_is_reported_and_a_similar_one_is_named(
+    memory: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="txnlog.subscriptions")
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for name in ("billing", "billing", "biling"):
+        take_over(ns._connection, ["orders"], name, query_name="q", start="earliest", to_dead_letters=False)
+    first, second = [item for item in caplog.records if item.name == "txnlog.subscriptions"]
+    assert (first.levelname, second.levelname) == ("INFO", "WARNING")
+    assert "the run created the subscription 'biling' of 'orders'" in second.getMessage()
+    assert "There is also 'billing'" in second.getMessage()
+
+
 @pytest.mark.parametrize(
     ("start", "kind", "problem"),
     [
