@@ -3,6 +3,10 @@
 Validation and replay are the same code. A writer applies its own actions to a draft and takes a typed refusal as its
 answer; a reader applies what the log holds, and there a refusal can only mean damage: :class:`CorruptionError` naming
 entry and action.
+
+So this package says what any log may hold, and a refusal that is added here makes logs that exist damaged: it is for
+new actions and fields only. A rule for those who write from now on goes into the ``decide`` of the command
+(:mod:`txnlog.log.transaction_commands`, ``txnlog.api``).
 """
 
 from __future__ import annotations
