@@ -28,7 +28,7 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
 )
-from txnlog.wording import Argument, Call, Words, up_to_last
+from txnlog.sentences import Argument, Call, Words, up_to_last
 
 E = TypeVar("E", bound=TxnLogError)
 X = TypeVar("X", bound=BaseException | None)

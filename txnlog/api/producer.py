@@ -20,7 +20,7 @@ from txnlog.log.failed_append import note_repeatable
 from txnlog.log.transaction_commands import CommitCommand, Opening
 from txnlog.replies import AGAIN_WITH_SEQUENCE, IfUnknown, unknown_outcome
 from txnlog.results import Committed
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

@@ -43,7 +43,7 @@ from txnlog.format.actions import DropSubscription, Header, Subscription, Subscr
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, in_parts, refused_write, unknown_outcome
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

@@ -29,7 +29,7 @@ from txnlog.format.topic_properties import check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import TopicInfo
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

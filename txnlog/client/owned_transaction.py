@@ -31,7 +31,7 @@ from txnlog.fold.state import Outcome
 from txnlog.log.transaction_commands import AbortCommand, CommitResult, Skipped, ended_error, forgotten
 from txnlog.replies import IfClosed, after_part, copy_of
 from txnlog.results import Committed
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

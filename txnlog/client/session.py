@@ -40,11 +40,11 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.replies import Rest, finishing, not_sent
+from txnlog.sentences import Argument, Call, Words
 from txnlog.store.base import Store
 from txnlog.store.folders import close_folders, may_make, never_make
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, HookStore, PrefixStore, ReadOnlyStore
-from txnlog.wording import Argument, Call, Words
 
 _logger: Final = LogLines("txnlog.clock")
 

@@ -23,7 +23,7 @@ from txnlog.errors import (
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, FlushCommand, PrepareCommand, Skipped
 from txnlog.replies import IfUnknown, Replying, unknown_outcome
 from txnlog.results import Committed
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.ledger import Receipt

@@ -63,7 +63,7 @@ from txnlog.format.actions import (
 )
 from txnlog.format.codec import Entry, damaged_entry
 from txnlog.format.keys import CATALOG_FOLDER, UNIQUE
-from txnlog.wording import Either, Words
+from txnlog.sentences import Either, Words
 
 READER_FEATURES: frozenset[str] = frozenset()
 WRITER_FEATURES: frozenset[str] = frozenset()

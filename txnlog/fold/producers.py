@@ -10,7 +10,7 @@ from txnlog.errors import InvalidInputError, LimitExceeded, ProducerFenced
 from txnlog.fold.state import AppRecord, Draft, ProducerRecord, State
 from txnlog.fold.transaction_ends import end_aborted
 from txnlog.format.actions import ForgetApp, Header, Producer
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 NAMES_ADVICE: Final = "use one name for all runs of a job: names are remembered for ever"
 

@@ -21,7 +21,7 @@ from txnlog.fold.state import Draft, SchemaVersion, State, TopicRecord
 from txnlog.format import schema as schemas
 from txnlog.format.actions import AlterTopic, DeleteRecords, DropTopic, Header, Topic
 from txnlog.format.keys import topic_folder
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 
 def live_topic(draft: Draft, topic: int) -> TopicRecord:

@@ -35,7 +35,7 @@ from txnlog.fold.topics import live_topic
 from txnlog.fold.transaction_ends import forget, refuse_ended, use_number
 from txnlog.format.actions import Acknowledge, Begin, Commit, Header, Prepare, Segment, Share, StreamBatch
 from txnlog.format.keys import FILE_NAME
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 _Spans = dict[tuple[int, int], list[ranges.Range]]
 """By topic and partition, what a commit makes visible."""

@@ -39,11 +39,11 @@ from txnlog.log.log_identity import CATALOG, LogIdentity, Standing, listed, refu
 from txnlog.log.log_reader import Log
 from txnlog.log.slots import occupy
 from txnlog.replies import IfUnknown, note_written, reworded, unknown_outcome
+from txnlog.sentences import Call, Either, Words
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import needed_bytes, probe
 from txnlog.store.wrappers import PrefixStore
-from txnlog.wording import Call, Either, Words
 
 _logger = LogLines("txnlog.root")
 

@@ -43,7 +43,7 @@ from txnlog.format.actions import (
 )
 from txnlog.log.commands import Answer, Piece, SharedNumbers
 from txnlog.log.dropped import SubscriptionName, is_dropped, refuse_made_again, refuse_subscribed_again, was_dropped
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 
 @dataclass(frozen=True, slots=True)
