@@ -265,7 +265,7 @@ def test_the_last_consumer_waits_for_another_lease_after_a_sign_of_life_that_lan
         role = Standby(client, ns)
         role.reopen()
         role.receive(1)
-        store, key = client.world.shared_store, keys.hint_key(ns.subscription(*FAILOVER).id, role.shown_epoch())
+        store, key = client.world.shared_store, keys.heartbeat_key(ns.subscription(*FAILOVER).id, role.shown_epoch())
         for number in client.world.values(1_000):  # a third of them within 100 s: the audit meets some
             store.send_late(Request(-number - 1, client.actor, StoreCall.PUT, f"{NAMESPACE}/{key}", b"%d" % number, ""))
         while not client.over():

@@ -9,8 +9,9 @@ from typing import Final
 
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.client.checkpointer import Checkpointer, SlotOccupied
-from txnlog.client.heartbeats import Heartbeats
+from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ledger import Ledgers
+from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
@@ -116,6 +117,7 @@ class Session:
         self.unlogged_aborts: dict[int, AbortReason] = {}
         self.unended = Unended()
         self.heartbeats = Heartbeats(self.store, runtime)
+        self.takeovers = Takeovers()
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
         if not read_only:

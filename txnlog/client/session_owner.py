@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
-from txnlog.client.heartbeats import Heartbeats
+from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ledger import Ledger
 from txnlog.client.session import Session
+from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import report
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.names import parse_namespace_name
@@ -220,6 +221,11 @@ class SessionOwner:
     def heartbeats(self) -> Heartbeats:
         """Signs of life of consumers that keep their place for a lease."""
         return self.session.heartbeats
+
+    @property
+    def takeovers(self) -> Takeovers:
+        """Takeovers and seeks of this client whose outcome is unknown."""
+        return self.session.takeovers
 
     @property
     def coordinators(self) -> Coordinators:

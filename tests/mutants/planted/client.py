@@ -71,7 +71,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "maintenance fails its caller",
-        "txnlog/client/heartbeats.py",
+        "txnlog/client/consumer_heartbeats.py",
         '        except TxnLogError:\n            _logger.warning("the heartbeat of the consumer %r was not',
         '        except ZeroDivisionError:\n            _logger.warning("the heartbeat of the consumer %r was not',
         "what only helps others fails the call whose entry is in the log",
@@ -162,9 +162,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "too few signs of life",
-        "txnlog/client/heartbeats.py",
-        "self._runtime.elapsed_ms() - last_ms >= lease_ms / 3",
-        "self._runtime.elapsed_ms() - last_ms >= lease_ms * 3",
+        "txnlog/client/consumer_heartbeats.py",
+        "self._runtime.elapsed_ms() - last_ms >= lease_ms / BEATS_PER_LEASE",
+        "self._runtime.elapsed_ms() - last_ms >= lease_ms * BEATS_PER_LEASE",
         "a consumer that works is fenced by one that waits",
         (FAILOVER + "a_consumer_that_shows_signs_of_life_keeps_its_place",),
     ),
