@@ -16,10 +16,10 @@ from typing import Final, Protocol, TypeVar
 
 from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
-from txnlog.engine.effects import Pause, Read, Request, Requests, Result, result_of
+from txnlog.engine.effects import Pause, Read, Request, Requests, Result, Step, result_of
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
 from txnlog.engine.log_lines import LogLines
-from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Crew, Host, Inbox, Step, Worker
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Crew, Host, Inbox, Worker
 from txnlog.errors import InvalidInputError, RetriableError
 
 T = TypeVar("T")

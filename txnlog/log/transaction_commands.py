@@ -42,7 +42,7 @@ from txnlog.format.actions import (
     StreamBatch,
 )
 from txnlog.log.commands import Answer, Piece, SharedNumbers
-from txnlog.log.dropped import SubscriptionName, is_dropped, refuse_made_again, refuse_subscribed_again, was_dropped
+from txnlog.log.dropped import SubscriptionPlace, is_dropped, refuse_made_again, refuse_subscribed_again, was_dropped
 from txnlog.sentences import Argument, Call, Words
 
 
@@ -88,7 +88,7 @@ class Opening:
     timed_from_log: bool = False
     shown_skipped: bool = False
     """Whether its owner asked before the work, and heard that it is skipped."""
-    subscriptions: dict[int, SubscriptionName] = field(default_factory=dict)
+    subscriptions: dict[int, SubscriptionPlace] = field(default_factory=dict)
     """Of the subscriptions that it acknowledged messages of, by their ids: a state forgets dropped ones."""
 
     def start_clock(self) -> None:
