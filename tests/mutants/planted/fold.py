@@ -243,8 +243,8 @@ MUTANTS: Final = (
     Mutant(
         "blocks closed at once",
         "txnlog/fold/garbage.py",
-        "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
-        "if now_ms < block.touched_ms:",
+        "if now_ms >= _closable_from_ms(block, grace_ms) and",
+        "if now_ms >= block.touched_ms and",
         "a writer is refused that was silent for a moment",
         (VACUUM_GRACE + "files_of_a_writer_that_died_wait_for_the_grace_and_can_go_at_the_time_that_is_named",),
     ),
