@@ -20,7 +20,7 @@ from catalog.publication import publisher
 from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, raises, read, rows, staged
 from txnlog.errors import StoreError, VersionNotAvailable
-from txnlog.fold.id_blocks import TOUCH_MS
+from txnlog.fold.number_blocks import TOUCH_MS
 from txnlog.format import keys
 from txnlog.store import ForwardingStore, Store
 from txnlog.testing import ManualClock

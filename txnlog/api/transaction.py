@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from txnlog.api.messages import Messages, checked
 from txnlog.client.row_placement import place
-from txnlog.client.transaction_buffer import Rows
 from txnlog.client.transaction_claims import Acknowledging
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Stage
 from txnlog.client.transaction_machine import TransactionMachine
+from txnlog.client.transaction_work import Rows
 from txnlog.common.ids import TxnId
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.engine.effects import Effect

@@ -10,7 +10,7 @@ from txnlog.engine.effects import Effect, Pause, Step
 from txnlog.engine.engine import Engine
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import TxnLogError
-from txnlog.fold.id_blocks import block_of
+from txnlog.fold.number_blocks import block_of
 from txnlog.fold.state import Draft
 from txnlog.format.actions import Header, Renew
 from txnlog.log.commands import Answer, Simple, effect

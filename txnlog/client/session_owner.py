@@ -16,7 +16,7 @@ from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.engine.worker import has_ended
 from txnlog.errors import InvalidInputError, InvalidTransactionState
-from txnlog.fold import id_blocks
+from txnlog.fold import number_blocks
 from txnlog.fold.state import Outcome
 from txnlog.format.actions import AbortReason
 from txnlog.log.appender import Appender
@@ -265,7 +265,7 @@ class SessionOwner:
     def may_have_ended(self, number: int) -> bool:
         """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
         return self._session_even_closed.follower.look(
-            lambda state: number not in state.transactions and id_blocks.is_spent(state, number)
+            lambda state: number not in state.transactions and number_blocks.is_spent(state, number)
         )
 
     def may_land(self, number: int) -> bool:

@@ -14,7 +14,7 @@ from txnlog.log.dropped import SubscriptionPlace
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.client.ledger import Ledger, Receipt
-    from txnlog.client.transaction_buffer import TransactionWork
+    from txnlog.client.transaction_work import TransactionWork
     from txnlog.format.actions import AbortReason, Acknowledgement
     from txnlog.log.transaction_commands import Opening
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from txnlog.client.owned_transaction import OwnedTransaction
+from txnlog.client.transaction_base import TransactionBase
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, OwnerCall, Stage
 from txnlog.engine.effects import Cancelled, Result
 from txnlog.errors import (
@@ -39,7 +39,7 @@ class _Ending(Replying):
     A refusal says whether an earlier end, of unknown outcome, may be durable.
     """
 
-    def __init__(self, transaction: OwnedTransaction) -> None:
+    def __init__(self, transaction: TransactionBase) -> None:
         self._transaction = transaction
 
     def _reply(self, error: TxnLogError) -> TxnLogError:
@@ -53,7 +53,7 @@ class _Ending(Replying):
         super().__exit__(kind, error, trace)
 
 
-class TransactionMachine(OwnedTransaction):
+class TransactionMachine(TransactionBase):
     """One transaction of this process, and what its owner may have done with it."""
 
     # --- a commit in the background ---------------------------------------------------------------------------------

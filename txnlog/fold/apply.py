@@ -26,7 +26,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.fold import compactions, id_blocks, producers, subscriptions, topics, transaction_ends, transactions
+from txnlog.fold import compactions, number_blocks, producers, subscriptions, topics, transaction_ends, transactions
 from txnlog.fold.state import Draft, NamespaceRecord, State
 from txnlog.format.actions import (
     Abort,
@@ -221,7 +221,7 @@ def _adopt(draft: Draft, action: Adopt, at: Header) -> None:
     _check_coordinator(action.coordinator)
     if action.coordinator in head.coordinators:
         raise InvalidInputError(f"the log had the coordinator id {action.coordinator} before")
-    id_blocks.close_all(draft)
+    number_blocks.close_all(draft)
     draft.head = msgspec.structs.replace(
         draft.head, name=name, adoptions=(*head.adoptions, (head.next_number, action.coordinator))
     )
@@ -290,9 +290,9 @@ _HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
     Seek: subscriptions.seek,
     Lease: subscriptions.lease,
     Release: subscriptions.release,
-    Reserve: id_blocks.reserve,
-    Renew: id_blocks.renew,
-    Close: id_blocks.close,
+    Reserve: number_blocks.reserve,
+    Renew: number_blocks.renew,
+    Close: number_blocks.close,
     Producer: producers.start_producer,
     ForgetApp: producers.forget_app,
     Begin: transactions.begin,

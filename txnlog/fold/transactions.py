@@ -17,7 +17,7 @@ from txnlog.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from txnlog.fold import acknowledgements, id_blocks, sequences
+from txnlog.fold import acknowledgements, number_blocks, sequences
 from txnlog.fold.producers import NAMES_ADVICE, check_producer, committed_app
 from txnlog.fold.state import (
     AppRecord,
@@ -109,7 +109,7 @@ def open_transaction(draft: Draft, number: int) -> TransactionRecord:
 def add_segment(draft: Draft, action: Segment, at: Header) -> None:
     """A file of a topic: pending in its transaction, or shared and visible by the commits of this entry."""
     transaction = None if action.txn is None else open_transaction(draft, action.txn)
-    id_blocks.use(draft, action.segment, at)
+    number_blocks.use(draft, action.segment, at)
     topic = live_topic(draft, action.topic)
     if not FILE_NAME.fullmatch(action.file):
         raise InvalidInputError(f"{action.file[:60]!a} is no segment file name")

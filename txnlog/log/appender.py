@@ -32,7 +32,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.apply import apply, begin_entry, check_writable
 from txnlog.fold.expiry import overdue
-from txnlog.fold.id_blocks import is_used
+from txnlog.fold.number_blocks import is_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
@@ -42,7 +42,7 @@ from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
 from txnlog.log.failed_append import blocked, no_numbers, note_interrupted, outcome_unknown
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Needed, Riders, SharedWave
-from txnlog.log.id_allocator import NumberPool
+from txnlog.log.number_pool import NumberPool
 from txnlog.log.slots import CREATE_ATTEMPTS, occupy
 from txnlog.replies import Replying, copy_of, not_sent
 from txnlog.store.base import Store

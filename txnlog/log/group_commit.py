@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from txnlog.errors import LimitExceeded, TxnLogError
-from txnlog.fold import id_blocks as numbers
+from txnlog.fold import number_blocks as numbers
 from txnlog.fold.apply import apply, begin_entry, finish_entry
 from txnlog.fold.state import Draft, Unclaimed
 from txnlog.format.actions import AnyAction, Header

@@ -34,9 +34,9 @@ from txnlog.log.appender import Appender
 from txnlog.log.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import SharedWave
-from txnlog.log.id_allocator import NumberPool
 from txnlog.log.log_identity import CATALOG, LogIdentity, Standing, listed, refusal, renamed, rootless, standing
 from txnlog.log.log_reader import Log
+from txnlog.log.number_pool import NumberPool
 from txnlog.log.slots import occupy
 from txnlog.replies import IfUnknown, note_written, reworded, unknown_outcome
 from txnlog.sentences import Call, Either, Words

@@ -21,7 +21,7 @@ from txnlog.errors import (
     TransactionTimedOut,
     TxnLogError,
 )
-from txnlog.fold import id_blocks
+from txnlog.fold import number_blocks
 from txnlog.fold.acknowledgements import is_held
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.fold.sequences import check_end, repeated_rows
@@ -429,7 +429,7 @@ class AbortCommand(_Anybodys):
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
-        if known is None and id_blocks.is_spent(draft, self.txn):
+        if known is None and number_blocks.is_spent(draft, self.txn):
             raise forgotten(self.shown(draft))
         return [Abort(self.txn, self.reason, self.by, self.why)]
 

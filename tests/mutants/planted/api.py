@@ -55,7 +55,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "nothing written, beside a call in doubt",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "return after_part(error) if may_be else error",
         "return error",
         "whoever believes it does the work of a committed transaction again",
@@ -80,7 +80,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a failed transaction may flush",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "        return call in TABLE[self.life.stage]\n",
         "        return call in TABLE[self.life.stage] or self.life.stage is Stage.FAILED\n",
         "more work is made durable of what can only be aborted",
@@ -88,7 +88,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a flush in doubt leaves no trace",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "            self._settle(before, call, Fate.UNKNOWN)  # unless",
         "            self.life = before  # unless",
         "an aborted transaction stays open in the log and holds its messages until it times out",
@@ -204,7 +204,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what fails lets go at once",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "        self.life, self.cause = self.life.after(call, Fate.REFUSED), copy_of(error)\n",
         "        self.life, self.cause = self.life.after(call, Fate.REFUSED), error\n        self.claims.abort()\n",
         "a cumulative acknowledgement takes what the abort is to give back",
@@ -349,7 +349,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a commit is in doubt only when it failed",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "        self.life = before.after(call, Fate.SENT)\n",
         "",
         "after Ctrl-C behind the entry abort() says that nothing was committed",
@@ -437,7 +437,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "late rows bring an ended transaction back",
-        "txnlog/client/transaction_buffer.py",
+        "txnlog/client/transaction_work.py",
         "        if self._is_over:  # they",
         "        if False:  # they",
         "the log says of a committed transaction that nothing of it will be visible",
@@ -471,7 +471,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "rows come behind the last look",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "        return self.takes_rows or not self.work.take_back(rows)\n",
         "        return True\n",
         "produce() says fine of rows that the commit beside it left out",
@@ -479,7 +479,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what was withdrawn stays of unknown outcome",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "            self._settle(before, call, Fate.NOTHING)\n            raise\n",
         "            raise\n",
         "after Ctrl-C nothing more can be produced, although nothing was sent",

@@ -18,14 +18,14 @@ from spark_ext.write.dataframe_transaction import DataFrameTransaction
 from spark_ext.write.task_writer import TaskIdentity, write_batches
 from tests.interrupts import interrupted
 from txnlog.api import transaction
-from txnlog.client import transaction_buffer
+from txnlog.client import transaction_work
 from txnlog.errors import OutcomeUnknown, TransactionHasFailedOperation, TxnLogError
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
 
 SCHEMA = pa.schema([("id", pa.int64())])
-MODULES: tuple[ModuleType, ...] = (write_jobs, dataframe_transaction, transaction, transaction_buffer)
+MODULES: tuple[ModuleType, ...] = (write_jobs, dataframe_transaction, transaction, transaction_work)
 
 
 def begun(ns: Namespace, *numbers: int) -> DataFrameTransaction:

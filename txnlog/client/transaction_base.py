@@ -1,19 +1,22 @@
-"""A transaction as its owner has it: its life, its work and its claims, and how it ends. All of it in the engine."""
+"""What the calls of a transaction's owner have in common: its life, its work and claims, checks, sending, its ends.
+
+The calls themselves are in :mod:`txnlog.client.transaction_machine`.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from txnlog.client import transaction_ending
-from txnlog.client.transaction_buffer import Rows, TransactionWork
 from txnlog.client.transaction_claims import TransactionClaims
 from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, OwnerCall, Stage
+from txnlog.client.transaction_work import Rows, TransactionWork
 from txnlog.engine.effects import GO_ON, Cancelled, Turn
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
+    CoordinatorFenced,
     Durable,
     FencedError,
     InvalidTransactionState,
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.engine.promises import Promise
     from txnlog.format.actions import AbortReason
+    from txnlog.log.appender import Appender
     from txnlog.log.commands import Command
+    from txnlog.log.follower import Follower
     from txnlog.log.transaction_commands import Opening
 
 R = TypeVar("R")
@@ -47,8 +52,19 @@ _Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
 """An operation was refused, and the transaction has not ended by that."""
 
 
-class OwnedTransaction:
-    """One transaction of this process.
+async def append_end(appender: Appender, follower: Follower, command: AbortCommand) -> Outcome:
+    """Append an abort. An end that the log records is the answer instead, also one that only a checkpoint holds."""
+    try:
+        return await appender.carry_out(command)
+    except (CoordinatorFenced, InvalidTransactionState, TransactionNotFound):
+        outcome = await follower.recorded_outcome(command.txn)
+        if outcome is None:
+            raise
+        return outcome
+
+
+class TransactionBase:
+    """One transaction of this process, and what the calls of its owner have in common: checks, sending, its ends.
 
     Attributes:
         life: the moment in its life.
@@ -301,7 +317,7 @@ class OwnedTransaction:
         return outcome
 
     async def _outcome(self) -> Outcome | None:
-        return await transaction_ending.recorded_outcome(self._follower, self._number)
+        return await self._follower.recorded_outcome(self._number)
 
     async def _fail(self, call: OwnerCall, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""
@@ -372,9 +388,7 @@ class OwnedTransaction:
     async def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
         """End it in the log. None where a flush of unknown outcome was not logged, and never will be (closed block)."""
         try:
-            return await transaction_ending.end(
-                self._appender, self._follower, AbortCommand(self._number, reason, force=force)
-            )
+            return await append_end(self._appender, self._follower, AbortCommand(self._number, reason, force=force))
         except TransactionNotFound:
             if self.life.stage in UNANSWERED:
                 raise  # it may have been committed, and the outcome forgotten
@@ -385,7 +399,7 @@ class OwnedTransaction:
         if not self.life.logged:
             return
         try:
-            await transaction_ending.end(self._appender, self._follower, AbortCommand(self._number, reason))
+            await append_end(self._appender, self._follower, AbortCommand(self._number, reason))
         except TxnLogError as error:
             self._abort_later(reason, error)
 
@@ -404,4 +418,4 @@ class OwnedTransaction:
             self._claims.abort()
 
 
-__all__ = ["OwnedTransaction"]
+__all__ = ["TransactionBase"]
