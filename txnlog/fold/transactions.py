@@ -50,10 +50,7 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
     """The log sees a transaction for the first time; its first effect follows in the same entry."""
     use_number(draft, action.txn, at)
     if len(draft.transactions) >= MAX_OPEN_TRANSACTIONS:
-        raise LimitExceeded(
-            f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
-            advice=Words("end some (", Call("transactions"), " lists them), or raise the number of namespaces"),
-        )
+        raise too_many_open()
     cap = draft.head.max_timeout_ms or MAX_TIMEOUT_MS
     if action.timeout_ms is not None and not 0 < action.timeout_ms <= cap:
         raise InvalidInputError(f"timeout_ms lies between 1 and {cap}, the namespace's cap")
@@ -74,6 +71,14 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
             app_id=action.app_id,
             app_version=action.app_version,
         ),
+    )
+
+
+def too_many_open() -> LimitExceeded:
+    """The error where no transaction more may be open."""
+    return LimitExceeded(
+        f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
+        advice=Words("end some (", Call("transactions"), " lists them), or raise the number of namespaces"),
     )
 
 
@@ -422,4 +427,13 @@ def check_claims(draft: Draft) -> None:
             raise InvalidInputError(f"no commit claims {left.rows} rows of segment {number}, partition {partition}")
 
 
-__all__ = ["acknowledge", "add_segment", "begin", "check_claims", "commit", "open_transaction", "prepare"]
+__all__ = [
+    "acknowledge",
+    "add_segment",
+    "begin",
+    "check_claims",
+    "commit",
+    "open_transaction",
+    "prepare",
+    "too_many_open",
+]

@@ -15,7 +15,6 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     InvalidTransactionState,
-    ProducerFenced,
     SubscriptionNotFound,
     TransactionNotFound,
     TransactionTimedOut,
@@ -23,7 +22,7 @@ from txnlog.errors import (
 )
 from txnlog.fold import number_blocks
 from txnlog.fold.acknowledgements import is_held
-from txnlog.fold.producers import check_producer, committed_app
+from txnlog.fold.producers import check_producer, committed_app, fenced
 from txnlog.fold.sequences import check_end, repeated_rows
 from txnlog.fold.state import AppRecord, Draft, Outcome
 from txnlog.fold.transaction_ends import outcome_error
@@ -129,10 +128,7 @@ def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLog
     if outcome.state == "ABORTED" and outcome.reason == "timeout":
         return TransactionTimedOut(f"the transaction {opening.id} timed out, at version {outcome.version}")
     if outcome.state == "ABORTED" and outcome.reason == "fenced" and epoch != opening.epoch:
-        return ProducerFenced(
-            f"the producer {opening.producer!r} has epoch {opening.epoch} but {epoch} is the newest: it aborted the "
-            f"transaction {opening.id}"
-        )
+        return fenced(opening.producer, opening.epoch, epoch, opening.id)
     return outcome_error(outcome, opening.id)
 
 
