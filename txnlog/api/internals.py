@@ -1,4 +1,4 @@
-"""What ``catalog`` and ``spark_ext`` use of handles beyond the public surface; for this project, and free to change.
+"""What ``catalog``, ``spark_ext`` and the command line use of handles beyond the public surface; free to change.
 
 The handles have these under private names, so that ``help()`` and tab completion show what is documented.
 """

@@ -221,10 +221,6 @@ class Runtime:
 
         self.engine.post(called)
 
-    def current(self) -> object:
-        """What runs now: a thread."""
-        return self._host.current()
-
     def inbox(self) -> Inbox:
         """Something on which a thread can wait for others."""
         return self._host.inbox()
