@@ -105,4 +105,4 @@ class FailoverTopicDelivery(LeasedTopicDelivery):
         return super().seek_actions(draft, positions)
 
 
-__all__ = ["FailoverTopicDelivery", "LeasedTopicDelivery"]
+__all__ = ["WAITING", "FailoverTopicDelivery", "LeasedTopicDelivery"]

@@ -418,4 +418,4 @@ class TransactionBase:
             self._claims.abort()
 
 
-__all__ = ["TransactionBase"]
+__all__ = ["TransactionBase", "append_end"]

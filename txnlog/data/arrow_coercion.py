@@ -383,4 +383,5 @@ __all__ = [
     "conform_columns",
     "is_list",
     "is_text",
+    "unknown_column",
 ]

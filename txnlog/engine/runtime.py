@@ -27,7 +27,7 @@ _logger = LogLines("txnlog.runtime")
 
 _NO_THREAD_PAUSE_MS: Final = 100.0
 
-PARALLEL_REQUESTS = 16
+PARALLEL_REQUESTS: Final = 16
 """Store requests of one data wave or one catch-up that are under way at once."""
 
 
@@ -296,6 +296,7 @@ class Runtime:
 
 
 __all__ = [
+    "PARALLEL_REQUESTS",
     "SYSTEM_CLOCK",
     "Clock",
     "OfOneProcess",

@@ -424,6 +424,7 @@ def do(work: Blocking) -> None:
 
 
 __all__ = [
+    "CALLBACKS",
     "THREADS",
     "Blocking",
     "Crew",

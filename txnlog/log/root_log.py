@@ -524,4 +524,4 @@ def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
     return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none"
 
 
-__all__ = ["Root", "append_one", "create_log", "namespaces_below", "not_found", "remains"]
+__all__ = ["Root", "append_one", "create_log", "has_verdict_on", "namespaces_below", "not_found", "probed", "remains"]
