@@ -23,7 +23,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench release matrix lock clean
+.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance engines-read damage demo notebooks docs bench release matrix lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -80,8 +80,11 @@ crash-spark: install ## Kill 100 drivers and 50 executors of Spark amid streams:
 crash-delta: install ## Kill publishers, writers, optimize and vacuum for ten minutes: each published version is the log's (ARGS="--seconds 60").
 	@$(RUN)/python -m tests.crash.delta.run $(ARGS)
 
-conformance: install ## 200 random histories of published topics, read by deltalake, Polars and DuckDB at every version.
-	@TXNLOG_HISTORIES=200 $(RUN)/python -m pytest -n 0 tests/catalog/test_conformance.py $(ARGS)
+conformance: install ## The kit for readers of the format, asked of the second reader (examples/second_reader).
+	@$(RUN)/python -m txnlog.testing.conformance run $(ARGS) -- $(RUN)/python -m examples.second_reader
+
+engines-read: install ## 200 random histories of published topics, read by deltalake, Polars and DuckDB at every version.
+	@TXNLOG_HISTORIES=200 $(RUN)/python -m pytest -n 0 tests/catalog/test_engines_read.py $(ARGS)
 
 damage: install ## Damage every kind of object of a namespace, and print what that stops (ARGS=--write keeps it in the page).
 	@$(RUN)/python -m tests.damage.run $(ARGS)

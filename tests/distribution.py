@@ -16,7 +16,7 @@ SPARK: Final = "tests/spark/"
 
 LONGEST: Final = (
     "tests/places/test_cluster.py",
-    "tests/catalog/test_conformance_spark.py",
+    "tests/catalog/test_engines_read_spark.py",
     "tests/catalog/test_delta_page.py",  # has the same Spark with Delta
     "tests/places/test_local.py",
     "tests/places/test_connect.py",

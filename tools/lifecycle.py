@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
 
-from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Request, Stage
+from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, OwnerCall, Stage
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 PICTURE: Final = DOCS / "images" / "transaction.svg"
@@ -51,7 +51,7 @@ def arrows() -> dict[tuple[Stage, Stage], list[str]]:
     Left out are what leads back to the same stage, and what leads to ABORTED, since that is the same from everywhere.
     """
     found: dict[tuple[Stage, Stage], list[str]] = {}
-    for fate, to in TABLE[Stage.OPEN][Request.COMMIT].items():
+    for fate, to in TABLE[Stage.OPEN][OwnerCall.COMMIT].items():
         if to not in {Stage.OPEN, Stage.COMMITTING, Stage.ABORTED}:
             found[Stage.COMMITTING, to] = [fate.value]
     for stage, row in TABLE.items():
@@ -60,7 +60,7 @@ def arrows() -> dict[tuple[Stage, Stage], list[str]]:
             for fate, to in cell.items():
                 if stage not in ENDED and (fate is Fate.SENT) is not goes_through:
                     continue
-                if to not in {stage, Stage.ABORTED} and request is not Request.ABORT:
+                if to not in {stage, Stage.ABORTED} and request is not OwnerCall.ABORT:
                     found.setdefault((stage, to), []).append(f"{request}{WORDS[fate]}")
     return found
 
@@ -68,11 +68,11 @@ def arrows() -> dict[tuple[Stage, Stage], list[str]]:
 def table() -> str:
     """Markdown: a row a stage, a column a call."""
     lines = [
-        "| stage | " + " | ".join(request.value for request in Request) + " |",
-        "| --- |" + " --- |" * len(Request),
+        "| stage | " + " | ".join(request.value for request in OwnerCall) + " |",
+        "| --- |" + " --- |" * len(OwnerCall),
     ]
     for stage, row in TABLE.items():
-        cells = [_cell(stage, row[request]) if request in row else "" for request in Request]
+        cells = [_cell(stage, row[request]) if request in row else "" for request in OwnerCall]
         lines.append(f"| {stage} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -39,7 +39,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from txnlog.wording import Argument, Call, Either, Words
+from txnlog.sentences import Argument, Call, Either, Words
 
 OR_ABORT: Final = Words("or ", Call("abort", "txn_id"), " to make the outcome definite")
 """The other thing to do where the outcome of a transaction is unknown."""

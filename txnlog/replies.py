@@ -1,6 +1,7 @@
-"""What a caller hears of a call that fails: the one place where durability and advice are decided.
+"""What a caller hears of a call that fails: the one place that makes another error out of one.
 
-An error that was raised is a value: several callers may have it, and nobody changes it. Whoever knows more about the
+The place that raises an error decides first what happened, what may be durable and what to do next (decision 0037). An
+error that was raised is a value: several callers may have it, and nobody changes it. Whoever knows more about the
 call than the place that raised (that it would have written, that an earlier part of it is in the log, what to do where
 its outcome is unknown) raises another error of the same class, with the same text and cause, which says so.
 
@@ -27,7 +28,7 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
 )
-from txnlog.wording import Argument, Call, Words, up_to_last
+from txnlog.sentences import Argument, Call, Words, up_to_last
 
 E = TypeVar("E", bound=TxnLogError)
 X = TypeVar("X", bound=BaseException | None)

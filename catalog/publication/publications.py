@@ -95,6 +95,11 @@ class Publications:
         """
         return self._of_topic(topic, TablePublisher.publish)[0]
 
+    def publish_after_commit(self, topic: int) -> None:
+        """Bring a topic's table up to what the follower knows, unless no readable version shows the topic."""
+        if not self.is_over(topic):
+            self.publish(topic)
+
     def repair(self, topic: int) -> Published:
         """Check every version of a topic's table, and write again those that are not what the log yields."""
         return self._of_topic(topic, TablePublisher.repair)[0]
@@ -282,29 +287,9 @@ def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote:
     return reply
 
 
-class InstalledPublisher:
-    """Publishes topics after commits, and ``delta="auto"`` topics in maintenance, for ``txnlog.publisher``."""
-
-    def __init__(self, publications: Publications) -> None:
-        self._publications = publications
-
-    def publish(self, topic: int) -> None:
-        """Publish a topic unless no readable version shows it."""
-        if not self._publications.is_over(topic):
-            self._publications.publish(topic)
-
-    def publish_auto(self) -> Mapping[str, TxnLogError]:
-        """Publish every ``auto`` topic. Returns the errors by the names of the tables."""
-        return self._publications.publish_auto()
-
-    def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
-        """The objects left of the table of a topic that no readable version shows, in the order of their deletion."""
-        return self._publications.remains(topic)
-
-
-def publisher(follower: Follower, store: Store, runtime: Runtime) -> InstalledPublisher:
+def publisher(follower: Follower, store: Store, runtime: Runtime) -> Publications:
     """Create the publisher of a namespace, for the entry point ``txnlog.publisher``."""
-    return InstalledPublisher(Publications(follower, store, runtime))
+    return Publications(follower, store, runtime)
 
 
-__all__ = ["MOST_VERSIONS", "InstalledPublisher", "Publications", "Published", "PublishedVersion", "publisher"]
+__all__ = ["MOST_VERSIONS", "Publications", "Published", "PublishedVersion", "publisher"]

@@ -16,7 +16,7 @@ from txnlog.fold.state import Head, SegmentRecord, State, TopicRecord
 from txnlog.format.delta_mode import check_delta_columns, delta_mode
 from txnlog.format.keys import SEGMENT_COLUMN
 from txnlog.log.follower import Follower
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 CONFIGURATION: Final = (
     ("delta.appendOnly", "true"),

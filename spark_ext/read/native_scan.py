@@ -444,4 +444,4 @@ def _too_many(plan: ScanPlan) -> LimitExceeded:
     )
 
 
-__all__ = ["MAX_LOOKUP_CELLS", "read_plan", "read_topic", "visible"]
+__all__ = ["MAX_LOOKUP_CELLS", "check_reads", "read_plan", "read_topic", "visible"]

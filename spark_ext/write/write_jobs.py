@@ -28,7 +28,7 @@ from txnlog.common.limits import MAX_BLOCK_NUMBERS
 from txnlog.common.names import quoted_name
 from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
-from txnlog.fold.id_blocks import CHUNK
+from txnlog.fold.number_blocks import CHUNK
 from txnlog.format import schema
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.codec import encode_action

@@ -20,7 +20,7 @@ from catalog.publication import publisher
 from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, raises, read, rows, staged
 from txnlog.errors import StoreError, VersionNotAvailable
-from txnlog.fold.id_blocks import TOUCH_MS
+from txnlog.fold.number_blocks import TOUCH_MS
 from txnlog.format import keys
 from txnlog.store import ForwardingStore, Store
 from txnlog.testing import ManualClock
@@ -217,11 +217,11 @@ def entries_of_the_log_and_checkpoints(ns: Any, clock: ManualClock, **_: Any) ->
 def heartbeats_of_consumers(ns: Any, clock: ManualClock, **_: Any) -> None:
     ns.create_subscription("orders", "billing", type="failover")
     ns.consumer("orders", "billing")
-    (hint,) = stored(ns, keys.HINT_FOLDER)
+    (hint,) = stored(ns, keys.HEARTBEAT_FOLDER)
     stays(ns, clock, {hint})
     ns.drop_subscription("orders", "billing")
     ns.vacuum()
-    assert not stored(ns, keys.HINT_FOLDER)
+    assert not stored(ns, keys.HEARTBEAT_FOLDER)
 
 
 def folder_of_a_dropped_namespace(ns: Any, clock: ManualClock, tables: Catalog, place: Place) -> None:

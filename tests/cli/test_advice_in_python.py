@@ -11,10 +11,10 @@ import pytest
 
 import txnlog
 from tests.cli.command_line import run
-from txnlog.cli.wording import rendered, worded
+from txnlog.cli.rendering import rendered, worded
 from txnlog.errors import AccessDenied
 from txnlog.replies import IfClosed, IfUnknown, Rest
-from txnlog.wording import Words
+from txnlog.sentences import Words
 
 main_module = importlib.import_module("txnlog.cli.main")
 

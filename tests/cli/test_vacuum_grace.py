@@ -13,7 +13,7 @@ import pytest
 from tests.client.conftest import local
 from tests.client.support import SCHEMA, Place, raises, rows
 from txnlog.errors import StoreError
-from txnlog.fold.id_blocks import TOUCH_MS
+from txnlog.fold.number_blocks import TOUCH_MS
 
 __all__ = ["local"]  # a fixture
 

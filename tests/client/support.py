@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import txnlog
+from txnlog.api.internals import check_open
 from txnlog.api.namespace import Namespace
 from txnlog.engine.effects import Pause, Result
 from txnlog.engine.engine import engine_of_process
@@ -334,7 +335,7 @@ TXN_CALLS: dict[str, Callable[[Any, Any], object]] = {
     "produce": lambda txn, _: txn.produce("orders", rows(9)),
     "acknowledge": lambda txn, messages: txn.acknowledge(messages),
     "flush": lambda txn, _: txn.flush(),
-    "_check_open_now": lambda txn, _: txn._check_open_now(),
+    "check_open": lambda txn, _: check_open(txn),
     "prepare": lambda txn, _: txn.prepare(),
     "commit": lambda txn, _: txn.commit(),
     "commit_async": lambda txn, _: txn.commit_async().result(30),

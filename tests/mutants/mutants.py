@@ -31,7 +31,7 @@ from tests.mutants.planted import (
 
 HARMLESS: Final = Mutant(
     "a change that changes nothing",
-    "txnlog/fold/id_blocks.py",
+    "txnlog/fold/number_blocks.py",
     "CHUNK: Final = 256",
     "CHUNK: Final = 0x100",
     "nothing: it must survive, or the alarm is broken",

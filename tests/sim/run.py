@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from tests.sim.mutants import ALARM, MOST_SCHEDULES, MUTANTS, schedules_until_found
+from tests.sim.planted import ALARM, MOST_SCHEDULES, MUTANTS, schedules_until_found
 from txnlog.testing.runner import Tally, maintained, prepare_process, run_many, run_seeds
 
 KEPT: Final = Path(__file__).parent / "seeds.txt"

@@ -27,6 +27,7 @@ from tests.sim.scopes import (
     took,
     values,
 )
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.api.namespace import Namespace
 from txnlog.api.transaction import Transaction
 from txnlog.common.ids import TxnId
@@ -281,7 +282,7 @@ def drop_and_commit(duel: Duel) -> Check:
 def _taking(ns: Any, messages: Any, value: int) -> tuple[Transaction, Effect]:
     """A transaction of any client that takes what some consumer received, and produces."""
     txn: Transaction = ns.begin()
-    txn._acknowledge_ranges(messages._acknowledgements(ns._connection, cumulative=False))
+    acknowledge_ranges(txn, messages._acknowledgements(ns._connection, cumulative=False))
     txn.produce("audit", rows(value))
     return txn, has(audit=(value,))
 

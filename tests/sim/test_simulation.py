@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.effort import tries
-from tests.sim.mutants import ALARM, MUTANTS, Mutant, run_planted, schedules_until_found
+from tests.sim.planted import ALARM, MUTANTS, Mutant, run_planted, schedules_until_found
 from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
 from txnlog.errors import Durable, StoreError
 from txnlog.format import keys
@@ -97,7 +97,7 @@ def test_a_planted_bug_is_found(mutant: Mutant):
 
 def test_the_page_says_how_many_bugs_and_situations_there_are():
     text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
-    assert f"each of the {len(MUTANTS)} bugs that `tests/sim/mutants.py` plants" in text
+    assert f"each of the {len(MUTANTS)} bugs that `tests/sim/planted.py` plants" in text
     assert f"one of {len(runner.REACHED)} named situations was never reached" in text
 
 
@@ -265,7 +265,7 @@ def test_the_last_consumer_waits_for_another_lease_after_a_sign_of_life_that_lan
         role = Standby(client, ns)
         role.reopen()
         role.receive(1)
-        store, key = client.world.shared_store, keys.hint_key(ns.subscription(*FAILOVER).id, role.shown_epoch())
+        store, key = client.world.shared_store, keys.heartbeat_key(ns.subscription(*FAILOVER).id, role.shown_epoch())
         for number in client.world.values(1_000):  # a third of them within 100 s: the audit meets some
             store.send_late(Request(-number - 1, client.actor, StoreCall.PUT, f"{NAMESPACE}/{key}", b"%d" % number, ""))
         while not client.over():

@@ -1,4 +1,4 @@
-"""Counts what the conformance suite ran on each store: a store that fewer tests looked at is not a conforming one."""
+"""Counts what the suite of stores ran on each store: a store that fewer tests looked at is not a conforming one."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture(params=SUBJECTS)
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
-    """Each store of the conformance suite in turn, with an empty root."""
+    """Each store of the suite in turn, with an empty root."""
     # The server is started by the first test that needs it.
     return SUBJECTS[request.param](tmp_path, lambda: request.getfixturevalue("s3"))
 

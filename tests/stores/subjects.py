@@ -1,4 +1,4 @@
-"""The stores that the conformance suite runs on, each behind the same face."""
+"""The stores that the suite of stores runs on, each behind the same face."""
 
 from __future__ import annotations
 

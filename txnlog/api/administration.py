@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txnlog.api import transaction_admin
+from txnlog.api import features, producers, transaction_admin
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, callback, truth
@@ -89,7 +89,7 @@ class Administration:
             InvalidInputError: nobody started it; with the nearest name.
             OutcomeUnknown: look for a newer producer with this name, which a second call would stop as well.
         """
-        return transaction_admin.fence(self._connection, producer, by)
+        return producers.fence(self._connection, producer, by)
 
     def forget_app(self, txn_app_id: str) -> None:
         """Forget the last ``txn_version`` of an application id; the next transaction may bring any.
@@ -98,14 +98,14 @@ class Administration:
             InvalidInputError: the log knows none of this id, as where it was forgotten before; with the nearest id.
             OutcomeUnknown: look at ``ns.last_txn_version(txn_app_id)`` before you make the call again.
         """
-        transaction_admin.forget_app(self._connection, txn_app_id)
+        producers.forget_app(self._connection, txn_app_id)
 
     def enable(self, feature: str) -> None:
         """Enable a feature of the format, for ever: older versions of txnlog cannot read or write the log afterwards.
 
         A newer txnlog never does so by itself. Raises UnsupportedFeature for one that this txnlog does not know.
         """
-        transaction_admin.enable(self._connection, feature)
+        features.enable(self._connection, feature)
 
     @in_parts()
     def checkpoint(self) -> int:

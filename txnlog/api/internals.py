@@ -1,4 +1,4 @@
-"""What ``catalog`` and ``spark_ext`` use of handles beyond the public surface; for this project, and free to change.
+"""What ``catalog``, ``spark_ext`` and the command line use of handles beyond the public surface; free to change.
 
 The handles have these under private names, so that ``help()`` and tab completion show what is documented.
 """
@@ -6,6 +6,7 @@ The handles have these under private names, so that ``help()`` and tab completio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,22 +30,26 @@ def end_overdue(namespace: Namespace, subscriptions: Sequence[int]) -> None:
 
 def check_open(txn: Transaction) -> None:
     """Raise the conflict with more work: it has ended, was fenced, or the outcome of its end is unknown."""
-    txn._check_open_now()
+    txn._add(txn._machine.check_open)
 
 
 def acknowledge_ranges(txn: Transaction, wanted: list[Acknowledgement]) -> None:
     """Add acknowledgements by offsets instead of received messages."""
-    txn._acknowledge_ranges(wanted)
+    with txn._connection.naming_dropped():
+        txn._add(partial(txn._machine.acknowledge_ranges, wanted))
 
 
 def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
-    """Add segments that were written elsewhere; those that it was given before are left out."""
-    txn._adopt_segments(list(segments))
+    """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks.
+
+    Those that it was given before are left out, so that a call that was interrupted can be repeated.
+    """
+    txn._add(partial(txn._machine.adopt_segments, list(segments)))
 
 
 def set_stream(txn: Transaction, batch: StreamBatch) -> None:
     """Bind the commit to a micro-batch: a replay of it is skipped."""
-    txn._set_stream(batch)
+    txn._add(partial(txn._machine.set_stream, batch))
 
 
 def discard(txn: Transaction) -> bool:
@@ -61,8 +66,8 @@ def leave(txn: Transaction, error: BaseException | None) -> None:
 
 
 def leave_outcome_open(txn: Transaction) -> None:
-    """Go on without asking how a commit whose outcome is unknown ended: the log decides."""
-    txn._leave_outcome_open()
+    """Go on without asking for the unknown outcome of a commit: its claims end here, and the log decides."""
+    txn._machine.claims.drop()
 
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txnlog.api import subscriptions, topics, transaction_admin
+from txnlog.api import producers, subscriptions, topics
 from txnlog.api.administration import Administration
 from txnlog.api.consumer import Consumer
 from txnlog.api.producer import Producer, begin_transaction, produce_plain
@@ -228,7 +228,7 @@ class Namespace(Administration):
         if name is None:
             _ = self._connection.appender
             return Producer(self._connection, None, None)
-        return Producer(self._connection, name, transaction_admin.start_producer(self._connection, name, None))
+        return Producer(self._connection, name, producers.start_producer(self._connection, name, None))
 
     def transact(self, work: Callable[[Transaction], T], attempts: int = 5, **options: Any) -> T:
         """Run ``work(txn)`` and commit; run it again in a new transaction where that may help.

@@ -12,15 +12,16 @@ from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSA
 from txnlog.common.names import parse_label
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, whole_number
-from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, TopicNotFound
+from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFound
 from txnlog.fold.expiry import overdue
 from txnlog.fold.topics import topic_named
+from txnlog.fold.transactions import too_many_open
 from txnlog.log.commands import digest_of_call
 from txnlog.log.failed_append import note_repeatable
 from txnlog.log.transaction_commands import CommitCommand, Opening
 from txnlog.replies import AGAIN_WITH_SEQUENCE, IfUnknown, unknown_outcome
 from txnlog.results import Committed
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -190,9 +191,7 @@ def begin_transaction(
     if _is_full(connection):
         follower.refresh()
         if _is_full(connection):
-            raise LimitExceeded(
-                f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
-            )
+            raise too_many_open()
     return Transaction(
         connection,
         connection.appender.take_numbers(1)[0] if number is None else number,

@@ -12,7 +12,7 @@ from txnlog.api.consumer import Consumer
 from txnlog.client import dead_letters
 from txnlog.client.arrow_start import start_arrow
 from txnlog.client.delivery import TopicDelivery
-from txnlog.client.failover_delivery import WAITING, FailoverTopicDelivery, LeasedTopicDelivery
+from txnlog.client.leased_delivery import WAITING, FailoverTopicDelivery, LeasedTopicDelivery
 from txnlog.client.positions import resolve_position
 from txnlog.client.shared_delivery import SharedTopicDelivery
 from txnlog.client.subscription_ownership import abandon, check_all_free, keeps_its_place, owned_since, try_to_take
@@ -43,7 +43,7 @@ from txnlog.format.actions import DropSubscription, Header, Subscription, Subscr
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, in_parts, refused_write, unknown_outcome
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

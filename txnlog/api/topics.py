@@ -10,10 +10,10 @@ import pyarrow as pa
 from txnlog.client import dead_letters
 from txnlog.common.limits import MAX_PARTITIONS
 from txnlog.common.names import nearest, parse_topic_name
-from txnlog.common.validation import shown, text_properties, truth, whole_number
-from txnlog.errors import Durable, InvalidInputError, LimitExceeded, TopicExists, TopicNotFound
+from txnlog.common.validation import text_properties, truth, whole_number
+from txnlog.errors import Durable, InvalidInputError, TopicExists, TopicNotFound
 from txnlog.fold.state import Draft, TopicRecord
-from txnlog.fold.topics import topic_named
+from txnlog.fold.topics import too_many_partitions, topic_named
 from txnlog.format import schema
 from txnlog.format.actions import DropTopic, Header, Topic
 from txnlog.format.column_text import difference_text
@@ -29,7 +29,7 @@ from txnlog.format.topic_properties import check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import TopicInfo
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -146,9 +146,7 @@ def _partitions(value: object) -> int:
     """The number of partitions of a topic, from 1 to the format's limit."""
     number = whole_number("partitions", value, 1)
     if number > MAX_PARTITIONS:
-        raise LimitExceeded(
-            f"a topic has at most {MAX_PARTITIONS:,} partitions, not {shown(number)}", advice="use fewer partitions"
-        )
+        raise too_many_partitions(number)
     return number
 
 

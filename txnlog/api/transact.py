@@ -21,7 +21,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.replies import IfUnknown, Replying, advising, after_part
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.api.transaction import Transaction

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from txnlog.api.messages import Messages, checked
 from txnlog.client.row_placement import place
-from txnlog.client.transaction_buffer import Rows
 from txnlog.client.transaction_claims import Acknowledging
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Stage
 from txnlog.client.transaction_machine import TransactionMachine
+from txnlog.client.transaction_work import Rows
 from txnlog.common.ids import TxnId
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.engine.effects import Effect
@@ -21,7 +21,6 @@ from txnlog.engine.promises import Promise
 from txnlog.errors import OutcomeUnknown, RetriableError, TxnLogError
 from txnlog.fold.sequences import check_end
 from txnlog.fold.state import TransactionState
-from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 from txnlog.log.transaction_commands import Opening
 from txnlog.replies import Replying, advising, copy_of
 from txnlog.results import Committed
@@ -225,26 +224,6 @@ class Transaction(ProcessBound):
                 self._machine.claims.note_interrupted(call)
                 raise
 
-    def _acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
-        """Add acknowledgements by offsets instead of received messages (streams)."""
-        with self._connection.naming_dropped():
-            self._add(partial(self._machine.acknowledge_ranges, wanted))
-
-    def _check_open_now(self) -> None:
-        """Raise the conflict with more work: it ended, timed out or was fenced, or its end has an unknown outcome."""
-        self._add(self._machine.check_open)
-
-    def _adopt_segments(self, segments: list[Segment]) -> None:
-        """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks.
-
-        Those that it was given before are left out, so that a call that was interrupted can be repeated.
-        """
-        self._add(partial(self._machine.adopt_segments, segments))
-
-    def _set_stream(self, batch: StreamBatch) -> None:
-        """Bind the commit to a micro-batch: a replay of it is skipped."""
-        self._add(partial(self._machine.set_stream, batch))
-
     def flush(self) -> None:
         """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.
 
@@ -389,10 +368,6 @@ class Transaction(ProcessBound):
         """Whether the log may show it, and not as ended."""
         ended = self.state == "ABORTED" and not self._connection.has_unlogged_abort(self._id.number)
         return self._machine.life.logged and not ended
-
-    def _leave_outcome_open(self) -> None:
-        """Go on without asking for the unknown outcome of a commit: its claims end here, and the log decides."""
-        self._machine.claims.drop()
 
 
 __all__ = ["Transaction"]

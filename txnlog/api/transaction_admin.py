@@ -5,17 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from txnlog.client import transaction_ending
+from txnlog.client.transaction_base import append_end
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_NUMBER
-from txnlog.common.names import nearest, parse_label, parse_producer_name
+from txnlog.common.names import nearest, parse_label
 from txnlog.common.validation import Duration, duration_ms, shown, truth
-from txnlog.errors import InvalidInputError, TransactionNotFound, UnsupportedFeature
-from txnlog.fold import apply
-from txnlog.fold.state import Draft, Outcome, TransactionRecord, TransactionState
-from txnlog.format.actions import ForgetApp, Header, Protocol
-from txnlog.format.actions import Producer as ProducerAction
-from txnlog.log.commands import ONE_PROTOCOL, Answer, Simple, effect, one_start_of
+from txnlog.errors import InvalidInputError, TransactionNotFound
+from txnlog.fold.state import Outcome, TransactionRecord, TransactionState
 from txnlog.log.transaction_commands import AbortCommand, CompleteCommand
 from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import Committed, Listing, TransactionInfo
@@ -115,14 +111,14 @@ def abort(
     connection.follower.refresh()
     outcome = connection.follower.outcome(number)
     if outcome is None:
-        outcome = end(connection, AbortCommand(number, "admin", by, why, force))
+        outcome = _end(connection, AbortCommand(number, "admin", by, why, force))
     return _ended_info(connection, outcome)
 
 
-def end(connection: Connection, command: AbortCommand) -> Outcome:
-    """Append an abort. An end that the log records is the answer instead, also one that only a checkpoint holds."""
+def _end(connection: Connection, command: AbortCommand) -> Outcome:
+    """End a transaction, or return how it ended; see ``append_end``."""
     appender = connection.appender
-    return appender.run(partial(transaction_ending.end, appender, connection.follower, command), (command.txn,))
+    return appender.run(partial(append_end, appender, connection.follower, command), (command.txn,))
 
 
 def end_failed(connection: Connection, number: int) -> Outcome:
@@ -130,7 +126,7 @@ def end_failed(connection: Connection, number: int) -> Outcome:
 
     The outcome is COMMITTED where a commit had come before.
     """
-    return end(connection, AbortCommand(number, "failed"))
+    return _end(connection, AbortCommand(number, "failed"))
 
 
 def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Committed | None:
@@ -150,82 +146,12 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
     return connection.committed(outcome)
 
 
-def start_producer(connection: Connection, name: str, fenced_by: str | None) -> int:
-    """Raise the epoch of a producer name; returns it."""
-    label = parse_producer_name(name)
-    action = ProducerAction(label, fenced_by)
-    return connection.appender.call(
-        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, one_start_of(label))
-    )
-
-
-def fence(connection: Connection, name: str, by: str) -> int:
-    """Fence a producer name that was started; returns the new epoch, which nobody owns."""
-    label = parse_producer_name(name)
-    connection.follower.refresh()
-    if label not in connection.follower.state.producers:
-        raise InvalidInputError(
-            f"no producer {label!r} was started", advice=nearest(label, connection.follower.state.producers)
-        )
-    with unknown_outcome(IfUnknown.FENCE_PRODUCER):
-        return start_producer(connection, label, parse_label("name of the administrator", by))
-
-
-def forget_app(connection: Connection, app_id: str) -> None:
-    """Forget the last version of an application id."""
-    label = parse_label("txn_app_id", app_id)
-
-    appender = connection.appender  # a reader is refused before it looks at anything
-    connection.follower.refresh()
-    known = connection.follower.look(lambda state: list(state.apps))
-    if label not in known:
-        raise InvalidInputError(
-            f"the log knows no txn_version of a txn_app_id {label!r}: there is nothing to forget",
-            advice=nearest(label, known),
-        )
-
-    def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
-        # It may be done by now: by others, or by a call before this one, whose outcome was unknown.
-        return [ForgetApp(label)] if label in draft.apps else Answer(None)
-
-    with unknown_outcome(IfUnknown.FORGET_APP):
-        appender.call(effect(decide))
-
-
-def enable(connection: Connection, feature: str) -> None:
-    """Enable a feature of the format; nothing where it is enabled already."""
-    known = sorted(apply.READER_FEATURES | apply.WRITER_FEATURES)
-    if feature not in known:
-        raise UnsupportedFeature(
-            f"this txnlog knows no feature {shown(feature)} of the format",
-            advice=nearest(str(feature), known) if known else "format version 1 has none",
-        )
-
-    def decide(draft: Draft, _at: Header) -> list[Protocol] | Answer[None]:
-        head = draft.head
-        readers = _with(head.reader_features, feature, apply.READER_FEATURES)
-        writers = _with(head.writer_features, feature, apply.WRITER_FEATURES)
-        if (readers, writers) == (head.reader_features, head.writer_features):
-            return Answer(None)
-        return [Protocol(head.reader_version, head.writer_version, readers, writers)]
-
-    connection.appender.call(effect(decide, ONE_PROTOCOL))
-
-
-def _with(features: tuple[str, ...], feature: str, known: frozenset[str]) -> tuple[str, ...]:
-    return features if feature in features or feature not in known else (*features, feature)
-
-
 __all__ = [
+    "STATES",
     "abort",
     "complete",
-    "enable",
-    "end",
     "end_failed",
-    "fence",
-    "forget_app",
     "number_of",
-    "start_producer",
     "transaction",
     "transactions",
 ]

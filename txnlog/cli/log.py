@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from txnlog.api.internals import connection_of
 from txnlog.api.snapshot import snapshot_at
 from txnlog.cli.commands import Commands, json_option
 from txnlog.cli.output import Printer
@@ -30,15 +31,16 @@ def log_show(target: Target, entry: int | None, limit: int, version: int | None,
         raise click.UsageError("give the version once")
     version = entry if version is None else version
     with target.open() as ns:
-        newest = ns._connection.follower.version
+        connection = connection_of(ns)
+        newest = connection.follower.version
         if version is not None:
-            snapshot_at(ns._connection, version)
-            for action in ns._connection.follower.log.entry(version).actions:
+            snapshot_at(connection, version)
+            for action in connection.follower.log.entry(version).actions:
                 click.echo(encode_action(action))
             return
         rows: list[dict[str, Any]] = []
         for number in range(newest, max(-1, newest - limit), -1):
-            found = ns._connection.follower.log.entry(number)
+            found = connection.follower.log.entry(number)
             kinds = [type(action).__name__ for action in found.actions]
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             rows.append(

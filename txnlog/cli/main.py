@@ -11,9 +11,9 @@ import click
 
 from txnlog.cli import log, maintenance, subscriptions, topics, transactions
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
+from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
 from txnlog.cli.versions import print_version
-from txnlog.cli.wording import worded
 from txnlog.errors import RetriableError, StoreError
 
 

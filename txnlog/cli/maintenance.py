@@ -9,8 +9,8 @@ import click
 
 from txnlog.cli.commands import REFUSED, WARNINGS, duration, json_option
 from txnlog.cli.output import Printer, StatusLine
+from txnlog.cli.rendering import rendered
 from txnlog.cli.target import Target
-from txnlog.cli.wording import rendered
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, duration_text, time_of
 from txnlog.results import Unreadable, Vacuumed

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from txnlog.api.internals import connection_of
 from txnlog.api.transaction_admin import STATES
 from txnlog.cli.commands import WARNINGS, Commands, duration, json_option
 from txnlog.cli.output import Printer
@@ -83,7 +84,7 @@ def producers() -> None:
 def producers_list(target: Target, *, as_json: bool) -> None:
     """Named producers with their epochs and open transactions."""
     with target.open() as ns:
-        known = ns._connection.follower.look(lambda state: list(state.producers.values()))
+        known = connection_of(ns).follower.look(lambda state: list(state.producers.values()))
         rows = [
             {"producer": item.name, "epoch": item.epoch, "open": len(item.open), "fenced_by": item.fenced_by}
             for item in sorted(known, key=lambda item: item.name)

@@ -34,8 +34,8 @@ meanwhile goes with it."""
 class Publisher(Protocol):
     """What an entry point of the group makes. Thread-safe."""
 
-    def publish(self, topic: int) -> object:
-        """Publish the topic with an id, up to what the follower knows. Raises the error where that fails."""
+    def publish_after_commit(self, topic: int) -> None:
+        """Publish the topic with an id up to what the follower knows, if a version shows it. Raises the error."""
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
         """Publish all topics with ``delta="auto"``. Returns by name what failed."""
@@ -136,7 +136,7 @@ class AutoPublisher:
 
     def _publish(self, topic: int) -> None:
         try:
-            self._installed().publish(topic)
+            self._installed().publish_after_commit(topic)
         except TxnLogError as error:
             self._report(topic, f"{error.message} ({error.advice})")
         except Exception:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from txnlog.common.limits import RENEW_AFTER_MS
-from txnlog.engine.effects import Effect, Pause
+from txnlog.engine.effects import Effect, Pause, Step
 from txnlog.engine.engine import Engine
 from txnlog.engine.log_lines import LogLines
-from txnlog.engine.worker import Step
 from txnlog.errors import TxnLogError
-from txnlog.fold.id_blocks import block_of
+from txnlog.fold.number_blocks import block_of
 from txnlog.fold.state import Draft
 from txnlog.format.actions import Header, Renew
 from txnlog.log.commands import Answer, Simple, effect

@@ -16,8 +16,8 @@ from txnlog.log.checkpoint_codec import Manifest, Part
 from txnlog.log.follower import Follower
 from txnlog.log.slots import occupy, put_unnamed
 from txnlog.replies import IfUnknown, note_written, unknown_outcome
+from txnlog.sentences import Call, Words
 from txnlog.store.base import Store
-from txnlog.wording import Call, Words
 
 _logger = LogLines("txnlog.checkpointer")
 

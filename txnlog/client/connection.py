@@ -16,9 +16,9 @@ from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.common.names import nearest, parse_label, parse_topic_name
 from txnlog.common.validation import whole_number
 from txnlog.errors import SubscriptionNotFound, TopicNotFound, TxnLogError
-from txnlog.fold import id_blocks
+from txnlog.fold import number_blocks
 from txnlog.fold.acknowledgements import check_epoch, live_subscription
-from txnlog.fold.id_blocks import CHUNK
+from txnlog.fold.number_blocks import CHUNK
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.fold.state import Cursor, Draft, State, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import topic_named
@@ -127,7 +127,7 @@ class Connection(SessionOwner):
     def keep_blocks_alive(self, wanted: Iterable[int]) -> Iterator[None]:
         """``keep_alive`` for every open block that holds one of these numbers."""
         numbers = list(wanted)
-        found = self.follower.look(lambda state: [id_blocks.block_of(state, number) for number in numbers])
+        found = self.follower.look(lambda state: [number_blocks.block_of(state, number) for number in numbers])
         blocks = {block.first for block in found if block is not None}
         with ExitStack() as stack:
             for first in sorted(blocks):

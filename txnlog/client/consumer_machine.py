@@ -20,7 +20,7 @@ from txnlog.engine.engine import Command
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold.state import Draft
 from txnlog.format.actions import AnyAction, Header
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

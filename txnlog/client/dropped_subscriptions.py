@@ -10,7 +10,7 @@ from txnlog.errors import Durable, SubscriptionNotFound, TxnLogError
 from txnlog.fold.acknowledgements import unknown_subscription
 from txnlog.fold.topics import topic_named
 from txnlog.format.actions import Subscription
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.log.follower import Follower

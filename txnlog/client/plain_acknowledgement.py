@@ -19,7 +19,7 @@ from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format.actions import Acknowledgement, Commit, Header, PartitionRanges
 from txnlog.log.commands import Answer, effect
 from txnlog.replies import Replying, reworded
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

@@ -12,7 +12,7 @@ from txnlog.data import partitioner
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.errors import InvalidInputError, RetriableError, StoreError
 from txnlog.log.commands import Piece
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection, TopicHandle

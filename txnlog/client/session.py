@@ -9,8 +9,9 @@ from typing import Final
 
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.client.checkpointer import Checkpointer, SlotOccupied
-from txnlog.client.heartbeats import Heartbeats
+from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ledger import Ledgers
+from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
@@ -40,11 +41,11 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.replies import Rest, finishing, not_sent
+from txnlog.sentences import Argument, Call, Words
 from txnlog.store.base import Store
 from txnlog.store.folders import close_folders, may_make, never_make
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, HookStore, PrefixStore, ReadOnlyStore
-from txnlog.wording import Argument, Call, Words
 
 _logger: Final = LogLines("txnlog.clock")
 
@@ -116,6 +117,7 @@ class Session:
         self.unlogged_aborts: dict[int, AbortReason] = {}
         self.unended = Unended()
         self.heartbeats = Heartbeats(self.store, runtime)
+        self.takeovers = Takeovers()
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
         if not read_only:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
-from txnlog.client.heartbeats import Heartbeats
+from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ledger import Ledger
 from txnlog.client.session import Session
+from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import report
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.names import parse_namespace_name
@@ -15,7 +16,7 @@ from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.engine.worker import has_ended
 from txnlog.errors import InvalidInputError, InvalidTransactionState
-from txnlog.fold import id_blocks
+from txnlog.fold import number_blocks
 from txnlog.fold.state import Outcome
 from txnlog.format.actions import AbortReason
 from txnlog.log.appender import Appender
@@ -222,6 +223,11 @@ class SessionOwner:
         return self.session.heartbeats
 
     @property
+    def takeovers(self) -> Takeovers:
+        """Takeovers and seeks of this client whose outcome is unknown."""
+        return self.session.takeovers
+
+    @property
     def coordinators(self) -> Coordinators:
         """The namespace's coordinator ids, by the numbers of its transactions."""
         return self.follower.state.head.coordinators
@@ -259,7 +265,7 @@ class SessionOwner:
     def may_have_ended(self, number: int) -> bool:
         """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
         return self._session_even_closed.follower.look(
-            lambda state: number not in state.transactions and id_blocks.is_spent(state, number)
+            lambda state: number not in state.transactions and number_blocks.is_spent(state, number)
         )
 
     def may_land(self, number: int) -> bool:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from txnlog.client.acknowledgement_conflicts import check_conflicts, claim_in, ledgers_of
 from txnlog.errors import AbortableError, Durable, FencedError, TxnLogError
 from txnlog.fold.acknowledgements import live_subscription
-from txnlog.log.dropped import SubscriptionName
+from txnlog.log.dropped import SubscriptionPlace
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.client.ledger import Ledger, Receipt
-    from txnlog.client.transaction_buffer import TransactionWork
+    from txnlog.client.transaction_work import TransactionWork
     from txnlog.format.actions import AbortReason, Acknowledgement
     from txnlog.log.transaction_commands import Opening
 
@@ -126,7 +126,7 @@ class TransactionClaims:
             topic = draft.topics.get(record.topic)
             assert topic is not None, "topics are never forgotten"
             self.subscriptions[record.id] = f"{topic.name}/{record.name}"
-            self._opening.subscriptions[record.id] = SubscriptionName(topic.id, record.name)
+            self._opening.subscriptions[record.id] = SubscriptionPlace(topic.id, record.name)
 
     @contextlib.contextmanager
     def under_way(self) -> Iterator[None]:

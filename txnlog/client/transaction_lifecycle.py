@@ -35,7 +35,7 @@ class Stage(StrEnum):
     ABORTED = "ABORTED"
 
 
-class Request(StrEnum):
+class OwnerCall(StrEnum):
     """A call of the owner."""
 
     WORK = "work"
@@ -88,45 +88,45 @@ def _prepare(stage: Stage) -> _Cell:
     }
 
 
-TABLE: Final[Mapping[Stage, Mapping[Request, _Cell]]] = {
+TABLE: Final[Mapping[Stage, Mapping[OwnerCall, _Cell]]] = {
     Stage.OPEN: {
-        Request.WORK: {Fate.DONE: Stage.OPEN, Fate.NOTHING: Stage.OPEN, Fate.REFUSED: Stage.FAILED},
-        Request.FLUSH: {
+        OwnerCall.WORK: {Fate.DONE: Stage.OPEN, Fate.NOTHING: Stage.OPEN, Fate.REFUSED: Stage.FAILED},
+        OwnerCall.FLUSH: {
             Fate.DONE: Stage.OPEN,
             Fate.NOTHING: Stage.OPEN,
             Fate.REFUSED: Stage.FAILED,
             Fate.UNKNOWN: Stage.OPEN,
             Fate.SENT: Stage.OPEN,
         },
-        Request.PREPARE: _prepare(Stage.OPEN),
-        Request.COMMIT: _commit(Stage.OPEN),
-        Request.ABORT: _abort(Stage.OPEN),
+        OwnerCall.PREPARE: _prepare(Stage.OPEN),
+        OwnerCall.COMMIT: _commit(Stage.OPEN),
+        OwnerCall.ABORT: _abort(Stage.OPEN),
     },
     Stage.FAILED: {
-        Request.COMMIT: {Fate.REFUSED: Stage.ABORTED},
-        Request.ABORT: _abort(Stage.FAILED),
+        OwnerCall.COMMIT: {Fate.REFUSED: Stage.ABORTED},
+        OwnerCall.ABORT: _abort(Stage.FAILED),
     },
     Stage.PREPARE_UNKNOWN: {
-        Request.PREPARE: _prepare(Stage.PREPARE_UNKNOWN),
-        Request.ABORT: _abort(Stage.PREPARE_UNKNOWN),
+        OwnerCall.PREPARE: _prepare(Stage.PREPARE_UNKNOWN),
+        OwnerCall.ABORT: _abort(Stage.PREPARE_UNKNOWN),
     },
     Stage.COMMITTING: {
         # Both wait for it, and what becomes of it counts from the stage that it began in.
-        Request.COMMIT: {},
-        Request.ABORT: {},
+        OwnerCall.COMMIT: {},
+        OwnerCall.ABORT: {},
     },
     Stage.COMMIT_UNKNOWN: {
-        Request.COMMIT: _commit(Stage.COMMIT_UNKNOWN),
-        Request.ABORT: {**_abort(Stage.COMMIT_UNKNOWN), Fate.REFUSED: Stage.COMMITTED},
+        OwnerCall.COMMIT: _commit(Stage.COMMIT_UNKNOWN),
+        OwnerCall.ABORT: {**_abort(Stage.COMMIT_UNKNOWN), Fate.REFUSED: Stage.COMMITTED},
     },
     Stage.PREPARED: {
-        Request.PREPARE: {Fate.DONE: Stage.PREPARED},
+        OwnerCall.PREPARE: {Fate.DONE: Stage.PREPARED},
         # Of what others decided; as long as nobody has, both are refused.
-        Request.COMMIT: {Fate.DONE: Stage.COMMITTED, Fate.REFUSED: Stage.ABORTED},
-        Request.ABORT: {Fate.DONE: Stage.ABORTED, Fate.REFUSED: Stage.COMMITTED},
+        OwnerCall.COMMIT: {Fate.DONE: Stage.COMMITTED, Fate.REFUSED: Stage.ABORTED},
+        OwnerCall.ABORT: {Fate.DONE: Stage.ABORTED, Fate.REFUSED: Stage.COMMITTED},
     },
-    Stage.COMMITTED: {Request.COMMIT: {Fate.DONE: Stage.COMMITTED}},
-    Stage.ABORTED: {Request.ABORT: {Fate.DONE: Stage.ABORTED}},
+    Stage.COMMITTED: {OwnerCall.COMMIT: {Fate.DONE: Stage.COMMITTED}},
+    Stage.ABORTED: {OwnerCall.ABORT: {Fate.DONE: Stage.ABORTED}},
 }
 """By stage and call where each fate leads. Besides, the log may show at any call that the transaction has ended."""
 
@@ -160,14 +160,14 @@ class Life(NamedTuple):
                 return "ABORTED"
         return "OPEN"
 
-    def after(self, request: Request, fate: Fate) -> Life:
+    def after(self, call: OwnerCall, fate: Fate) -> Life:
         """What it is after a call that began here."""
-        sent = fate in {Fate.DONE, Fate.SENT, Fate.UNKNOWN} and request in {Request.FLUSH, Request.PREPARE}
-        return Life(TABLE[self.stage][request][fate], self.logged or sent)
+        sent = fate in {Fate.DONE, Fate.SENT, Fate.UNKNOWN} and call in {OwnerCall.FLUSH, OwnerCall.PREPARE}
+        return Life(TABLE[self.stage][call][fate], self.logged or sent)
 
     def ended(self, stage: Stage) -> Life:
         """The life of a transaction that has ended, by whomever."""
         return self._replace(stage=stage)
 
 
-__all__ = ["ENDED", "TABLE", "UNANSWERED", "Fate", "Life", "Request", "Stage"]
+__all__ = ["ENDED", "TABLE", "UNANSWERED", "Fate", "Life", "OwnerCall", "Stage"]

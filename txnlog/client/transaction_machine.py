@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from txnlog.client.owned_transaction import OwnedTransaction
-from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
+from txnlog.client.transaction_base import TransactionBase
+from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, OwnerCall, Stage
 from txnlog.engine.effects import Cancelled, Result
 from txnlog.errors import (
     AbortableError,
@@ -23,7 +23,7 @@ from txnlog.errors import (
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, FlushCommand, PrepareCommand, Skipped
 from txnlog.replies import IfUnknown, Replying, unknown_outcome
 from txnlog.results import Committed
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.ledger import Receipt
@@ -39,7 +39,7 @@ class _Ending(Replying):
     A refusal says whether an earlier end, of unknown outcome, may be durable.
     """
 
-    def __init__(self, transaction: OwnedTransaction) -> None:
+    def __init__(self, transaction: TransactionBase) -> None:
         self._transaction = transaction
 
     def _reply(self, error: TxnLogError) -> TxnLogError:
@@ -53,7 +53,7 @@ class _Ending(Replying):
         super().__exit__(kind, error, trace)
 
 
-class TransactionMachine(OwnedTransaction):
+class TransactionMachine(TransactionBase):
     """One transaction of this process, and what its owner may have done with it."""
 
     # --- a commit in the background ---------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class TransactionMachine(OwnedTransaction):
         try:
             await self.claims.claim(wanted, self.work, receipt)
         except (AbortableError, FencedError) as error:
-            self._note_failed(Request.WORK, error)
+            self._note_failed(OwnerCall.WORK, error)
             raise
 
     async def adopt_segments(self, segments: list[Segment]) -> None:
@@ -141,17 +141,17 @@ class TransactionMachine(OwnedTransaction):
         command = FlushCommand(self._opening, tuple(self.work.staged), tuple(self.work.acknowledged))
         before = self.life
         try:
-            left = await self._send(Request.FLUSH, command)
+            left = await self._send(OwnerCall.FLUSH, command)
         except TxnLogError as error:
             # After a call without an answer (OutcomeUnknown) the next flush or commit leaves out what the log then
             # shows. Otherwise nothing of this call is there.
             if error.durable is Durable.NOTHING:
-                self._settle(before, Request.FLUSH, Fate.NOTHING)
+                self._settle(before, OwnerCall.FLUSH, Fate.NOTHING)
             await self._check_recorded(error, again=False)
             if isinstance(error, AbortableError | FencedError):
-                await self._fail(Request.FLUSH, error)
+                await self._fail(OwnerCall.FLUSH, error)
             raise
-        self._settle(before, Request.FLUSH, Fate.DONE)
+        self._settle(before, OwnerCall.FLUSH, Fate.DONE)
         self.work.note_logged(left)
         self.claims.note_logged()
 
@@ -198,17 +198,17 @@ class TransactionMachine(OwnedTransaction):
         before = self.life
         try:
             with unknown_outcome(IfUnknown.PREPARE):
-                await self._send(Request.PREPARE, command)
+                await self._send(OwnerCall.PREPARE, command)
         except OutcomeUnknown:
             raise
         except TxnLogError as error:
-            self._settle(before, Request.PREPARE, Fate.NOTHING)
+            self._settle(before, OwnerCall.PREPARE, Fate.NOTHING)
             # A decision may have come before this answer.
             await self._check_recorded(error, again=before.stage in UNANSWERED)
             if isinstance(error, AbortableError | FencedError):
-                await self._fail(Request.PREPARE, error)
+                await self._fail(OwnerCall.PREPARE, error)
             raise
-        self._settle(before, Request.PREPARE, Fate.DONE)
+        self._settle(before, OwnerCall.PREPARE, Fate.DONE)
 
     async def commit(self, *, in_background: bool = False) -> Committed:
         """Commit. In the background, the handle may be closed meanwhile."""
@@ -221,7 +221,7 @@ class TransactionMachine(OwnedTransaction):
                 before = self.life
                 try:
                     try:
-                        result = await self._send(Request.COMMIT, command)
+                        result = await self._send(OwnerCall.COMMIT, command)
                     except TxnLogError as error:
                         result = await self._committed_all_the_same(before, command, error)
                     if isinstance(result, Skipped):
@@ -257,8 +257,8 @@ class TransactionMachine(OwnedTransaction):
             return None
         if not in_background:
             self.check_owner()
-        if not self._takes(Request.COMMIT):
-            raise await self._refused(Request.COMMIT)
+        if not self._takes(OwnerCall.COMMIT):
+            raise await self._refused(OwnerCall.COMMIT)
         if stage is Stage.PREPARED:
             error = await self._take_over(await self._decided())
             if self.result is None:
@@ -295,7 +295,7 @@ class TransactionMachine(OwnedTransaction):
         if isinstance(error, AbortableError | FencedError):
             await self._abandon(error)
         elif not isinstance(error, OutcomeUnknown):
-            self._settle(before, Request.COMMIT, Fate.NOTHING)
+            self._settle(before, OwnerCall.COMMIT, Fate.NOTHING)
 
     async def abort(self) -> None:
         """End without effect."""
@@ -310,8 +310,8 @@ class TransactionMachine(OwnedTransaction):
                 await self._end("user")  # an abort before this one did not reach the log
             self.claims.abort()
             return
-        if not self._takes(Request.ABORT):
-            raise await self._refused(Request.ABORT)
+        if not self._takes(OwnerCall.ABORT):
+            raise await self._refused(OwnerCall.ABORT)
         self.check_owner()
         outcome = None
         if stage is Stage.PREPARED:

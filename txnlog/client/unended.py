@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from txnlog.engine.log_lines import LogLines
-from txnlog.wording import Call
+from txnlog.sentences import Call
 
 _logger = LogLines("txnlog.transaction")
 

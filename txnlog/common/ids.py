@@ -12,7 +12,7 @@ from typing import Final
 
 from txnlog.common.limits import MAX_COORDINATORS, MAX_NUMBER
 from txnlog.errors import InvalidInputError
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 NUMBER_BITS: Final = 112
 _SHOWN: Final = Words("pass the 32 hexadecimal digits of its id, as ", Call("transactions"), " shows them")

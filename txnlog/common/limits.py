@@ -94,7 +94,10 @@ MAX_TIMEOUT_MS: Final = 15 * 60_000
 """Cap of a namespace that sets none (Kafka's transaction.max.timeout.ms)."""
 
 DEFAULT_LEASE_MS: Final = 30_000
-"""Of a subscription: what a dead consumer had is free after half a minute; signs of life are due every ten seconds."""
+"""Of a subscription: what a dead consumer had is free after half a minute."""
+
+BEATS_PER_LEASE: Final = 3
+"""A third of the lease leaves room for two heartbeats that are late; the protocol allows no more of them (P-175)."""
 
 MIN_LEASE_MS: Final = 1_000
 """A shorter lease ends while its consumer works: messages come twice, and become dead letters. 30 means seconds."""
@@ -159,6 +162,7 @@ STATISTICS_CHARACTERS: Final = 32
 """Columns with recorded minimum and maximum, and the length of a string there (Delta's defaults)."""
 
 __all__ = [
+    "BEATS_PER_LEASE",
     "BUFFER_BYTES",
     "CHECKPOINT_ENTRIES",
     "CHECKPOINT_TAIL_BYTES",

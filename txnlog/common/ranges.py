@@ -137,6 +137,7 @@ __all__ = [
     "EMPTY",
     "Range",
     "Ranges",
+    "append",
     "below",
     "contains",
     "exclude",

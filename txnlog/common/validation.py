@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS, MAX_NUMBER
 from txnlog.errors import InvalidInputError
-from txnlog.wording import Argument, Words
+from txnlog.sentences import Argument, Words
 
 F = TypeVar("F")
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from txnlog.common.names import folded, nearest, quoted_name
 from txnlog.errors import SchemaMismatch
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 ARROW_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, NotImplementedError)
 """What Arrow raises for data that it cannot take (some of its own errors are Python's)."""
@@ -383,4 +383,5 @@ __all__ = [
     "conform_columns",
     "is_list",
     "is_text",
+    "unknown_column",
 ]

@@ -391,6 +391,7 @@ def _corruption(key: str, what: str) -> CorruptionError:
 
 
 __all__ = [
+    "ROW_GROUP_BYTES",
     "EncodedSegment",
     "RandomAccessFile",
     "SegmentWriter",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from txnlog.engine.effects import Step
 from txnlog.errors import RetriableError
-
-Step = Callable[[], None]
 
 
 class _Admitted:

@@ -17,6 +17,10 @@ class Cancelled(BaseException):
     """Raised once in a command whose caller no longer waits, where it waits for other commands or for time."""
 
 
+Step = Callable[[], None]
+"""Something that is called once, in the engine or by whoever has its turn. It blocks nobody."""
+
+
 class Result(Generic[R_co]):
     """What a command, or a request, came to: a value, or an error."""
 
@@ -57,7 +61,7 @@ class Waiting(Protocol):
     def resume_here(self, effect: Effect[Any], result: Result[Any]) -> None:
         """``resume`` by the engine: at once, when the step at hand has ended."""
 
-    def resume_after(self, effect: Effect[Any], milliseconds: float) -> Callable[[], None]:
+    def resume_after(self, effect: Effect[Any], milliseconds: float) -> Step:
         """Let it go on when so much time has passed, unless what is returned is called."""
 
     def note_written(self) -> None:
@@ -92,7 +96,7 @@ class Pause(Effect[None]):
 
     def __init__(self, milliseconds: float) -> None:
         self._milliseconds = milliseconds
-        self._end: Callable[[], None] = lambda: None
+        self._end: Step = lambda: None
 
     def begin(self, waiting: Waiting) -> None:
         """See Effect."""
@@ -104,7 +108,7 @@ class Pause(Effect[None]):
         return True
 
 
-Submit = Callable[[Callable[[], Callable[[], None]]], None]
+Submit = Callable[[Callable[[], Step]], None]
 """Has something done that blocks, and calls what that returns."""
 
 
@@ -144,7 +148,7 @@ class Requests(Effect[list[R]]):
         results: list[Result[R]] = [Result(None)] * len(self._calls)
         ended = itertools.count(1)  # one step for each: of several threads exactly one is the last
 
-        def run(place: int, call: Callable[[], R]) -> Callable[[], None]:
+        def run(place: int, call: Callable[[], R]) -> Step:
             results[place] = result_of(call)
             if next(ended) < len(self._calls):
                 return lambda: None
@@ -287,6 +291,7 @@ __all__ = [
     "Request",
     "Requests",
     "Result",
+    "Step",
     "Turn",
     "Waiting",
     "result_of",

@@ -17,9 +17,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from txnlog.engine.effects import Cancelled, Effect, Pause, Result
+from txnlog.engine.effects import Cancelled, Effect, Pause, Result, Step
 from txnlog.engine.log_lines import call_for_pending, write_pending
-from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Step, Worker, refuse_after_end
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Worker, refuse_after_end
 from txnlog.errors import CalledInItsOwnWork, RetriableError, TxnLogError
 from txnlog.replies import note_written
 

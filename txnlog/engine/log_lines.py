@@ -64,10 +64,6 @@ class LogLines:
         """See Logger."""
         self.log(logging.WARNING, text, *arguments, exc_info=exc_info)
 
-    def error(self, text: str, *arguments: object, exc_info: object = None) -> None:
-        """See Logger."""
-        self.log(logging.ERROR, text, *arguments, exc_info=exc_info)
-
     def exception(self, text: str, *arguments: object) -> None:
         """See Logger."""
         self.log(logging.ERROR, text, *arguments, exc_info=True)

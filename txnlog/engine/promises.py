@@ -16,10 +16,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
+from txnlog.engine.effects import Step
 from txnlog.engine.engine import engine_of_process
 from txnlog.engine.log_lines import write_pending
 from txnlog.engine.runtime import is_at_work
-from txnlog.engine.worker import Step, has_ended
+from txnlog.engine.worker import has_ended
 from txnlog.errors import CalledAfterTheEnd, Durable, InvalidTransactionState, RetriableError
 from txnlog.replies import copy_of
 

@@ -16,10 +16,10 @@ from typing import Final, Protocol, TypeVar
 
 from txnlog.common.limits import MAX_TIME_MS
 from txnlog.common.validation import shown
-from txnlog.engine.effects import Pause, Read, Request, Requests, Result, result_of
+from txnlog.engine.effects import Pause, Read, Request, Requests, Result, Step, result_of
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
 from txnlog.engine.log_lines import LogLines
-from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Crew, Host, Inbox, Step, Worker
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Crew, Host, Inbox, Worker
 from txnlog.errors import InvalidInputError, RetriableError
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _logger = LogLines("txnlog.runtime")
 
 _NO_THREAD_PAUSE_MS: Final = 100.0
 
-PARALLEL_REQUESTS = 16
+PARALLEL_REQUESTS: Final = 16
 """Store requests of one data wave or one catch-up that are under way at once."""
 
 
@@ -221,10 +221,6 @@ class Runtime:
 
         self.engine.post(called)
 
-    def current(self) -> object:
-        """What runs now: a thread."""
-        return self._host.current()
-
     def inbox(self) -> Inbox:
         """Something on which a thread can wait for others."""
         return self._host.inbox()
@@ -300,6 +296,7 @@ class Runtime:
 
 
 __all__ = [
+    "PARALLEL_REQUESTS",
     "SYSTEM_CLOCK",
     "Clock",
     "OfOneProcess",

@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
+from txnlog.engine.effects import Step
 from txnlog.engine.log_lines import LogLines, run_as_own_thread
 from txnlog.errors import CalledAfterTheEnd, Durable, RetriableError
 
@@ -30,8 +31,6 @@ _LONGEST_WAIT_S: Final = 0.5
 
 _MOST_ASIDE: Final = 8
 """Threads of a worker that block at the same time; whatever more would block is for a pool, which has its own limit."""
-
-Step = Callable[[], None]
 
 Blocking = Callable[[], Step]
 """Something that blocks. What it returns is called at once."""
@@ -425,12 +424,12 @@ def do(work: Blocking) -> None:
 
 
 __all__ = [
+    "CALLBACKS",
     "THREADS",
     "Blocking",
     "Crew",
     "Host",
     "Inbox",
-    "Step",
     "Worker",
     "do",
     "has_ended",

@@ -22,7 +22,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
 from txnlog.format.actions import Acknowledgement, PartitionRanges
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 _DONE: Final = "abort the transaction and receive again: these messages are done, and would be refused for ever"
 

@@ -3,6 +3,10 @@
 Validation and replay are the same code. A writer applies its own actions to a draft and takes a typed refusal as its
 answer; a reader applies what the log holds, and there a refusal can only mean damage: :class:`CorruptionError` naming
 entry and action.
+
+So this package says what any log may hold, and a refusal that is added here makes logs that exist damaged: it is for
+new actions and fields only. A rule for those who write from now on goes into the ``decide`` of the command
+(:mod:`txnlog.log.transaction_commands`, ``txnlog.api``).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.fold import compactions, id_blocks, producers, subscriptions, topics, transaction_ends, transactions
+from txnlog.fold import compactions, number_blocks, producers, subscriptions, topics, transaction_ends, transactions
 from txnlog.fold.state import Draft, NamespaceRecord, State
 from txnlog.format.actions import (
     Abort,
@@ -59,7 +63,7 @@ from txnlog.format.actions import (
 )
 from txnlog.format.codec import Entry, damaged_entry
 from txnlog.format.keys import CATALOG_FOLDER, UNIQUE
-from txnlog.wording import Either, Words
+from txnlog.sentences import Either, Words
 
 READER_FEATURES: frozenset[str] = frozenset()
 WRITER_FEATURES: frozenset[str] = frozenset()
@@ -217,7 +221,7 @@ def _adopt(draft: Draft, action: Adopt, at: Header) -> None:
     _check_coordinator(action.coordinator)
     if action.coordinator in head.coordinators:
         raise InvalidInputError(f"the log had the coordinator id {action.coordinator} before")
-    id_blocks.close_all(draft)
+    number_blocks.close_all(draft)
     draft.head = msgspec.structs.replace(
         draft.head, name=name, adoptions=(*head.adoptions, (head.next_number, action.coordinator))
     )
@@ -286,9 +290,9 @@ _HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
     Seek: subscriptions.seek,
     Lease: subscriptions.lease,
     Release: subscriptions.release,
-    Reserve: id_blocks.reserve,
-    Renew: id_blocks.renew,
-    Close: id_blocks.close,
+    Reserve: number_blocks.reserve,
+    Renew: number_blocks.renew,
+    Close: number_blocks.close,
     Producer: producers.start_producer,
     ForgetApp: producers.forget_app,
     Begin: transactions.begin,

@@ -7,7 +7,7 @@ import msgspec
 from txnlog.common import ranges
 from txnlog.common.ranges import Range, Ranges
 from txnlog.errors import InvalidInputError, InvalidTransactionState
-from txnlog.fold import id_blocks
+from txnlog.fold import number_blocks
 from txnlog.fold.sequences import pending_segments
 from txnlog.fold.state import Draft, Outcome, SegmentRecord, SegmentSlice
 from txnlog.fold.topics import live_topic
@@ -77,7 +77,7 @@ def _may_be_visible(draft: Draft, number: int, known: SegmentRecord | None) -> b
     """Of a segment that the state has forgotten, only what its number shows: it was used, and not by a transaction."""
     if known is not None:
         return known.state == "visible"
-    return id_blocks.is_spent(draft, number) and number not in draft.outcomes and number not in draft.transactions
+    return number_blocks.is_spent(draft, number) and number not in draft.outcomes and number not in draft.transactions
 
 
 def _check_same_offsets(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txnlog.fold.id_blocks import TOUCH_MS
-from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
+from txnlog.fold.number_blocks import TOUCH_MS
+from txnlog.fold.state import Block, Draft, SegmentRecord, State, TopicRecord
 
 
 class Garbage(enum.Enum):
@@ -31,12 +31,19 @@ def silent_blocks(draft: Draft, now_ms: int, grace_ms: int) -> list[int]:
     for first in draft.head.open_blocks:
         block = draft.blocks.get(first)
         assert block is not None, "the head names the open blocks"
-        # The time is kept to the minute: it may have been touched that much later.
-        if now_ms - block.touched_ms < grace_ms + TOUCH_MS:
-            continue
-        if bisect_right(busy, first - 1) == bisect_right(busy, first + block.count - 1):
+        if now_ms >= _closable_from_ms(block, grace_ms) and not _is_busy(busy, block):
             found.append(first)
     return found
+
+
+def _closable_from_ms(block: Block, grace_ms: int) -> int:
+    # The time is kept to the minute: it may have been touched that much later.
+    return block.touched_ms + grace_ms + TOUCH_MS
+
+
+def _is_busy(busy: Sequence[int], block: Block) -> bool:
+    """Whether a block has a transaction of these, which are in order."""
+    return bisect_right(busy, block.first - 1) != bisect_right(busy, block.first + block.count - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +62,9 @@ class WaitingNumbers:
         busy = sorted(state.transactions)
         return cls(
             tuple(
-                (block.first, block.first + block.count, block.touched_ms + grace_ms + TOUCH_MS)
+                (block.first, block.first + block.count, _closable_from_ms(block, grace_ms))
                 for block in sorted(state.blocks.values(), key=lambda item: item.first)
-                if bisect_right(busy, block.first - 1) == bisect_right(busy, block.first + block.count - 1)
+                if not _is_busy(busy, block)
             )
         )
 

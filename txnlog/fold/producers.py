@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_PRODUCERS
 from txnlog.common.names import parse_label, parse_producer_name
 from txnlog.errors import InvalidInputError, LimitExceeded, ProducerFenced
 from txnlog.fold.state import AppRecord, Draft, ProducerRecord, State
 from txnlog.fold.transaction_ends import end_aborted
 from txnlog.format.actions import ForgetApp, Header, Producer
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 NAMES_ADVICE: Final = "use one name for all runs of a job: names are remembered for ever"
 
@@ -48,8 +49,14 @@ def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord
                 f"the producer {name!r} with epoch {epoch} was fenced by {record.fenced_by[:60]!a}",
                 advice="stop: ask who fenced it before a producer with this name is started again",
             )
-        raise ProducerFenced(f"the producer {name!r} has epoch {epoch} but {record.epoch} is the newest")
+        raise fenced(name, epoch, record.epoch)
     return record
+
+
+def fenced(name: str | None, epoch: int | None, newest: int | None, txn: TxnId | None = None) -> ProducerFenced:
+    """The error for an older epoch of a producer; with the transaction that the newest one aborted, if it did."""
+    aborted = "" if txn is None else f": it aborted the transaction {txn}"
+    return ProducerFenced(f"the producer {name!r} has epoch {epoch} but {newest} is the newest{aborted}")
 
 
 def committed_app(tables: State | Draft, app_id: str | None, app_version: int | None) -> AppRecord | None:
@@ -63,4 +70,4 @@ def forget_app(draft: Draft, action: ForgetApp, _at: Header) -> None:
     draft.apps.remove(parse_label("application id", action.app_id))
 
 
-__all__ = ["NAMES_ADVICE", "check_producer", "committed_app", "forget_app", "start_producer"]
+__all__ = ["NAMES_ADVICE", "check_producer", "committed_app", "fenced", "forget_app", "start_producer"]

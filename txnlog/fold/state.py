@@ -8,6 +8,7 @@ All records are frozen, so a draft, a snapshot and a checkpoint can share them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -311,80 +312,86 @@ class NamespaceRecord(Record, frozen=True):
 
 HEAD: Final = "head"
 
-TABLES: Final = (
-    "heads",
-    "topics",
-    "topic_names",
-    "ends",
-    "starts",
-    "subscriptions",
-    "subscription_names",
-    "cursors",
-    "blocks",
-    "used",
-    "producers",
-    "sequences",
-    "transactions",
-    "outcomes",
-    "apps",
-    "streams",
-    "segments",
-    "removals",
-    "batches",
-    "namespaces",
-    "namespace_names",
-    "verdicts",
-)
+
+class _Reading:
+    """What a state and a draft on it answer alike."""
+
+    __slots__ = ()
+
+    starts: Mapping[tuple[int, int], int] | DraftTable[tuple[int, int], int]
+    ends: Mapping[tuple[int, int], int] | DraftTable[tuple[int, int], int]
+
+    @property
+    def head(self) -> Head:
+        """The version, and what is one for the whole namespace."""
+        raise NotImplementedError
+
+    def start_of(self, topic: int, partition: int) -> int:
+        """The earliest offset of a partition that was not deleted."""
+        return self.starts.get((topic, partition)) or 0
+
+    def end_of(self, topic: int, partition: int) -> int:
+        """The offset behind the last message of a partition."""
+        return self.ends.get((topic, partition)) or 0
+
+    def txn_id(self, number: int) -> TxnId:
+        """The whole TxnID of a number of this log, which is what a message shows."""
+        return self.head.coordinators.txn_id(number)
+
+
+class _Tables(_Reading):
+    """Every table of a state, in their order: ``TABLES`` are their names.
+
+    A new table has a line here, one in :class:`Draft`, and one in :mod:`txnlog.log.checkpoint_codec` (``_HOT``, or
+    ``COLD_KINDS`` with a schema); PROTOCOL.md names it among what a checkpoint holds. Tests compare all four.
+    """
+
+    __slots__ = ()
+
+    heads: dict[str, Head]
+    topics: dict[int, TopicRecord]
+    topic_names: dict[str, int]
+    ends: dict[tuple[int, int], int]
+    starts: dict[tuple[int, int], int]
+    subscriptions: dict[int, SubscriptionRecord]
+    subscription_names: dict[tuple[int, str], int]
+    cursors: dict[tuple[int, int], Cursor]
+    blocks: dict[int, Block]
+    used: dict[int, int]
+    producers: dict[str, ProducerRecord]
+    sequences: dict[tuple[str, int, int], Sequences]
+    transactions: dict[int, TransactionRecord]
+    outcomes: dict[int, Outcome]
+    apps: dict[str, AppRecord]
+    streams: dict[str, StreamRecord]
+    segments: dict[int, SegmentRecord]
+    removals: dict[int, int]
+    batches: dict[tuple[str, int, int, int], Batch]
+    namespaces: dict[int, NamespaceRecord]
+    namespace_names: dict[str, int]
+    verdicts: dict[tuple[str, str], Verdict]
+
+
+TABLES: Final = tuple(_Tables.__annotations__)
 """Every table of a state; a draft has the same, and ``unclaimed`` for the entry at hand."""
 
 _TABLES: Final = frozenset(TABLES)
 
 
-class State:
+class State(_Tables):
     """The materialized state of a log at ``head.version``. Only a draft changes it."""
 
     __slots__ = TABLES
 
     def __init__(self) -> None:
-        self.heads: dict[str, Head] = {HEAD: Head()}
-        self.topics: dict[int, TopicRecord] = {}
-        self.topic_names: dict[str, int] = {}
-        self.ends: dict[tuple[int, int], int] = {}
-        self.starts: dict[tuple[int, int], int] = {}
-        self.subscriptions: dict[int, SubscriptionRecord] = {}
-        self.subscription_names: dict[tuple[int, str], int] = {}
-        self.cursors: dict[tuple[int, int], Cursor] = {}
-        self.blocks: dict[int, Block] = {}
-        self.used: dict[int, int] = {}
-        self.producers: dict[str, ProducerRecord] = {}
-        self.sequences: dict[tuple[str, int, int], Sequences] = {}
-        self.transactions: dict[int, TransactionRecord] = {}
-        self.outcomes: dict[int, Outcome] = {}
-        self.apps: dict[str, AppRecord] = {}
-        self.streams: dict[str, StreamRecord] = {}
-        self.segments: dict[int, SegmentRecord] = {}
-        self.removals: dict[int, int] = {}
-        self.batches: dict[tuple[str, int, int, int], Batch] = {}
-        self.namespaces: dict[int, NamespaceRecord] = {}
-        self.namespace_names: dict[str, int] = {}
-        self.verdicts: dict[tuple[str, str], Verdict] = {}
+        for name in TABLES:
+            setattr(self, name, {})
+        self.heads[HEAD] = Head()
 
     @property
     def head(self) -> Head:
         """The version of the state, and what is one for the whole namespace."""
         return self.heads[HEAD]
-
-    def start_of(self, topic: int, partition: int) -> int:
-        """The earliest offset of a partition that was not deleted."""
-        return self.starts.get((topic, partition), 0)
-
-    def end_of(self, topic: int, partition: int) -> int:
-        """The offset behind the last message of a partition."""
-        return self.ends.get((topic, partition), 0)
-
-    def txn_id(self, number: int) -> TxnId:
-        """The whole TxnID of a number of this log, which is what a message shows."""
-        return self.head.coordinators.txn_id(number)
 
     def draft(self) -> Draft:
         """A draft on this state; at most one is merged before the next is made."""
@@ -398,7 +405,7 @@ class State:
         return other
 
     def as_tables(self) -> dict[str, dict[Any, Any]]:
-        """All tables by name, for checkpoints and comparisons; not a copy."""
+        """All tables by name, for comparisons; not a copy."""
         return {name: getattr(self, name) for name in TABLES}
 
 
@@ -410,7 +417,7 @@ class Unclaimed(NamedTuple):
     rows: int
 
 
-class Draft:
+class Draft(_Reading):
     """Changes on top of a state: see :mod:`txnlog.fold.draft_tables`.
 
     Its tables are made when they are used first: most drafts use some of them, and each command of an entry has one.
@@ -471,18 +478,6 @@ class Draft:
     @head.setter
     def head(self, head: Head) -> None:
         self.heads.put(HEAD, head)
-
-    def start_of(self, topic: int, partition: int) -> int:
-        """The earliest offset of a partition that was not deleted."""
-        return self.starts.get((topic, partition)) or 0
-
-    def end_of(self, topic: int, partition: int) -> int:
-        """The offset behind the last message of a partition."""
-        return self.ends.get((topic, partition)) or 0
-
-    def txn_id(self, number: int) -> TxnId:
-        """The whole TxnID of a number of this log, which is what a message shows."""
-        return self.head.coordinators.txn_id(number)
 
     def savepoint(self) -> int:
         """A mark to roll back to."""

@@ -6,6 +6,7 @@ import msgspec
 
 from txnlog.common.limits import MAX_PARTITIONS, MAX_TOPICS
 from txnlog.common.names import folded, parse_topic_name
+from txnlog.common.validation import shown
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -21,7 +22,7 @@ from txnlog.fold.state import Draft, SchemaVersion, State, TopicRecord
 from txnlog.format import schema as schemas
 from txnlog.format.actions import AlterTopic, DeleteRecords, DropTopic, Header, Topic
 from txnlog.format.keys import topic_folder
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 
 def live_topic(draft: Draft, topic: int) -> TopicRecord:
@@ -63,10 +64,7 @@ def create(draft: Draft, action: Topic, at: Header) -> None:
     if action.partitions < 1:
         raise InvalidInputError(f"a topic has at least 1 partition, not {action.partitions}")
     if action.partitions > MAX_PARTITIONS:
-        raise LimitExceeded(
-            f"a topic has at most {MAX_PARTITIONS:,} partitions, not {action.partitions:,}",
-            advice="use fewer partitions",
-        )
+        raise too_many_partitions(action.partitions)
     schemas.check(action.schema)
     if action.key is not None:
         schemas.check_key(action.schema, action.key)
@@ -84,6 +82,13 @@ def create(draft: Draft, action: Topic, at: Header) -> None:
         ),
     )
     draft.topic_names.put(folded(name), at.version)
+
+
+def too_many_partitions(number: int) -> LimitExceeded:
+    """The error for more partitions than a topic may have."""
+    return LimitExceeded(
+        f"a topic has at most {MAX_PARTITIONS:,} partitions, not {shown(number)}", advice="use fewer partitions"
+    )
 
 
 def alter(draft: Draft, action: AlterTopic, at: Header) -> None:
@@ -131,4 +136,4 @@ def delete_records(draft: Draft, action: DeleteRecords, _at: Header) -> None:
             draft.starts.put((record.id, partition), offset)
 
 
-__all__ = ["alter", "create", "delete_records", "drop", "live_topic", "topic_named"]
+__all__ = ["alter", "create", "delete_records", "drop", "live_topic", "too_many_partitions", "topic_named"]

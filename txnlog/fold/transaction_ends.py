@@ -6,7 +6,7 @@ import msgspec
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import AbortableError, InvalidTransactionState, TransactionAborted, TxnLogError
-from txnlog.fold import acknowledgements, id_blocks, sequences
+from txnlog.fold import acknowledgements, number_blocks, sequences
 from txnlog.fold.state import Draft, Outcome, TransactionRecord
 from txnlog.format.actions import Abort, AbortReason, Header
 
@@ -21,7 +21,7 @@ def refuse_ended(draft: Draft, number: int) -> None:
 def use_number(draft: Draft, number: int, at: Header) -> None:
     """Take a transaction's number, once. Raises its true outcome where the log remembers one, else why it cannot be."""
     try:
-        id_blocks.use(draft, number, at)
+        number_blocks.use(draft, number, at)
     except TxnLogError:
         refuse_ended(draft, number)
         raise

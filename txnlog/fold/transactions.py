@@ -17,7 +17,7 @@ from txnlog.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from txnlog.fold import acknowledgements, id_blocks, sequences
+from txnlog.fold import acknowledgements, number_blocks, sequences
 from txnlog.fold.producers import NAMES_ADVICE, check_producer, committed_app
 from txnlog.fold.state import (
     AppRecord,
@@ -35,7 +35,7 @@ from txnlog.fold.topics import live_topic
 from txnlog.fold.transaction_ends import forget, refuse_ended, use_number
 from txnlog.format.actions import Acknowledge, Begin, Commit, Header, Prepare, Segment, Share, StreamBatch
 from txnlog.format.keys import FILE_NAME
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 _Spans = dict[tuple[int, int], list[ranges.Range]]
 """By topic and partition, what a commit makes visible."""
@@ -50,10 +50,7 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
     """The log sees a transaction for the first time; its first effect follows in the same entry."""
     use_number(draft, action.txn, at)
     if len(draft.transactions) >= MAX_OPEN_TRANSACTIONS:
-        raise LimitExceeded(
-            f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
-            advice=Words("end some (", Call("transactions"), " lists them), or raise the number of namespaces"),
-        )
+        raise too_many_open()
     cap = draft.head.max_timeout_ms or MAX_TIMEOUT_MS
     if action.timeout_ms is not None and not 0 < action.timeout_ms <= cap:
         raise InvalidInputError(f"timeout_ms lies between 1 and {cap}, the namespace's cap")
@@ -74,6 +71,14 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
             app_id=action.app_id,
             app_version=action.app_version,
         ),
+    )
+
+
+def too_many_open() -> LimitExceeded:
+    """The error where no transaction more may be open."""
+    return LimitExceeded(
+        f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
+        advice=Words("end some (", Call("transactions"), " lists them), or raise the number of namespaces"),
     )
 
 
@@ -109,7 +114,7 @@ def open_transaction(draft: Draft, number: int) -> TransactionRecord:
 def add_segment(draft: Draft, action: Segment, at: Header) -> None:
     """A file of a topic: pending in its transaction, or shared and visible by the commits of this entry."""
     transaction = None if action.txn is None else open_transaction(draft, action.txn)
-    id_blocks.use(draft, action.segment, at)
+    number_blocks.use(draft, action.segment, at)
     topic = live_topic(draft, action.topic)
     if not FILE_NAME.fullmatch(action.file):
         raise InvalidInputError(f"{action.file[:60]!a} is no segment file name")
@@ -422,4 +427,13 @@ def check_claims(draft: Draft) -> None:
             raise InvalidInputError(f"no commit claims {left.rows} rows of segment {number}, partition {partition}")
 
 
-__all__ = ["acknowledge", "add_segment", "begin", "check_claims", "commit", "open_transaction", "prepare"]
+__all__ = [
+    "acknowledge",
+    "add_segment",
+    "begin",
+    "check_claims",
+    "commit",
+    "open_transaction",
+    "prepare",
+    "too_many_open",
+]

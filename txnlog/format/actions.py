@@ -433,6 +433,7 @@ __all__ = [
     "AbortReason",
     "Acknowledge",
     "Acknowledgement",
+    "Action",
     "Adopt",
     "AlterTopic",
     "AnyAction",

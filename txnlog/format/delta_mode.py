@@ -13,7 +13,7 @@ from txnlog.common.names import nearest
 from txnlog.errors import InvalidInputError, SchemaMismatch
 from txnlog.format.schema import WHOLE_NUMBERS, ArrayType, DataType, MapType, StructType
 from txnlog.format.topic_properties import RESERVED
-from txnlog.wording import Argument, Words
+from txnlog.sentences import Argument, Words
 
 DeltaMode = Literal["auto", "manual", "off"]
 DELTA_MODES: Final[tuple[DeltaMode, ...]] = get_args(DeltaMode)

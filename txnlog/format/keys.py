@@ -20,7 +20,7 @@ CHECKPOINT_FOLDER: Final = f"{LOG_FOLDER}checkpoints/"
 _PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
 PROBE_FOLDER: Final = "_probe/"
 """Below the folder of a log: what is tried before the log is appended to. Deleted afterwards, where that is allowed."""
-HINT_FOLDER: Final = "_hints/"
+HEARTBEAT_FOLDER: Final = "_hints/"
 SEGMENT_COLUMN: Final = "_txnlog_segment"
 """The partition column that the path of a segment hands to Spark."""
 _DELTA_LOG: Final = "_delta_log"
@@ -55,9 +55,9 @@ def part_key(unique: str) -> str:
     return f"{_PART_FOLDER}{unique}.parquet"
 
 
-def hint_key(subscription: int, epoch: int) -> str:
+def heartbeat_key(subscription: int, epoch: int) -> str:
     """Key of the sign of life of a subscription's consumer, which is known by its epoch."""
-    return f"{HINT_FOLDER}{subscription}/{epoch:020d}.json"
+    return f"{HEARTBEAT_FOLDER}{subscription}/{epoch:020d}.json"
 
 
 def topic_folder(name: TopicName, topic: int, *, first: bool) -> str:
@@ -127,7 +127,7 @@ class PartKey:
 
 
 @dataclass(frozen=True, slots=True)
-class HintKey:
+class HeartbeatKey:
     """A sign of life of a consumer."""
 
     subscription: int
@@ -159,7 +159,7 @@ class TableFileKey:
     unique: str
 
 
-ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HintKey | DeltaKey | TableFileKey
+ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HeartbeatKey | DeltaKey | TableFileKey
 
 UNIQUE: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 """A random 128-bit number, as it stands in keys."""
@@ -173,7 +173,7 @@ _FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:{_ID}))?"
 _ENTRY: Final = re.compile(rf"{LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
-_HINT: Final = re.compile(rf"{HINT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
+_HEARTBEAT: Final = re.compile(rf"{HEARTBEAT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
 _SEGMENT: Final = re.compile(rf"({_FOLDER})/{SEGMENT_COLUMN}=({_ID})/({FILE_NAME.pattern})", re.ASCII)
 _DELTA: Final = re.compile(
     rf"({_FOLDER}|{SEGMENTS_TABLE})/{_DELTA_LOG}/(?:({_VERSION})\.(json|checkpoint\.parquet)|_last_checkpoint)",
@@ -193,8 +193,8 @@ def parse_key(key: str) -> ParsedKey | None:
         return ManifestKey(int(match[1]))
     if match := _PART.fullmatch(key):
         return PartKey(match[1])
-    if match := _HINT.fullmatch(key):
-        return HintKey(int(match[1]), int(match[2]))
+    if match := _HEARTBEAT.fullmatch(key):
+        return HeartbeatKey(int(match[1]), int(match[2]))
     if match := _DELTA.fullmatch(key):
         return DeltaKey(match[1], None if match[2] is None else int(match[2]), checkpoint=(match[3] or "")[:1] == "c")
     if match := _TABLE_FILE.fullmatch(key):
@@ -217,7 +217,7 @@ def kind_of(key: str) -> str:
         return "entry"
     if isinstance(parsed, SegmentKey):
         return "segment"
-    if isinstance(parsed, HintKey):
+    if isinstance(parsed, HeartbeatKey):
         return "hint"
     if isinstance(parsed, DeltaKey | TableFileKey):
         return "delta"
@@ -228,7 +228,7 @@ __all__ = [
     "CATALOG_FOLDER",
     "CHECKPOINT_FOLDER",
     "FILE_NAME",
-    "HINT_FOLDER",
+    "HEARTBEAT_FOLDER",
     "LOG_FOLDER",
     "PROBE_FOLDER",
     "SEGMENTS_TABLE",
@@ -236,7 +236,7 @@ __all__ = [
     "UNIQUE",
     "DeltaKey",
     "EntryKey",
-    "HintKey",
+    "HeartbeatKey",
     "ManifestKey",
     "ParsedKey",
     "PartKey",
@@ -248,7 +248,7 @@ __all__ = [
     "delta_prefix",
     "entries_prefix",
     "entry_key",
-    "hint_key",
+    "heartbeat_key",
     "kind_of",
     "manifest_key",
     "parse_key",

@@ -8,7 +8,7 @@ from typing import Final
 
 from txnlog.common.limits import MAX_LABEL_CHARACTERS
 from txnlog.errors import InvalidInputError
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 RESERVED: Final = "txnlog."
 """What names of properties begin with that the log itself gives a meaning."""

@@ -32,7 +32,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.apply import apply, begin_entry, check_writable
 from txnlog.fold.expiry import overdue
-from txnlog.fold.id_blocks import is_used
+from txnlog.fold.number_blocks import is_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
@@ -41,8 +41,8 @@ from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
 from txnlog.log.commands import ONE_RENEWAL, Answer, Command, Piece, effect
 from txnlog.log.failed_append import blocked, no_numbers, note_interrupted, outcome_unknown
 from txnlog.log.follower import Follower
-from txnlog.log.group_commit import Attempt, MadeEntry, Riders, SharedWave, Step
-from txnlog.log.id_allocator import NumberPool
+from txnlog.log.group_commit import Attempt, MadeEntry, Needed, Riders, SharedWave
+from txnlog.log.number_pool import NumberPool
 from txnlog.log.slots import CREATE_ATTEMPTS, occupy
 from txnlog.replies import Replying, copy_of, not_sent
 from txnlog.store.base import Store
@@ -51,7 +51,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 _logger = LogLines("txnlog.appender")
 
-_LONGEST_RACE_PAUSE_MS = 20.0
+_RACE_PAUSE_MS: Final = 1.0
+_LONGEST_RACE_PAUSE_MS: Final = 20.0
+"""The most that is waited for each race that a batch lost, and for all of them, by chance less: those who lost to one
+entry do not ask for the next slot in the same moment, and wait for less than a request to a far store takes."""
+
 _MAX_STEPS = 4_000
 """Looks at a batch and lost races before one entry; somebody wins every race, so this bounds a broken store only."""
 
@@ -384,17 +388,17 @@ class Appender:
         while left:
             left -= 1
             await self._check()  # each time: the clock may have moved during a lost race
-            made = Step.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
-            if made is Step.DONE:
+            made = Needed.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
+            if made is Needed.DONE:
                 return
             if isinstance(made, MadeEntry):
                 if await self._send(attempt, made):
                     if not attempt.members:
                         return
                     left = _MAX_STEPS  # of an entry, and this one is in the log
-            elif made is Step.REFRESH:
+            elif made is Needed.REFRESH:
                 await self._refresh(attempt)
-            elif made is Step.WAVE:
+            elif made is Needed.WAVE:
                 await self._make_wave(attempt)
         raise StoreError(
             f"no entry came of {_MAX_STEPS:,} looks and races", advice="see whether the store answers truly"
@@ -406,7 +410,7 @@ class Appender:
         self._last_expiry_scan_ms = None
         attempt.refreshed = True
 
-    def _make_entry(self, attempt: Attempt[Asked]) -> MadeEntry[Asked] | Step:
+    def _make_entry(self, attempt: Attempt[Asked]) -> MadeEntry[Asked] | Needed:
         """Decide the members at the newest state."""
         self._follower.check_whole()
         draft = self._follower.state.draft()
@@ -451,7 +455,9 @@ class Appender:
             attempt.lost()
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
                 await self._refresh(attempt)
-            await self._runtime.pause(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
+            await self._runtime.pause(
+                self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, _RACE_PAUSE_MS * attempt.lost_races))
+            )
             return False
         self._follower.apply_own(made.draft, version, len(made.data))
         attempt.won(made)

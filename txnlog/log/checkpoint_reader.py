@@ -21,8 +21,8 @@ from txnlog.format import keys
 from txnlog.format.codec import Entry, digest_of
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest, Part
+from txnlog.sentences import Call, Words
 from txnlog.store.base import ObjectNotFound, Store
-from txnlog.wording import Call, Words
 
 _logger = LogLines("txnlog.log")
 

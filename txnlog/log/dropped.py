@@ -11,7 +11,7 @@ from txnlog.fold.topics import topic_named
 from txnlog.format.actions import Acknowledgement
 
 
-class SubscriptionName(NamedTuple):
+class SubscriptionPlace(NamedTuple):
     """Where a subscription is found: the id of its topic, and its name."""
 
     topic: int
@@ -46,7 +46,7 @@ def refuse_made_again(draft: Draft, topics: Iterable[int]) -> None:
 
 
 def refuse_subscribed_again(
-    draft: Draft, txn: int, names: Mapping[int, SubscriptionName], acknowledgements: Iterable[Acknowledgement]
+    draft: Draft, txn: int, names: Mapping[int, SubscriptionPlace], acknowledgements: Iterable[Acknowledgement]
 ) -> None:
     """Without its acknowledgement, a transaction's messages are delivered again by the subscription that has the name.
 
@@ -70,4 +70,4 @@ def refuse_subscribed_again(
             )
 
 
-__all__ = ["SubscriptionName", "is_dropped", "refuse_made_again", "refuse_subscribed_again", "was_dropped"]
+__all__ = ["SubscriptionPlace", "is_dropped", "refuse_made_again", "refuse_subscribed_again", "was_dropped"]

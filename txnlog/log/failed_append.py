@@ -8,7 +8,7 @@ from typing import Final
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
 from txnlog.replies import advising, copy_of, reworded
-from txnlog.wording import Call, Words
+from txnlog.sentences import Call, Words
 
 _ALL_THE_SAME: Final = "and may take effect all the same"
 

@@ -368,6 +368,13 @@ class Follower:
         outcome, cold = self.over_checkpoints(partial(self._outcome, number))
         return self._completed(outcome) if outcome is not None and cold else outcome
 
+    async def recorded_outcome(self, number: int) -> Outcome | None:
+        """As ``outcome``, for commands of the engine: who need not read a checkpoint waits for nothing."""
+        outcome = self.state.outcomes.get(number)
+        if outcome is not None or self.base is None:
+            return outcome
+        return await self.runtime.job(partial(self.outcome, number))
+
     def _outcome(self, number: int) -> tuple[Outcome | None, bool]:
         """The outcome of a transaction, and whether it is a cold one."""
         outcome, parts = self.look(lambda state: (state.outcomes.get(number), tuple(self._runs("outcomes"))))

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from txnlog.errors import LimitExceeded, TxnLogError
-from txnlog.fold import id_blocks as numbers
+from txnlog.fold import number_blocks as numbers
 from txnlog.fold.apply import apply, begin_entry, finish_entry
 from txnlog.fold.state import Draft, Unclaimed
 from txnlog.format.actions import AnyAction, Header
@@ -123,7 +123,7 @@ class _Look(Generic[M]):
         self.put_off: list[M] = []
 
 
-class Step(enum.Enum):
+class Needed(enum.Enum):
     """What must happen before an entry can be made."""
 
     AGAIN = "decide again"
@@ -235,33 +235,33 @@ class Attempt(Generic[M]):
         self._now, self._later = self._later, []
         self._rowless.clear()
 
-    def make(self, draft: Draft, header: Header, riders: Riders) -> MadeEntry[M] | Step:
+    def make(self, draft: Draft, header: Header, riders: Riders) -> MadeEntry[M] | Needed:
         """Decide the members at a draft that the header and the riders were applied to.
 
         Gives the entry, or what must be done first. ``answers`` and ``returned`` are to be looked at after every call.
         """
         if not self.members:
-            return Step.DONE
+            return Needed.DONE
         if not self._wave_fits(draft):
             if riders.ending:
                 self._put_off_refused(draft, header)
-            return Step.WAVE
+            return Needed.WAVE
         look = self._decide(draft, header, riders)
         # Who depends on others as well: with the look comes another for what is overdue.
         if not self.refreshed and (look.dependent or any(not settled for _, settled in look.answers)):
             known = {reply.member: reply for reply, settled in look.answers if settled}
             self.answers.extend(known.values())
             self._now = [member for member in self._now if member not in known]
-            return Step.REFRESH
+            return Needed.REFRESH
         self.answers.extend(reply for reply, _ in look.answers)
         self._later = [*look.put_off, *self._later]
         self._now = [reply.member for reply in look.replies]
         self._rowless.update([member for member in look.dependent if member.command.pieces])
         if not look.replies and not (riders.ending and self._later):
             self._next_turn()
-            return Step.AGAIN if self._now else Step.DONE
+            return Needed.AGAIN if self._now else Needed.DONE
         if self._waved != self._with_rows():
-            return Step.AGAIN
+            return Needed.AGAIN
         return self._entry(draft, header, riders, look)
 
     def _put_off_refused(self, draft: Draft, header: Header) -> None:
@@ -317,14 +317,14 @@ class Attempt(Generic[M]):
         same = encoded is None and again.value == reply.value and type(again.error) is type(reply.error)
         return (again, settled) if same else None
 
-    def _entry(self, draft: Draft, header: Header, riders: Riders, look: _Look[M]) -> MadeEntry[M] | Step:
+    def _entry(self, draft: Draft, header: Header, riders: Riders, look: _Look[M]) -> MadeEntry[M] | Needed:
         finish_entry(draft, "")
         own = [encode_action(action) for action in (*riders.actions, *self.wave.actions)]
         try:
             data = encode_entry(header, [*own, *look.lines])
         except LimitExceeded as error:
             self._split(look.sent, error)
-            return Step.AGAIN
+            return Needed.AGAIN
         draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
         return MadeEntry(draft, header, data, riders, tuple(look.sent), tuple(look.replies), tuple(look.writing))
 
@@ -386,4 +386,4 @@ def _supposed_rows(member: Member, draft: Draft) -> SharedNumbers:
     return supposed
 
 
-__all__ = ["Attempt", "MadeEntry", "Member", "MemberReply", "Riders", "SharedWave", "Step"]
+__all__ = ["Attempt", "MadeEntry", "Member", "MemberReply", "Needed", "Riders", "SharedWave"]

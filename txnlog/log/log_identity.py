@@ -15,7 +15,7 @@ from txnlog.common.validation import shortened
 from txnlog.errors import Durable, InvalidInputError, NamespaceNotFound, TxnLogError
 from txnlog.fold.state import Head, NamespaceRecord
 from txnlog.format.keys import CATALOG_FOLDER
-from txnlog.wording import Call, Either, Words
+from txnlog.sentences import Call, Either, Words
 
 CATALOG: Final = "catalog.open(root)"
 """The handle of a root, as code."""

@@ -34,16 +34,16 @@ from txnlog.log.appender import Appender
 from txnlog.log.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import SharedWave
-from txnlog.log.id_allocator import NumberPool
 from txnlog.log.log_identity import CATALOG, LogIdentity, Standing, listed, refusal, renamed, rootless, standing
 from txnlog.log.log_reader import Log
+from txnlog.log.number_pool import NumberPool
 from txnlog.log.slots import occupy
 from txnlog.replies import IfUnknown, note_written, reworded, unknown_outcome
+from txnlog.sentences import Call, Either, Words
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import needed_bytes, probe
 from txnlog.store.wrappers import PrefixStore
-from txnlog.wording import Call, Either, Words
 
 _logger = LogLines("txnlog.root")
 
@@ -543,4 +543,4 @@ def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
     return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none"
 
 
-__all__ = ["Root", "append_one", "create_log", "namespaces_below", "not_found", "remains"]
+__all__ = ["Root", "append_one", "create_log", "has_verdict_on", "namespaces_below", "not_found", "probed", "remains"]

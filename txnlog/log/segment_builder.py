@@ -19,7 +19,7 @@ from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.keys import segment_key
 from txnlog.log.commands import Piece
 from txnlog.log.group_commit import SharedWave
-from txnlog.log.id_allocator import NumberPool
+from txnlog.log.number_pool import NumberPool
 
 _PARTITION = STORED_COLUMNS.field("_partition")
 _TXN = STORED_COLUMNS.field("_txn")

@@ -15,15 +15,14 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     InvalidTransactionState,
-    ProducerFenced,
     SubscriptionNotFound,
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
 )
-from txnlog.fold import id_blocks
+from txnlog.fold import number_blocks
 from txnlog.fold.acknowledgements import is_held
-from txnlog.fold.producers import check_producer, committed_app
+from txnlog.fold.producers import check_producer, committed_app, fenced
 from txnlog.fold.sequences import check_end, repeated_rows
 from txnlog.fold.state import AppRecord, Draft, Outcome
 from txnlog.fold.transaction_ends import outcome_error
@@ -42,8 +41,8 @@ from txnlog.format.actions import (
     StreamBatch,
 )
 from txnlog.log.commands import Answer, Piece, SharedNumbers
-from txnlog.log.dropped import SubscriptionName, is_dropped, refuse_made_again, refuse_subscribed_again, was_dropped
-from txnlog.wording import Argument, Call, Words
+from txnlog.log.dropped import SubscriptionPlace, is_dropped, refuse_made_again, refuse_subscribed_again, was_dropped
+from txnlog.sentences import Argument, Call, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Opening:
     timed_from_log: bool = False
     shown_skipped: bool = False
     """Whether its owner asked before the work, and heard that it is skipped."""
-    subscriptions: dict[int, SubscriptionName] = field(default_factory=dict)
+    subscriptions: dict[int, SubscriptionPlace] = field(default_factory=dict)
     """Of the subscriptions that it acknowledged messages of, by their ids: a state forgets dropped ones."""
 
     def start_clock(self) -> None:
@@ -129,10 +128,7 @@ def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLog
     if outcome.state == "ABORTED" and outcome.reason == "timeout":
         return TransactionTimedOut(f"the transaction {opening.id} timed out, at version {outcome.version}")
     if outcome.state == "ABORTED" and outcome.reason == "fenced" and epoch != opening.epoch:
-        return ProducerFenced(
-            f"the producer {opening.producer!r} has epoch {opening.epoch} but {epoch} is the newest: it aborted the "
-            f"transaction {opening.id}"
-        )
+        return fenced(opening.producer, opening.epoch, epoch, opening.id)
     return outcome_error(outcome, opening.id)
 
 
@@ -429,7 +425,7 @@ class AbortCommand(_Anybodys):
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
-        if known is None and id_blocks.is_spent(draft, self.txn):
+        if known is None and number_blocks.is_spent(draft, self.txn):
             raise forgotten(self.shown(draft))
         return [Abort(self.txn, self.reason, self.by, self.why)]
 

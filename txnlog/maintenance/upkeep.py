@@ -19,7 +19,7 @@ from txnlog.format.delta_mode import is_auto
 from txnlog.maintenance import optimizer, vacuum
 from txnlog.replies import Rest, as_part_of
 from txnlog.results import Maintained, Optimized
-from txnlog.wording import Words
+from txnlog.sentences import Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection

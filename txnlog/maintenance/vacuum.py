@@ -106,7 +106,7 @@ def vacuum(
     plan = _announced(connection, target, silent_ms, horizon)
     graced = _graced(connection, plan, silent_ms, delay_ms, without_grace)
     with finishing(Rest.VACUUM):
-        _forget_hints(connection)
+        _forget_heartbeats(connection)
         return _Sweep(connection, plan, graced, unreadable, dry_run=False, progress=progress).run()
 
 
@@ -166,7 +166,7 @@ def _table_must_show(connection: Connection, topic: TopicRecord, gone: Sequence[
     return max(end for end in ends if end is not None)
 
 
-def _forget_hints(connection: Connection) -> None:
+def _forget_heartbeats(connection: Connection) -> None:
     """Delete signs of life that are over: their subscription was dropped, or has a newer epoch. They need no grace.
 
     Whoever was fenced may write one late; the next vacuum finds it.
@@ -174,11 +174,11 @@ def _forget_hints(connection: Connection) -> None:
     version, records = connection.follower.look(lambda state: (state.head.version, list(state.subscriptions.values())))
     epochs = {record.id: record.epoch for record in records}
 
-    def over(hint: keys.HintKey) -> bool:
-        if hint.subscription > version:
+    def over(heartbeat: keys.HeartbeatKey) -> bool:
+        if heartbeat.subscription > version:
             return False  # it was created since that look
-        epoch = epochs.get(hint.subscription)
-        return epoch is None or hint.epoch < epoch
+        epoch = epochs.get(heartbeat.subscription)
+        return epoch is None or heartbeat.epoch < epoch
 
     connection.heartbeats.forget_where(over)
 

@@ -3,7 +3,7 @@
 Only :meth:`Store.create` takes part in a decision. Everything else moves candidates (data files) or hints.
 Keys are relative, ``/``-separated, built by :mod:`txnlog.format.keys`; a store prefixes them with its root and never
 lets one escape it.
-The one conformance suite in ``tests/stores`` runs over every implementation.
+The one suite of stores, in ``tests/stores``, runs over every implementation.
 """
 
 from __future__ import annotations

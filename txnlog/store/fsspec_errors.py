@@ -198,6 +198,7 @@ __all__ = [
     "is_absent",
     "is_broken_body",
     "is_conflict",
+    "is_denied",
     "is_empty_range",
     "is_refused",
     "option_values",

@@ -17,12 +17,12 @@ from typing import Final, NoReturn
 
 from txnlog.common.lru import Recent
 from txnlog.errors import Durable, StoreError
+from txnlog.sentences import Either, Words
 from txnlog.store import posix
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import TEMPORARY_PREFIX, check_key, check_prefix, is_key, split_prefix
 from txnlog.store.rights import denied
-from txnlog.wording import Either, Words
 
 _ADVICE: Final = {
     errno.ENOSPC: "free space on the file system (or inodes, if 'df -i' shows none left), then try again",

@@ -171,13 +171,6 @@ class CountingStore(HookStore):
         found.update(list(self._made))
         return dict(found)
 
-    def by_call(self) -> dict[str, int]:
-        """Requests by call, over all classes."""
-        totals: Counter[str] = Counter()
-        for (call, _), count in self.counts().items():
-            totals[call] += count
-        return dict(totals)
-
     def reset(self) -> None:
         """Begin at zero again."""
         self._settle()

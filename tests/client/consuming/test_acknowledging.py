@@ -14,6 +14,7 @@ import pytest
 import catalog
 import txnlog
 from tests.client.support import SCHEMA, Place, Unchanged, cursor, holding, ids, raises, read, received, rows
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.common.ids import TxnId
 from txnlog.errors import (
     InvalidInputError,
@@ -320,7 +321,7 @@ def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: 
     messages = consumer.receive(timeout_ms=0)
     txn = ten.begin()
     ten.snapshot()
-    txn._acknowledge_ranges(messages[:3]._acknowledgements(other._connection, cumulative=False))  # unknown to it
+    acknowledge_ranges(txn, messages[:3]._acknowledgements(other._connection, cumulative=False))  # unknown to it
     txn.produce("audit", rows(1))
     consumer.acknowledge(messages[2])
     with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):

@@ -38,7 +38,7 @@ def other(ns: Any, memory: Place) -> Any:
 
 def hints(ns: Any) -> list[keys.ParsedKey | None]:
     """What lies in the folder of signs of life."""
-    return [keys.parse_key(info.key) for info in ns._connection.store.list(keys.HINT_FOLDER)]
+    return [keys.parse_key(info.key) for info in ns._connection.store.list(keys.HEARTBEAT_FOLDER)]
 
 
 def requests(ns: Any, call: str) -> int:
@@ -174,9 +174,9 @@ def test_the_hint_of_an_older_epoch_is_cleared_away(ns: Any, other: Any) -> None
     active, waiting = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
     active.close()
     received(waiting)
-    (info,) = list(ns._connection.store.list(keys.HINT_FOLDER))
+    (info,) = list(ns._connection.store.list(keys.HEARTBEAT_FOLDER))
     record = ns.subscription("orders", "billing")
-    assert keys.parse_key(info.key) == keys.HintKey(record.id, record.epoch)
+    assert keys.parse_key(info.key) == keys.HeartbeatKey(record.id, record.epoch)
     assert json.loads(ns._connection.store.get(info.key))["consumer"] == "two"
 
 
@@ -200,7 +200,7 @@ def test_a_hint_that_is_damaged_is_one_that_does_not_change(ns: Any, other: Any,
     ns.consumer("orders", "billing", name="one")
     waiting = other.consumer("orders", "billing")
     record = ns.subscription("orders", "billing")
-    ns._connection.store.put(keys.hint_key(record.id, record.epoch), content)
+    ns._connection.store.put(keys.heartbeat_key(record.id, record.epoch), content)
     assert received(waiting, timeout_ms=LEASE_MS - 1) == []
     assert received(waiting, timeout_ms=LEASE_MS) == list(range(10))
 
@@ -341,7 +341,7 @@ def test_a_seek_and_a_drop_leave_no_hint(ns: Any) -> None:
         assert hints(ns) == []
     received(consumer)
     record = ns.subscription("orders", "billing")
-    assert hints(ns) == [keys.HintKey(record.id, record.epoch)]
+    assert hints(ns) == [keys.HeartbeatKey(record.id, record.epoch)]
     ns.drop_subscription("orders", "billing")
     assert hints(ns) == []
 

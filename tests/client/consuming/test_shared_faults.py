@@ -229,7 +229,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_leaves_no_lease_that_no
     from tests.interrupts import interrupted
     from txnlog.api import messages as messages_module
     from txnlog.api import transaction
-    from txnlog.client import acknowledgement_conflicts, connection, session_owner, transaction_buffer
+    from txnlog.client import acknowledgement_conflicts, connection, session_owner, transaction_work
 
     ns = memory.open(clock=clock)
     other = memory.open(clock=clock)
@@ -237,7 +237,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_leaves_no_lease_that_no
     ns.produce("orders", rows(0))
     ns.create_subscription("orders", "billing", type="shared", lease_ms=LEASE_MS)
     consumer = ns.consumer("orders", "billing")
-    client_modules = (transaction_buffer, connection, session_owner, acknowledgement_conflicts)
+    client_modules = (transaction_work, connection, session_owner, acknowledgement_conflicts)
     modules = (transaction, messages_module, *client_modules)
     stuck: list[int] = []
     for place in itertools.count(1):

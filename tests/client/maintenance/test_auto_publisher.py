@@ -34,7 +34,7 @@ class Recorder:
         self.made += 1
         return self
 
-    def publish(self, topic: int) -> None:
+    def publish_after_commit(self, topic: int) -> None:
         assert self._lock.acquire(blocking=False), "one at a time"
         try:
             self.asked.append(topic)

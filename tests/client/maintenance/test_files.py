@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, begun, read, rows, run_threads
-from txnlog.client import transaction_buffer
+from txnlog.client import transaction_work
 from txnlog.errors import StoreError, TxnLogError
 from txnlog.format import keys
 from txnlog.format.actions import Segment
@@ -69,7 +69,7 @@ def test_segments_are_on_the_store_before_the_entry_that_names_them(
     ns, store = memory.wrapped(lambda inner: WrittenOnce(inner, {}))
     ns.create_topic("orders", SCHEMA)
     if big:
-        monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 1)
+        monkeypatch.setattr(transaction_work, "SMALL_PRODUCE_BYTES", 1)
     if call == "produce":
         ns.produce("orders", rows(1))
     else:
@@ -85,7 +85,7 @@ def test_no_name_of_a_file_is_used_twice_whatever_fails(
 ) -> None:
     ns, faults, written = watched
     if big:
-        monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 1)
+        monkeypatch.setattr(transaction_work, "SMALL_PRODUCE_BYTES", 1)
     rival = memory.open()
     chance = random.Random(7)
     committed: list[int] = []
@@ -127,7 +127,7 @@ def test_no_name_of_a_file_is_used_twice_whatever_fails(
 @pytest.mark.clause("P-4", "P-44")
 def test_a_number_whose_file_failed_is_not_used_for_another_file(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ns, faults, written = watched
-    monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 1)
+    monkeypatch.setattr(transaction_work, "SMALL_PRODUCE_BYTES", 1)
     txn = begun(ns, 1)
     faults.puts.append("broken")
     with pytest.raises(StoreError):

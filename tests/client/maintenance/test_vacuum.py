@@ -274,7 +274,7 @@ def test_what_only_a_checkpoint_remembers_is_known(
 
 def hints(ns: Any) -> set[str]:
     """Keys of the signs of life that lie there."""
-    return {info.key for info in ns._connection.store.list(keys.HINT_FOLDER)}
+    return {info.key for info in ns._connection.store.list(keys.HEARTBEAT_FOLDER)}
 
 
 def test_hints_that_are_over_go_and_those_of_consumers_stay(lake: Any, memory: Place, clock: ManualClock) -> None:
@@ -286,8 +286,8 @@ def test_hints_that_are_over_go_and_those_of_consumers_stay(lake: Any, memory: P
     lake.drop_subscription("orders", "dropped")
     lake.drop_topic("audit")
     store = lake._connection.store
-    living = {keys.hint_key(record.id, record.epoch), "_hints/none-of-ours.json"}
-    for key in (keys.hint_key(record.id, record.epoch - 1), keys.hint_key(4, 5), "_hints/none-of-ours.json"):
+    living = {keys.heartbeat_key(record.id, record.epoch), "_hints/none-of-ours.json"}
+    for key in (keys.heartbeat_key(record.id, record.epoch - 1), keys.heartbeat_key(4, 5), "_hints/none-of-ours.json"):
         store.put(key, b"{}")
     with Unchanged(memory):
         lake.vacuum(dry_run=True)
@@ -302,14 +302,14 @@ def test_a_hint_of_a_subscription_that_a_vacuum_does_not_know_yet_stays(
     ns, store = hooked(memory, clock)
 
     def meanwhile(call: str, key: str) -> None:
-        if call == "list" and keys.HINT_FOLDER in key:
+        if call == "list" and keys.HEARTBEAT_FOLDER in key:
             lake.create_subscription("orders", "new", type="failover")
             lake.consumer("orders", "new")
 
     store.before = meanwhile
     ns.vacuum()
     record = lake.subscription("orders", "new")
-    assert hints(lake) == {keys.hint_key(record.id, record.epoch)}
+    assert hints(lake) == {keys.heartbeat_key(record.id, record.epoch)}
 
 
 @pytest.mark.parametrize("failing", ["list", "delete"])
@@ -319,10 +319,10 @@ def test_a_store_that_fails_with_hints_fails_no_vacuum(
     left_behind(memory, clock, 1).close()
     clock.advance(WEEK_MS)
     ns, store = hooked(memory, clock)
-    lake._connection.store.put(keys.hint_key(1, 1), b"{}")
+    lake._connection.store.put(keys.heartbeat_key(1, 1), b"{}")
 
     def fail(call: str, key: str) -> None:
-        if call == failing and keys.HINT_FOLDER in key:
+        if call == failing and keys.HEARTBEAT_FOLDER in key:
             raise StoreError("no permission")
 
     store.before = fail

@@ -9,7 +9,7 @@ import pytest
 from tests.client.support import Place, Unchanged, raises, read, rows
 from tests.client.vacuums import DAY_MS, HOUR_MS, WEEK_MS, compacted, counts, files, left_behind
 from txnlog.errors import StoreError
-from txnlog.fold.id_blocks import TOUCH_MS
+from txnlog.fold.number_blocks import TOUCH_MS
 from txnlog.results import Vacuumed
 from txnlog.testing import ManualClock
 

@@ -10,7 +10,7 @@ from tests.by_hand import compact
 from tests.client.support import Place, begun, is_entry, raises, read, rows, staged
 from tests.client.vacuums import HOUR_MS, WEEK_MS, check_every_version, concerns, counts, files, hooked, left_behind
 from txnlog.errors import CoordinatorFenced
-from txnlog.fold.id_blocks import TOUCH_MS
+from txnlog.fold.number_blocks import TOUCH_MS
 from txnlog.format.actions import Close, Vacuum
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS

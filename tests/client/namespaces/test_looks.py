@@ -12,7 +12,7 @@ import pytest
 from tests.client.support import SCHEMA, Place, rows, take
 from tests.pages import page
 from txnlog.errors import SchemaMismatch, TransactionConflict, TxnLogError
-from txnlog.fold.id_blocks import CHUNK
+from txnlog.fold.number_blocks import CHUNK
 
 
 class Client:

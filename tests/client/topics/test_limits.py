@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, begun, raises, read, rows
+from txnlog.api.internals import set_stream
 from txnlog.common.limits import MAX_NUMBER, MAX_PARTITIONS, MAX_TIMEOUT_MS
 from txnlog.errors import InvalidInputError, LimitExceeded
 from txnlog.fold import producers, sequences, subscriptions, topics, transactions
@@ -172,7 +173,7 @@ def test_one_stream_too_many_is_refused_and_a_known_one_goes_on(
 def streamed(ns: Any, identity: str, number: int) -> Any:
     """An open transaction with a micro-batch."""
     txn = begun(ns, number)
-    txn._set_stream(StreamBatch(identity, "q", number, "d"))
+    set_stream(txn, StreamBatch(identity, "q", number, "d"))
     return txn
 
 

@@ -21,6 +21,7 @@ from tests.client.support import (
     together,
     wait_for,
 )
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.errors import (
     TransactionConflict,
     TransactionTimedOut,
@@ -124,12 +125,12 @@ def test_nobody_is_refused_for_what_is_overdue_in_whatever_company(memory: Place
     info = ns.subscription("orders", "billing")
     message = [Acknowledgement(info.id, info.epoch, (PartitionRanges(0, ((0, 1),)),))]
     waiting = ns.begin()
-    waiting._acknowledge_ranges(message)
+    acknowledge_ranges(waiting, message)
     batches = [ns.begin(txn_app_id="nightly", txn_version=1) for _ in range(2)]
     for batch in batches:
         batch.produce("orders", rows(5))
     holder = memory.open(clock=clock).begin(timeout_ms=1_000)
-    holder._acknowledge_ranges(message)
+    acknowledge_ranges(holder, message)
     holder.flush()
     clock.advance(5_500)
     ns.produce("orders", rows(1))
@@ -167,7 +168,7 @@ def test_a_commit_next_to_one_that_is_under_way_is_that_one(memory: Place, secon
     ns, store = memory.faulty_orders(0, audit=True)
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
     blocker = memory.open().begin()
-    blocker._acknowledge_ranges(messages._acknowledgements(ns._connection, cumulative=False))
+    acknowledge_ranges(blocker, messages._acknowledgements(ns._connection, cumulative=False))
     blocker.flush()
     txn = begun(ns, 1, topic="audit")
     txn.acknowledge(messages)

@@ -13,7 +13,7 @@ from txnlog.client import block_keeper
 from txnlog.engine.effects import Pause
 from txnlog.engine.engine import engine_of_process
 from txnlog.errors import CoordinatorFenced
-from txnlog.fold.id_blocks import block_of
+from txnlog.fold.number_blocks import block_of
 from txnlog.format.actions import Begin, Close, Commit, Renew
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS

@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, cursor, holding, raises, received, rows
 from txnlog.api.producer import begin_transaction
-from txnlog.client import transaction_ending
+from txnlog.client import transaction_base
 from txnlog.errors import StoreError, TransactionConflict
 from txnlog.testing import ManualClock
 
@@ -115,7 +115,7 @@ def test_what_was_abandoned_is_ended_for_who_waits_at_either_handle(
     first.acknowledge(messages)
     first.flush()
     with monkeypatch.context() as store:
-        store.setattr(transaction_ending, "end", lose)
+        store.setattr(transaction_base, "append_end", lose)
         first._discard()
     with handles[taker].begin() as txn:
         txn.acknowledge(messages)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.client.support import Place, begun, holding, ids, raises, read, rows, submitted, together
+from txnlog.api.internals import set_stream
 from txnlog.errors import (
     InvalidInputError,
     LimitExceeded,
@@ -253,7 +254,7 @@ def test_one_too_big_for_any_entry_fails_alone(pair: Any, monkeypatch: pytest.Mo
     from txnlog.format.actions import StreamBatch
 
     big.produce("orders", rows(2))
-    big._set_stream(StreamBatch("q" * 200, "q" * 1000, 1, ""))
+    set_stream(big, StreamBatch("q" * 200, "q" * 1000, 1, ""))
     monkeypatch.setattr(codec, "MAX_ENTRY_BYTES", 1200)
     one, two, three = together(ns, store, small.commit_async, big.commit_async, last.commit_async)
     one.result(30)

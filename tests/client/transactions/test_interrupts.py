@@ -35,7 +35,7 @@ from txnlog.client import (
     ledger,
     session_owner,
 )
-from txnlog.client import transaction_buffer as work
+from txnlog.client import transaction_work as work
 from txnlog.engine import admission, effects, engine, promises, runtime, worker
 from txnlog.errors import InvalidTransactionState, TransactionAborted, TransactionTimedOut
 from txnlog.log import appender, follower

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, begun, ids, read, take
-from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, Request, Stage
+from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, OwnerCall, Stage
 from txnlog.errors import (
     ConsumerFenced,
     Durable,
@@ -38,17 +38,17 @@ class Scene:
         stage: Stage = self.txn._machine.life.stage
         return stage
 
-    def call(self, request: Request) -> object:
+    def call(self, request: OwnerCall) -> object:
         match request:
-            case Request.WORK:
+            case OwnerCall.WORK:
                 return self.txn.acknowledge(self.messages[1:2])
-            case Request.FLUSH:
+            case OwnerCall.FLUSH:
                 return self.txn.flush()
-            case Request.PREPARE:
+            case OwnerCall.PREPARE:
                 return self.txn.prepare()
-            case Request.COMMIT:
+            case OwnerCall.COMMIT:
                 return self.txn.commit()
-            case Request.ABORT:
+            case OwnerCall.ABORT:
                 return self.txn.abort()
 
     def unanswered(self, *, arrives: bool) -> None:
@@ -79,10 +79,10 @@ def scene(memory: Place) -> Iterator[Scene]:
 def failed(scene: Scene) -> None:
     scene.fence()
     with pytest.raises(ConsumerFenced):
-        scene.call(Request.WORK)
+        scene.call(OwnerCall.WORK)
 
 
-def unknown(request: Request) -> Callable[[Scene], None]:
+def unknown(request: OwnerCall) -> Callable[[Scene], None]:
     def reach(scene: Scene) -> None:
         scene.unanswered(arrives=False)
         with pytest.raises(OutcomeUnknown):
@@ -92,44 +92,44 @@ def unknown(request: Request) -> Callable[[Scene], None]:
     return reach
 
 
-def done(request: Request) -> Callable[[Scene], object]:
+def done(request: OwnerCall) -> Callable[[Scene], object]:
     return lambda scene: scene.call(request)
 
 
 REACH: dict[Stage, Callable[[Scene], object]] = {
     Stage.OPEN: lambda _scene: None,
     Stage.FAILED: failed,
-    Stage.PREPARE_UNKNOWN: unknown(Request.PREPARE),
-    Stage.PREPARED: done(Request.PREPARE),
-    Stage.COMMIT_UNKNOWN: unknown(Request.COMMIT),
-    Stage.COMMITTED: done(Request.COMMIT),
-    Stage.ABORTED: done(Request.ABORT),
+    Stage.PREPARE_UNKNOWN: unknown(OwnerCall.PREPARE),
+    Stage.PREPARED: done(OwnerCall.PREPARE),
+    Stage.COMMIT_UNKNOWN: unknown(OwnerCall.COMMIT),
+    Stage.COMMITTED: done(OwnerCall.COMMIT),
+    Stage.ABORTED: done(OwnerCall.ABORT),
 }
 """How each stage is reached; COMMITTING has a test of its own, since it takes a thread."""
 
-NEEDS_NO_ENTRY = {(Stage.OPEN, Request.WORK), (Stage.OPEN, Request.ABORT), (Stage.FAILED, Request.ABORT)}
+NEEDS_NO_ENTRY = {(Stage.OPEN, OwnerCall.WORK), (Stage.OPEN, OwnerCall.ABORT), (Stage.FAILED, OwnerCall.ABORT)}
 """Calls that send nothing: of them the store cannot lose anything."""
 
 
-def arrange(scene: Scene, request: Request, fate: Fate, *, arrives: bool) -> None:
+def arrange(scene: Scene, request: OwnerCall, fate: Fate, *, arrives: bool) -> None:
     """Let the next call have this fate."""
     # What was sent and not answered is sent again by whatever comes next, unless somebody else has its slot.
-    if scene.stage in UNANSWERED and (fate is Fate.NOTHING or (request, fate) == (Request.ABORT, Fate.DONE)):
+    if scene.stage in UNANSWERED and (fate is Fate.NOTHING or (request, fate) == (OwnerCall.ABORT, Fate.DONE)):
         scene.place.open().create_topic("audit", SCHEMA)
     match fate:
-        case Fate.NOTHING if request is Request.WORK:
+        case Fate.NOTHING if request is OwnerCall.WORK:
             scene.messages = []
         case Fate.NOTHING:
             scene.store.forever = "refused"
         case Fate.REFUSED if scene.stage is Stage.PREPARED:
             token = str(scene.txn.id)
-            scene.place.open().complete(token, commit=request is Request.ABORT)
-        case Fate.REFUSED if request is not Request.ABORT and scene.stage is not Stage.FAILED:
+            scene.place.open().complete(token, commit=request is OwnerCall.ABORT)
+        case Fate.REFUSED if request is not OwnerCall.ABORT and scene.stage is not Stage.FAILED:
             scene.fence()
         case Fate.UNKNOWN:
             scene.unanswered(arrives=arrives)
-        case Fate.DONE if scene.stage is Stage.PREPARED and request is not Request.PREPARE:
-            scene.place.open().complete(str(scene.txn.id), commit=request is Request.COMMIT)
+        case Fate.DONE if scene.stage is Stage.PREPARED and request is not OwnerCall.PREPARE:
+            scene.place.open().complete(str(scene.txn.id), commit=request is OwnerCall.COMMIT)
 
 
 CELLS = [
@@ -139,14 +139,16 @@ CELLS = [
     for fate in cell
     for arrives in ([False, True] if fate is Fate.UNKNOWN else [False])
     if stage in REACH and fate is not Fate.SENT
-    if not (fate in {Fate.NOTHING, Fate.UNKNOWN} and (stage, request) in NEEDS_NO_ENTRY - {(Stage.OPEN, Request.WORK)})
+    if not (
+        fate in {Fate.NOTHING, Fate.UNKNOWN} and (stage, request) in NEEDS_NO_ENTRY - {(Stage.OPEN, OwnerCall.WORK)}
+    )
 ]
 
 
 @pytest.mark.clause("P-24", "P-118")
 @pytest.mark.parametrize(("stage", "request_", "fate", "arrives"), CELLS)
 def test_each_fate_of_each_call_leads_where_the_table_says(
-    scene: Scene, stage: Stage, request_: Request, fate: Fate, arrives: bool
+    scene: Scene, stage: Stage, request_: OwnerCall, fate: Fate, arrives: bool
 ) -> None:
     REACH[stage](scene)
     assert scene.stage is stage
@@ -184,11 +186,11 @@ def end(scene: Scene) -> None:
     assert found == ([7, 8, 1] if scene.txn.state == "COMMITTED" else [7, 8])
 
 
-BLANKS = [(stage, request) for stage in REACH for request in Request if request not in TABLE[stage]]
+BLANKS = [(stage, request) for stage in REACH for request in OwnerCall if request not in TABLE[stage]]
 
 
 @pytest.mark.parametrize(("stage", "request_"), BLANKS, ids=str)
-def test_a_call_without_a_cell_is_refused_and_sends_nothing(scene: Scene, stage: Stage, request_: Request) -> None:
+def test_a_call_without_a_cell_is_refused_and_sends_nothing(scene: Scene, stage: Stage, request_: OwnerCall) -> None:
     REACH[stage](scene)
     before, sent = scene.txn._machine.life, len(scene.store.calls)
     with pytest.raises(TxnLogError) as caught:
@@ -213,17 +215,17 @@ def test_while_a_commit_is_under_way_the_fate_counts_from_where_it_began(scene: 
         scene.place.open().consumer("orders", "billing")
     future = scene.txn.commit_async()
     assert reached.wait(30)
-    assert scene.txn._machine.life == before.after(Request.COMMIT, Fate.SENT)
+    assert scene.txn._machine.life == before.after(OwnerCall.COMMIT, Fate.SENT)
     assert scene.txn.commit_async() is future, "two could be answered differently"
     assert not future.cancel()
-    for request in Request:
+    for request in OwnerCall:
         if request not in TABLE[Stage.COMMITTING]:  # the others wait for it
             with pytest.raises(InvalidTransactionState, match="under way"):
                 scene.call(request)
-    arrange(scene, Request.COMMIT, Fate.DONE if fate is Fate.REFUSED else fate, arrives=True)
+    arrange(scene, OwnerCall.COMMIT, Fate.DONE if fate is Fate.REFUSED else fate, arrives=True)
     gate.set()
     assert (future.exception(30) is None) == (fate is Fate.DONE)
-    assert scene.txn._machine.life == before.after(Request.COMMIT, fate)
+    assert scene.txn._machine.life == before.after(OwnerCall.COMMIT, fate)
     end(scene)
 
 
@@ -232,11 +234,11 @@ def test_nothing_leads_out_of_an_end_and_each_stage_is_reached() -> None:
     assert reached == set(Stage)
     for stage in ENDED:
         assert {to for cell in TABLE[stage].values() for to in cell.values()} == {stage}
-    assert all(Request.ABORT in row for stage, row in TABLE.items() if stage is not Stage.COMMITTED)
+    assert all(OwnerCall.ABORT in row for stage, row in TABLE.items() if stage is not Stage.COMMITTED)
 
 
 def test_what_a_flush_may_have_logged_is_never_taken_for_unlogged() -> None:
-    assert Life().after(Request.FLUSH, Fate.UNKNOWN).logged
-    assert Life().after(Request.PREPARE, Fate.UNKNOWN).logged
-    assert not Life().after(Request.FLUSH, Fate.NOTHING).logged
-    assert Life(logged=True).after(Request.FLUSH, Fate.NOTHING).logged
+    assert Life().after(OwnerCall.FLUSH, Fate.UNKNOWN).logged
+    assert Life().after(OwnerCall.PREPARE, Fate.UNKNOWN).logged
+    assert not Life().after(OwnerCall.FLUSH, Fate.NOTHING).logged
+    assert Life(logged=True).after(OwnerCall.FLUSH, Fate.NOTHING).logged

@@ -10,7 +10,7 @@ import pytest
 from tests.client.support import SCHEMA, Place, begun, has_no_thread, read, rows, run_threads, wait_for
 from tests.client.thread_limit import Limit
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
-from txnlog.client import transaction_buffer
+from txnlog.client import transaction_work
 from txnlog.engine import engine, worker
 
 
@@ -53,7 +53,7 @@ def test_a_call_whose_request_ended_while_no_thread_could_be_started_ends(
     The engine's thread has ended for want of work. The thread that staged the rows cannot start another one, and its
     error is lost with what it brought: the commit waits for ever, though threads can be started again at once.
     """
-    monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 1)
+    monkeypatch.setattr(transaction_work, "SMALL_PRODUCE_BYTES", 1)
     monkeypatch.setattr(worker, "_IDLE_MS", 20.0)
     monkeypatch.setattr(worker, "_MOST_ASIDE", 0)  # so that another thread stages them
     ns, store = memory.faulty()

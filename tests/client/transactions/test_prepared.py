@@ -21,6 +21,7 @@ from tests.client.support import (
     read,
     rows,
 )
+from txnlog.api.internals import set_stream
 from txnlog.errors import (
     ConsumerFenced,
     Durable,
@@ -349,7 +350,7 @@ def test_a_conflict_at_prepare_leaves_only_the_abort(received: tuple[Any, Any, A
 
 def test_the_batch_of_a_stream_is_not_prepared(ns: Any, place: Place) -> None:
     txn = begun(ns, 1)
-    txn._set_stream(StreamBatch("carriers", "q", 0, "d"))
+    set_stream(txn, StreamBatch("carriers", "q", 0, "d"))
     with Unchanged(place), raises(InvalidTransactionState, match="micro-batch"):
         txn.prepare()
     txn.commit()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, begun, ids, raises, read, rows
-from txnlog.client import transaction_buffer
+from txnlog.client import transaction_work
 from txnlog.data.partitioner import partition_of_key
 from txnlog.errors import (
     InvalidInputError,
@@ -282,7 +282,7 @@ def test_commits_of_one_entry_with_rows_of_several_schemas_share_a_segment(sales
 
 
 def test_big_writes_take_segments_of_their_own(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 1_000)
+    monkeypatch.setattr(transaction_work, "SMALL_PRODUCE_BYTES", 1_000)
     with sales.begin() as txn:
         txn.produce("orders", rows(*range(200)))
         txn.produce("audit", rows(1))

@@ -20,6 +20,7 @@ from tests.client.support import (
     wait_for,
     waiting,
 )
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.api.namespace import Namespace
 from txnlog.errors import (
     CorruptionError,
@@ -71,7 +72,7 @@ def test_a_refusal_decided_on_stale_state_is_looked_at_again(pair: Any) -> None:
     ns.snapshot()  # knows of the pending acknowledgement
     txn.abort()
     mine = ns.begin()
-    mine._acknowledge_ranges(_acknowledgement(rival))
+    acknowledge_ranges(mine, _acknowledgement(rival))
     mine.commit()
     assert ns.subscription("orders", "billing").cursors[0].cursor == 1
 

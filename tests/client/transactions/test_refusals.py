@@ -21,6 +21,7 @@ from tests.client.support import (
     rows,
 )
 from txnlog import errors
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.errors import (
     AbortableError,
     Durable,
@@ -88,7 +89,7 @@ def test_a_conflict_is_answered_as_soon_as_the_client_can_know(memory: Place, wa
             second.acknowledge(messages[0])
     else:
         second.acknowledge(messages[0])
-        first._acknowledge_ranges(messages[0]._acknowledgements(other._connection, cumulative=False))
+        acknowledge_ranges(first, messages[0]._acknowledgements(other._connection, cumulative=False))
         first.flush()
         with raises(TransactionConflict, match="pending"):
             getattr(second, way)()
@@ -153,7 +154,7 @@ def test_every_call_after_the_abort_says_so(ns: Any, place: Place, call: str, fl
 
 
 @pytest.mark.clause("P-55", "P-62")
-@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "prepare", "_check_open_now"])
+@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "prepare", "check_open"])
 def test_every_call_that_would_add_to_a_committed_one_says_so(ns: Any, place: Place, call: str) -> None:
     _, messages = one_received(ns)
     txn = begun(ns, 1)

@@ -18,7 +18,7 @@ from tests.client.support import (
     rows,
     take,
 )
-from txnlog.client import transaction_buffer
+from txnlog.client import transaction_work
 from txnlog.errors import (
     ConsumerFenced,
     LimitExceeded,
@@ -160,8 +160,8 @@ def test_a_flush_makes_the_work_durable_and_pending(ns: Any, place: Place) -> No
 
 
 def test_a_big_transaction_is_written_as_it_goes(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_buffer, "BUFFER_BYTES", 10_000)
-    monkeypatch.setattr(transaction_buffer, "SMALL_PRODUCE_BYTES", 2_000)
+    monkeypatch.setattr(transaction_work, "BUFFER_BYTES", 10_000)
+    monkeypatch.setattr(transaction_work, "SMALL_PRODUCE_BYTES", 2_000)
     txn = sales.begin()
     for start in range(0, 4_000, 400):
         txn.produce("orders", rows(*range(start, start + 400)))
@@ -178,7 +178,7 @@ def test_a_store_that_fails_while_a_big_transaction_is_written_costs_no_row_and_
     memory: Place, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     ns, store = memory.faulty_orders(audit=True)
-    monkeypatch.setattr(transaction_buffer, "BUFFER_BYTES", 5_000)
+    monkeypatch.setattr(transaction_work, "BUFFER_BYTES", 5_000)
     txn = begun(ns, -1, topic="audit")
     txn.produce("orders", rows(*range(400)))
     store.puts.extend(["ok", fault])

@@ -84,9 +84,9 @@ def stray_files(follower: Follower, state: State) -> Iterator[str]:
         for info in follower.log.store.list(keys.segments_prefix(topic.folder)):
             if info.key not in needed:
                 yield f"{info.key} is on the store, and nobody needs it"
-    for info in follower.log.store.list(keys.HINT_FOLDER):
+    for info in follower.log.store.list(keys.HEARTBEAT_FOLDER):
         key = keys.parse_key(info.key)
-        if isinstance(key, keys.HintKey):
+        if isinstance(key, keys.HeartbeatKey):
             record = state.subscriptions.get(key.subscription)
             if record is None or key.epoch != record.epoch:
                 yield f"{info.key} is on the store, and nobody needs it"

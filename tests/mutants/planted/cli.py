@@ -13,7 +13,7 @@ MUTANTS: Final = (
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(
         "a call is shown as Python on the command line",
-        "txnlog/cli/wording.py",
+        "txnlog/cli/rendering.py",
         "if path is None or command is None or",
         "if path is not None or command is None or",
         "whoever types a command is told to call a function",

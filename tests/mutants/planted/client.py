@@ -29,7 +29,7 @@ MUTANTS: Final = (
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(
         "a flush forgets what it left out",
-        "txnlog/client/transaction_buffer.py",
+        "txnlog/client/transaction_work.py",
         "self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed",
         "self.staged, self.acknowledged, self._sealed = [], [], 0",
         "an outside system commits by a token that lacks rows, and neither prepare nor complete says so",
@@ -38,7 +38,7 @@ MUTANTS: Final = (
     # --- the client -------------------------------------------------------------------------------------------------
     Mutant(
         "a closed handle takes what is prepared for lost",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "                return IfClosed.PREPARED\n",
         "                return IfClosed.NOTHING\n",
         "who does the work again, as advised, has its rows twice once others complete the token",
@@ -54,7 +54,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "rows stay buffered behind a failed write",
-        "txnlog/client/transaction_buffer.py",
+        "txnlog/client/transaction_work.py",
         "                self.pieces = [piece for piece in self.pieces if piece.topic != topic]\n",
         "                pass\n",
         "rows whose files were written are written again: they are there twice",
@@ -71,7 +71,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "maintenance fails its caller",
-        "txnlog/client/heartbeats.py",
+        "txnlog/client/consumer_heartbeats.py",
         '        except TxnLogError:\n            _logger.warning("the heartbeat of the consumer %r was not',
         '        except ZeroDivisionError:\n            _logger.warning("the heartbeat of the consumer %r was not',
         "what only helps others fails the call whose entry is in the log",
@@ -162,9 +162,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "too few signs of life",
-        "txnlog/client/heartbeats.py",
-        "self._runtime.elapsed_ms() - last_ms >= lease_ms / 3",
-        "self._runtime.elapsed_ms() - last_ms >= lease_ms * 3",
+        "txnlog/client/consumer_heartbeats.py",
+        "self._runtime.elapsed_ms() - last_ms >= lease_ms / BEATS_PER_LEASE",
+        "self._runtime.elapsed_ms() - last_ms >= lease_ms * BEATS_PER_LEASE",
         "a consumer that works is fenced by one that waits",
         (FAILOVER + "a_consumer_that_shows_signs_of_life_keeps_its_place",),
     ),
@@ -180,7 +180,7 @@ MUTANTS: Final = (
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(
         "a forked child reports its parent's transactions",
-        "txnlog/client/transaction_buffer.py",
+        "txnlog/client/transaction_work.py",
         "if self._unended is not None and self._identity is self._connection.identity:",
         "if self._unended is not None:",
         "work that its owner is about to commit is said to be lost",

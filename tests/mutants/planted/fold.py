@@ -133,7 +133,7 @@ MUTANTS: Final = (
     # --- numbers and blocks -----------------------------------------------------------------------------------------
     Mutant(
         "a number accepted twice",
-        "txnlog/fold/id_blocks.py",
+        "txnlog/fold/number_blocks.py",
         "if bits & bit:",
         "if not bit:",
         "a late commit of an ended transaction is taken for a new one",
@@ -141,7 +141,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "closing is no fence",
-        "txnlog/fold/id_blocks.py",
+        "txnlog/fold/number_blocks.py",
         "return block if block is not None and number < block.first + block.count else None",
         "return block",
         "files of a closed block, which were collected, become visible",
@@ -149,7 +149,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a block closed around an open transaction",
-        "txnlog/fold/id_blocks.py",
+        "txnlog/fold/number_blocks.py",
         "if block.first <= number < end:",
         "if number == end:",
         "vacuum deletes the files of a transaction that still commits",
@@ -243,8 +243,8 @@ MUTANTS: Final = (
     Mutant(
         "blocks closed at once",
         "txnlog/fold/garbage.py",
-        "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
-        "if now_ms < block.touched_ms:",
+        "if now_ms >= _closable_from_ms(block, grace_ms) and",
+        "if now_ms >= block.touched_ms and",
         "a writer is refused that was silent for a moment",
         (VACUUM_GRACE + "files_of_a_writer_that_died_wait_for_the_grace_and_can_go_at_the_time_that_is_named",),
     ),

@@ -221,7 +221,7 @@ MUTANTS: Final = (
     # --- collection -------------------------------------------------------------------------------------------------
     Mutant(
         "no life shown",
-        "txnlog/log/id_allocator.py",
+        "txnlog/log/number_pool.py",
         "now_ms - block.touched_ms >= RENEW_AFTER_MS",
         "block.touched_ms > now_ms",
         "a writer that is slow but alive loses its numbers, and its commit is refused",

@@ -36,8 +36,8 @@ MUTANTS: Final = (
     Mutant(
         "hints of living consumers collected",
         "txnlog/maintenance/vacuum.py",
-        "return epoch is None or hint.epoch < epoch",
-        "return epoch is None or hint.epoch <= epoch",
+        "return epoch is None or heartbeat.epoch < epoch",
+        "return epoch is None or heartbeat.epoch <= epoch",
         "a vacuum takes the sign of life of a consumer away",
         (VACUUM + "hints_that_are_over_go_and_those_of_consumers_stay",),
     ),

@@ -15,6 +15,7 @@ from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options
 from tests.spark.shop import Shop, shop
 from tests.spark.support import path_of
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.common.ids import TxnId
 from txnlog.errors import RetriableError
 
@@ -61,7 +62,7 @@ def left(ns: Namespace) -> tuple[str, Batch]:
 
 def commit(ns: Namespace, batch: Batch) -> None:
     with ns.begin() as txn:
-        txn._acknowledge_ranges(list(batch.acknowledgements))
+        acknowledge_ranges(txn, list(batch.acknowledgements))
 
 
 def test_what_was_held_below_a_batch_and_is_free_by_now_comes_in_a_later_one(ns: Namespace) -> None:

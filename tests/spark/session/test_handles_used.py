@@ -48,7 +48,7 @@ def test_the_driver_commits_through_a_handle_of_ones_own(root, spark):
         store.reset()
         with spark_ext.transaction(spark, str(root / "sales")) as txn:
             txn.write(spark.range(10), "orders")
-        assert store.by_call()["create"] > 0
+        assert any(call == "create" for call, _ in store.counts())
         assert own.snapshot().version == txn.result.version
 
 

@@ -18,6 +18,7 @@ from spark_ext.streaming.batch_commit import (
 )
 from spark_ext.write import write_jobs
 from tests.spark.support import Query
+from txnlog.api.internals import acknowledge_ranges, set_stream
 from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, TransactionConflict, UnsupportedFeature
 from txnlog.format.actions import StreamBatch
 
@@ -44,8 +45,8 @@ class Run:
         taken = ranges_of_batch(self.ns, self.query.checkpoint, offsets, "billing")
         acknowledged = acknowledgements(self.ns, taken, identity, self.name)
         txn = write_jobs.begin(self.ns, write_jobs.reserve_job(self.ns))
-        txn._set_stream(wanted)
-        txn._acknowledge_ranges(acknowledged)
+        set_stream(txn, wanted)
+        acknowledge_ranges(txn, acknowledged)
         txn.commit()
         return False
 
@@ -125,8 +126,8 @@ def test_a_run_that_lost_one_of_its_topics_never_takes_it_back(
         identity = QueryIdentity("query", "query")
         wanted = acknowledgements(ns, ranges, identity, run)
         with ns.begin() as txn:
-            txn._set_stream(stream_batch(identity, batch, None))
-            txn._acknowledge_ranges(wanted)
+            set_stream(txn, stream_batch(identity, batch, None))
+            acknowledge_ranges(txn, wanted)
 
     commit(0, "run-1", orders=(0, 2), returns=(0, 2))
     commit(1, "run-1", orders=(2, 2), returns=(2, 4))
@@ -180,10 +181,10 @@ def test_a_race_for_the_cursor_is_decided_by_the_log(ns: Namespace, batches: Que
     wanted = acknowledgements(ns, taken, identity, "run-1")
     txn = write_jobs.begin(ns, write_jobs.reserve_job(ns))
     other = write_jobs.begin(ns, write_jobs.reserve_job(ns))
-    other._acknowledge_ranges(wanted)
+    acknowledge_ranges(other, wanted)
     other.commit()
     with pytest.raises(TransactionConflict, match="the cursor of 'billing' in partition 0 is at 4, not at 0"):
-        txn._acknowledge_ranges(wanted)
+        acknowledge_ranges(txn, wanted)
 
 
 def test_messages_taken_one_by_one_before_the_stream_are_not_taken_twice(ns: Namespace, batches: Query) -> None:
@@ -233,7 +234,7 @@ def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
         return stream_batch(identity_of(query.checkpoint, "app"), 0, query.checkpoint.offsets(0))
 
     with ns.begin() as txn:
-        txn._set_stream(wanted(batches))
+        set_stream(txn, wanted(batches))
     assert batch_commit.committed_before(ns, wanted(batches), batches.checkpoint) is not None
     with pytest.raises(InvalidInputError, match=r"query '8aba74d1-[^']*'; the query 'another-query' begins again"):
         batch_commit.committed_before(ns, wanted(another), another.checkpoint)

@@ -16,6 +16,7 @@ from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options
 from spark_ext.write import write_jobs
 from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows, waiting  # noqa: F401 - a fixture, waiting
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.client import subscription_ownership
 from txnlog.common.ids import TxnId
 from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, TransactionAborted, TxnLogError
@@ -131,7 +132,7 @@ def _batch(ns: Any, subscription: int, end: int) -> Any:
     identity = batch_commit.QueryIdentity("query", "query")
     wanted = batch_commit.acknowledgements(ns, [taken], identity, "run")
     txn = write_jobs.begin(ns, write_jobs.reserve_job(ns))
-    txn._acknowledge_ranges(wanted)
+    acknowledge_ranges(txn, wanted)
     txn.produce("audit", rows(*range(end)))
     return txn.commit()
 
@@ -340,7 +341,7 @@ def _sink_batch(query: _Query, low: int, high: int, run: str) -> None:
     identity = batch_commit.QueryIdentity("query", "query")
     wanted = batch_commit.acknowledgements(query.ns, [taken], identity, run)
     with query.ns.begin() as txn:
-        txn._acknowledge_ranges(wanted)
+        acknowledge_ranges(txn, wanted)
 
 
 @pytest.mark.parametrize("replays", [False, True])

@@ -18,14 +18,14 @@ from spark_ext.write.dataframe_transaction import DataFrameTransaction
 from spark_ext.write.task_writer import TaskIdentity, write_batches
 from tests.interrupts import interrupted
 from txnlog.api import transaction
-from txnlog.client import transaction_buffer
+from txnlog.client import transaction_work
 from txnlog.errors import OutcomeUnknown, TransactionHasFailedOperation, TxnLogError
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
 
 SCHEMA = pa.schema([("id", pa.int64())])
-MODULES: tuple[ModuleType, ...] = (write_jobs, dataframe_transaction, transaction, transaction_buffer)
+MODULES: tuple[ModuleType, ...] = (write_jobs, dataframe_transaction, transaction, transaction_work)
 
 
 def begun(ns: Namespace, *numbers: int) -> DataFrameTransaction:
@@ -70,9 +70,6 @@ class Doubtful:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def _adopt_segments(self, segments: list[str]) -> None:
-        self.calls += segments
-
     def flush(self) -> None:
         self.calls.append("flush")
         if self.calls.count("flush") == 1:
@@ -82,6 +79,7 @@ class Doubtful:
 def test_what_a_flush_left_unknown_is_logged_before_more_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call after call would else make one entry larger, until it is too large for the log."""
     monkeypatch.setattr(write_jobs, "_entries", lambda segments: ([item] for item in segments))
+    monkeypatch.setattr(write_jobs, "adopt_segments", lambda txn, segments: txn.calls.extend(segments))
     txn, segments = Doubtful(), ["a", "b", "c"]
     with pytest.raises(OutcomeUnknown):
         write_jobs.add_segments(txn, segments)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ from txnlog.replies import (
     reworded,
     unknown_outcome,
 )
-from txnlog.wording import Call, Words, up_to_last
+from txnlog.sentences import Call, Words, up_to_last
 
 KINDS = [getattr(errors, name) for name in errors.__all__ if name[0].isupper() and name != "Durable"]
 

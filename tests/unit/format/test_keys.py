@@ -14,7 +14,7 @@ from txnlog.format.keys import (
     SEGMENTS_TABLE,
     DeltaKey,
     EntryKey,
-    HintKey,
+    HeartbeatKey,
     ManifestKey,
     PartKey,
     SegmentKey,
@@ -24,7 +24,7 @@ from txnlog.format.keys import (
     delta_hint_key,
     delta_prefix,
     entry_key,
-    hint_key,
+    heartbeat_key,
     kind_of,
     manifest_key,
     parse_key,
@@ -61,7 +61,7 @@ def test_slots_lie_in_folders_of_ten_thousand():
 def test_keys_look_as_the_protocol_says():
     assert manifest_key(42) == "_log/checkpoints/00000000000000000042.json"
     assert part_key("ab" * 16) == f"_log/checkpoints/parts/{'ab' * 16}.parquet"
-    assert hint_key(13, 42) == "_hints/13/00000000000000000042.json"
+    assert heartbeat_key(13, 42) == "_hints/13/00000000000000000042.json"
     assert segment_key("orders~12", 7, f"{'0' * 32}.parquet") == f"orders~12/_txnlog_segment=7/{'0' * 32}.parquet"
 
 
@@ -77,7 +77,7 @@ def test_the_key_of_an_entry_or_manifest_leads_back_to_its_version(version):
 @pytest.mark.clause("P-1")
 @given(numbers, versions)
 def test_the_key_of_a_hint_leads_back_to_subscription_and_epoch(subscription, epoch):
-    assert parse_key(hint_key(subscription, epoch)) == HintKey(subscription, epoch)
+    assert parse_key(heartbeat_key(subscription, epoch)) == HeartbeatKey(subscription, epoch)
 
 
 @pytest.mark.clause("P-1")
@@ -144,8 +144,8 @@ def test_any_key_is_ours_or_none_and_never_two(key):
             assert manifest_key(version) == key
         case PartKey(unique):
             assert part_key(unique) == key
-        case HintKey(subscription, epoch):
-            assert hint_key(subscription, epoch) == key
+        case HeartbeatKey(subscription, epoch):
+            assert heartbeat_key(subscription, epoch) == key
         case SegmentKey(folder, segment, file):
             assert segment_key(folder, segment, file) == key
         case DeltaKey(folder, None):

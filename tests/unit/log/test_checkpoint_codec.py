@@ -11,7 +11,7 @@ import pytest
 from tests.memory_log import Log, individually, tables_of
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.errors import CorruptionError, UnsupportedFeature
-from txnlog.fold.state import TABLES, Batch, Outcome, State
+from txnlog.fold.state import TABLES, Batch, Draft, Outcome, State
 from txnlog.format.actions import (
     Abort,
     Acknowledge,
@@ -71,6 +71,10 @@ def test_a_checkpoint_holds_every_table_of_a_state() -> None:
     """One that is forgotten would be empty after the first restore."""
     assert set(checkpoint_codec._HOT) | set(checkpoint_codec.COLD_KINDS) == set(TABLES)
     assert set(checkpoint_codec._HOT) & set(checkpoint_codec.COLD_KINDS) == {"segments"}
+
+
+def test_a_draft_has_every_table_of_a_state() -> None:
+    assert tuple(Draft.__annotations__) == (*TABLES, "unclaimed")
 
 
 @pytest.mark.clause("P-125", "P-128")

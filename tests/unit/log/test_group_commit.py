@@ -18,11 +18,11 @@ from txnlog.fold.expiry import overdue
 from txnlog.fold.state import Draft, Outcome
 from txnlog.format.actions import Abort, Begin, Commit, Consumer, DropSubscription, DropTopic, Header
 from txnlog.log.commands import Answer, Piece, Simple, effect
-from txnlog.log.group_commit import Attempt, MadeEntry, Member, MemberReply, Riders, SharedWave, Step
+from txnlog.log.group_commit import Attempt, MadeEntry, Member, MemberReply, Needed, Riders, SharedWave
 from txnlog.log.transaction_commands import AbortCommand, CommitCommand, Opening, Skipped
 
 
-def make(log: Log, attempt: Attempt[Member], *ending: Any) -> MadeEntry[Member] | Step:
+def make(log: Log, attempt: Attempt[Member], *ending: Any) -> MadeEntry[Member] | Needed:
     """One look at the batch, at the log's newest state; ``ending`` rides along."""
     draft, header = log.state.draft(), log.header()
     begin_entry(draft, header)
@@ -31,7 +31,7 @@ def make(log: Log, attempt: Attempt[Member], *ending: Any) -> MadeEntry[Member] 
     return attempt.make(draft, header, Riders(ending, bool(ending)))
 
 
-def land(log: Log, attempt: Attempt[Member], made: MadeEntry[Member] | Step) -> None:
+def land(log: Log, attempt: Attempt[Member], made: MadeEntry[Member] | Needed) -> None:
     """The entry is in the log."""
     assert isinstance(made, MadeEntry)
     log.fold(made.data)
@@ -72,7 +72,7 @@ def test_an_answer_from_the_log_is_reported_at_once(log: Log) -> None:
     log.entry(Abort(number))
     member = aborting(number)
     attempt = Attempt([member])
-    assert make(log, attempt) is Step.DONE
+    assert make(log, attempt) is Needed.DONE
     assert told(attempt) == [(member, "ABORTED")]
 
 
@@ -80,10 +80,10 @@ def test_a_refusal_is_looked_at_again_once(log: Log) -> None:
     number = log.number()
     log.entry(Abort(number))
     attempt = Attempt([refusing(number)])
-    assert make(log, attempt) is Step.REFRESH
+    assert make(log, attempt) is Needed.REFRESH
     assert not attempt.answers
     attempt.refreshed = True
-    assert make(log, attempt) is Step.DONE
+    assert make(log, attempt) is Needed.DONE
     assert told(attempt) == [(attempt.answers[0].member, "InvalidTransactionState")]
 
 
@@ -92,7 +92,7 @@ def test_what_rests_on_another_member_is_reported_with_the_entry(log: Log) -> No
     number = log.number()
     first, second, third = aborting(number), aborting(number), refusing(number)
     attempt = Attempt([first, second, third])
-    assert make(log, attempt) is Step.REFRESH, "with the look comes another for what is overdue"
+    assert make(log, attempt) is Needed.REFRESH, "with the look comes another for what is overdue"
     attempt.refreshed = True
     made = make(log, attempt)
     assert isinstance(made, MadeEntry)
@@ -112,7 +112,7 @@ def test_after_a_lost_race_what_was_sent_is_decided_anew(log: Log) -> None:
     assert isinstance(make(log, attempt), MadeEntry)
     attempt.lost()
     log.entry(Abort(number))
-    assert make(log, attempt) is Step.DONE
+    assert make(log, attempt) is Needed.DONE
     assert told(attempt) == [(first, "ABORTED"), (second, "InvalidTransactionState")]
 
 
@@ -126,12 +126,12 @@ def test_a_state_that_moved_without_a_race_decides_anew_too(log: Log) -> None:
     attempt = Attempt([first, second])
     attempt.refreshed = True
     make_wave(log, attempt)
-    assert make(log, attempt) is Step.AGAIN, "rows of one that fell out must leave the shared segments"
+    assert make(log, attempt) is Needed.AGAIN, "rows of one that fell out must leave the shared segments"
     assert not attempt.answers
     log.entry(Abort(number))
-    assert make(log, attempt) is Step.WAVE
+    assert make(log, attempt) is Needed.WAVE
     make_wave(log, attempt)
-    assert make(log, attempt) is Step.DONE
+    assert make(log, attempt) is Needed.DONE
     assert told(attempt) == [(first, "ABORTED"), (second, "InvalidTransactionState")]
 
 
@@ -211,7 +211,7 @@ def test_a_settled_answer_does_not_wait_for_the_look_that_another_one_needs(log:
     log.entry(Abort(other))
     settled, needing = aborting(ended), refusing(other)
     attempt = Attempt([settled, needing])
-    assert make(log, attempt) is Step.REFRESH
+    assert make(log, attempt) is Needed.REFRESH
     assert told(attempt) == [(settled, "ABORTED")]
     assert attempt.members == [needing]
 
@@ -223,13 +223,13 @@ def test_an_answer_that_rests_on_a_rider_is_given_behind_the_entry(log: Log) -> 
     member = aborting(number)
     attempt = Attempt([member])
     made = make(log, attempt, Abort(number, "timeout"))
-    while made is Step.WAVE:
+    while made is Needed.WAVE:
         make_wave(log, attempt)
         made = make(log, attempt, Abort(number, "timeout"))
     assert isinstance(made, MadeEntry)
     assert (made.sent, made.replies, attempt.answers) == ((), (), [])
     land(log, attempt, made)
-    assert make(log, attempt) is Step.DONE
+    assert make(log, attempt) is Needed.DONE
     assert attempt.answers[0].value.reason == "timeout"
 
 
@@ -247,7 +247,7 @@ def test_no_segments_are_made_of_those_who_are_put_off_behind_the_end_of_what_is
     encoded = []
     for number in numbers:
         made = make(log, attempt, Abort(number, "timeout"))
-        while made is Step.WAVE:
+        while made is Needed.WAVE:
             encoded.append(len(attempt.pieces()))
             make_wave(log, attempt)
             made = make(log, attempt, Abort(number, "timeout"))
@@ -287,7 +287,7 @@ def test_riders_alone_are_not_worth_an_entry(log: Log) -> None:
     number, other = log.number(), log.number()
     log.entry(Begin(number, 1))
     log.entry(Abort(other))
-    assert make(log, Attempt([]), Abort(number, "timeout")) is Step.DONE
+    assert make(log, Attempt([]), Abort(number, "timeout")) is Needed.DONE
 
 
 def test_who_has_an_answer_is_no_member_any_more(log: Log) -> None:
@@ -343,12 +343,12 @@ def carry_out(
             attempt.answers.clear()
             places = [asked.index(member) for member in (*made.sent, *attempt.members)]
             assert places == sorted(places), "somebody was overtaken"
-        elif made is Step.WAVE:
+        elif made is Needed.WAVE:
             make_wave(log, attempt)
-        elif made is Step.REFRESH:
+        elif made is Needed.REFRESH:
             attempt.refreshed = True
         yield from told_by(log, attempt)
-        if made is Step.DONE:
+        if made is Needed.DONE:
             return
     raise AssertionError("deciding has no end")
 

@@ -8,7 +8,7 @@ import click
 
 from txnlog.errors import TxnLogError
 from txnlog.replies import reworded
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 CALLS: Final = {
     "abort": "transactions abort",

@@ -44,7 +44,7 @@ from txnlog.fold import (
     transactions,
 )
 from txnlog.fold import (
-    id_blocks as numbers,
+    number_blocks as numbers,
 )
 from txnlog.fold.state import HEAD, Sequences
 from txnlog.format.actions import Acknowledgement, Commit, Seek, Segment
@@ -54,8 +54,8 @@ from txnlog.log import checkpoint_codec, transaction_commands
 from txnlog.log.appender import Appender
 from txnlog.log.commands import Simple
 from txnlog.log.follower import Follower
-from txnlog.log.id_allocator import _Range
 from txnlog.log.log_reader import Log
+from txnlog.log.number_pool import _Range
 from txnlog.maintenance import optimizer, vacuum
 from txnlog.maintenance.compaction import Output, Part
 from txnlog.store.base import Created, ObjectNotFound

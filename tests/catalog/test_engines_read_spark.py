@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import catalog as txn_catalog
-from tests.catalog.conformance import (
+from tests.catalog.engines import Engines, assert_same
+from tests.catalog.engines_read import (
     CONDITIONS,
     SPARK_WRITES,
     WIDENED,
@@ -23,7 +24,6 @@ from tests.catalog.conformance import (
     typed,
     widened,
 )
-from tests.catalog.engines import Engines, assert_same
 from tests.catalog.stories import Step, Story, check_versions
 from tests.client.support import Place
 from tests.effort import every, tries

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
-from tests.catalog.conformance import (
+from tests.catalog.engines import FAST, Engines, assert_same
+from tests.catalog.engines_read import (
     CONDITIONS,
     FAST_WRITES,
     WIDENED,
@@ -25,12 +26,11 @@ from tests.catalog.conformance import (
     typed,
     widened,
 )
-from tests.catalog.engines import FAST, Engines, assert_same
 from tests.catalog.stories import Step, Story, check_versions, steps
 from tests.client.support import Place, unique_name
 
 HISTORIES = int(os.environ.get("TXNLOG_HISTORIES", "12"))
-"""``make conformance`` asks for 200."""
+"""``make engines-read`` asks for 200."""
 
 MANY = settings(
     max_examples=HISTORIES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True

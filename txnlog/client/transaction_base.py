@@ -1,19 +1,22 @@
-"""A transaction as its owner has it: its life, its work and its claims, and how it ends. All of it in the engine."""
+"""What the calls of a transaction's owner have in common: its life, its work and claims, checks, sending, its ends.
+
+The calls themselves are in :mod:`txnlog.client.transaction_machine`.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from txnlog.client import transaction_ending
-from txnlog.client.transaction_buffer import Rows, TransactionWork
 from txnlog.client.transaction_claims import TransactionClaims
-from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, Request, Stage
+from txnlog.client.transaction_lifecycle import ENDED, TABLE, UNANSWERED, Fate, Life, OwnerCall, Stage
+from txnlog.client.transaction_work import Rows, TransactionWork
 from txnlog.engine.effects import GO_ON, Cancelled, Turn
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
+    CoordinatorFenced,
     Durable,
     FencedError,
     InvalidTransactionState,
@@ -31,13 +34,15 @@ from txnlog.fold.state import Outcome
 from txnlog.log.transaction_commands import AbortCommand, CommitResult, Skipped, ended_error, forgotten
 from txnlog.replies import IfClosed, after_part, copy_of
 from txnlog.results import Committed
-from txnlog.wording import Argument, Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.engine.promises import Promise
     from txnlog.format.actions import AbortReason
+    from txnlog.log.appender import Appender
     from txnlog.log.commands import Command
+    from txnlog.log.follower import Follower
     from txnlog.log.transaction_commands import Opening
 
 R = TypeVar("R")
@@ -47,8 +52,19 @@ _Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
 """An operation was refused, and the transaction has not ended by that."""
 
 
-class OwnedTransaction:
-    """One transaction of this process.
+async def append_end(appender: Appender, follower: Follower, command: AbortCommand) -> Outcome:
+    """Append an abort. An end that the log records is the answer instead, also one that only a checkpoint holds."""
+    try:
+        return await appender.carry_out(command)
+    except (CoordinatorFenced, InvalidTransactionState, TransactionNotFound):
+        outcome = await follower.recorded_outcome(command.txn)
+        if outcome is None:
+            raise
+        return outcome
+
+
+class TransactionBase:
+    """One transaction of this process, and what the calls of its owner have in common: checks, sending, its ends.
 
     Attributes:
         life: the moment in its life.
@@ -152,8 +168,8 @@ class OwnedTransaction:
         """Raise the conflict with more work; otherwise the work has all rows that were produced before."""
         self.check_owner()
         self.check_not_submitted()
-        if not self._takes(Request.WORK):
-            raise await self._refused(Request.WORK)
+        if not self._takes(OwnerCall.WORK):
+            raise await self._refused(OwnerCall.WORK)
         outcome = self._follower.state.outcomes.get(self._number)
         if outcome is not None:
             await self._ended_elsewhere(outcome)
@@ -162,22 +178,22 @@ class OwnedTransaction:
             raise await self._end_timed_out(late)
         self.work.collect()
 
-    def _takes(self, request: Request) -> bool:
+    def _takes(self, call: OwnerCall) -> bool:
         """Whether the table of its life has a cell for this call: what comes often is no coroutine."""
-        return request in TABLE[self.life.stage]
+        return call in TABLE[self.life.stage]
 
-    async def _refused(self, request: Request) -> TxnLogError:
+    async def _refused(self, call: OwnerCall) -> TxnLogError:
         """The refusal of a call for which the table has no cell."""
         stage = self.life.stage
         if stage is Stage.PREPARED:
             return await self._take_over(await self._decided())
-        return self._refusal(stage, request)
+        return self._refusal(stage, call)
 
-    def _refusal(self, stage: Stage, request: Request) -> TxnLogError:
+    def _refusal(self, stage: Stage, call: OwnerCall) -> TxnLogError:
         txn = self._opening.id
         match stage:
             case Stage.COMMITTED:
-                final = request is Request.ABORT
+                final = call is OwnerCall.ABORT
                 advice = "it stays committed: nothing is left to do" if final else "begin a new transaction"
                 return InvalidTransactionState(f"the transaction {txn} was committed", advice=advice)
             case Stage.ABORTED if self.cause is not None:
@@ -186,10 +202,10 @@ class OwnedTransaction:
                 return InvalidTransactionState(f"the transaction {txn} was aborted", advice="begin a new transaction")
             case Stage.FAILED:
                 return self._has_failed()
-        call, what = ("prepare", "prepare()") if stage is Stage.PREPARE_UNKNOWN else ("commit", "the commit")
+        name, what = ("prepare", "prepare()") if stage is Stage.PREPARE_UNKNOWN else ("commit", "the commit")
         return InvalidTransactionState(
             f"the outcome of {what} of {txn} is unknown",
-            advice=f"call {call}() again, or abort() to make it definite",
+            advice=f"call {name}() again, or abort() to make it definite",
         )
 
     def check_owner(self) -> None:
@@ -251,13 +267,13 @@ class OwnedTransaction:
 
     # --- what is sent, and what becomes of it -------------------------------------------------------------------------
 
-    async def _send(self, request: Request, command: Command[R]) -> R:
+    async def _send(self, call: OwnerCall, command: Command[R]) -> R:
         """Have a command carried out. Until its fate is known, it may be in the log.
 
         Where its caller was interrupted before it was sent, nothing of it was done.
         """
         before = self.life
-        self.life = before.after(request, Fate.SENT)
+        self.life = before.after(call, Fate.SENT)
         try:
             # What was sent is settled, whoever waits for it.
             sent = self._appender.carry_out(command, in_background=self.submitted is not None, goes_on=True)
@@ -266,18 +282,18 @@ class OwnedTransaction:
             with self._claims.under_way():
                 return await sent
         except Cancelled:
-            self._settle(before, request, Fate.NOTHING)
+            self._settle(before, call, Fate.NOTHING)
             raise
         except BaseException as error:
-            self._settle(before, request, Fate.UNKNOWN)  # unless it turns out to be known
+            self._settle(before, call, Fate.UNKNOWN)  # unless it turns out to be known
             if isinstance(error, Exception):
                 await GO_ON
             raise
 
-    def _settle(self, before: Life, request: Request, fate: Fate) -> None:
+    def _settle(self, before: Life, call: OwnerCall, fate: Fate) -> None:
         """A call that began at ``before`` has this fate. An end that came meanwhile stays."""
         if self.life.stage not in ENDED:
-            self.life = before.after(request, fate)
+            self.life = before.after(call, fate)
 
     async def _check_recorded(self, error: TxnLogError, *, again: bool) -> None:
         """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""
@@ -301,18 +317,18 @@ class OwnedTransaction:
         return outcome
 
     async def _outcome(self) -> Outcome | None:
-        return await transaction_ending.recorded_outcome(self._follower, self._number)
+        return await self._follower.recorded_outcome(self._number)
 
-    async def _fail(self, request: Request, error: AbortableError | FencedError) -> None:
+    async def _fail(self, call: OwnerCall, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""
         if isinstance(error, _Refused):
-            self._note_failed(request, error)
+            self._note_failed(call, error)
         else:
             await self._abandon(error)
 
-    def _note_failed(self, request: Request, error: TxnLogError) -> None:
+    def _note_failed(self, call: OwnerCall, error: TxnLogError) -> None:
         """Note that it can only be aborted; it keeps what it claimed until then."""
-        self.life, self.cause = self.life.after(request, Fate.REFUSED), copy_of(error)
+        self.life, self.cause = self.life.after(call, Fate.REFUSED), copy_of(error)
 
     # --- how it ends --------------------------------------------------------------------------------------------------
 
@@ -372,9 +388,7 @@ class OwnedTransaction:
     async def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
         """End it in the log. None where a flush of unknown outcome was not logged, and never will be (closed block)."""
         try:
-            return await transaction_ending.end(
-                self._appender, self._follower, AbortCommand(self._number, reason, force=force)
-            )
+            return await append_end(self._appender, self._follower, AbortCommand(self._number, reason, force=force))
         except TransactionNotFound:
             if self.life.stage in UNANSWERED:
                 raise  # it may have been committed, and the outcome forgotten
@@ -385,7 +399,7 @@ class OwnedTransaction:
         if not self.life.logged:
             return
         try:
-            await transaction_ending.end(self._appender, self._follower, AbortCommand(self._number, reason))
+            await append_end(self._appender, self._follower, AbortCommand(self._number, reason))
         except TxnLogError as error:
             self._abort_later(reason, error)
 
@@ -404,4 +418,4 @@ class OwnedTransaction:
             self._claims.abort()
 
 
-__all__ = ["OwnedTransaction"]
+__all__ = ["TransactionBase", "append_end"]

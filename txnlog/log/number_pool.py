@@ -11,7 +11,7 @@ from operator import length_hint
 from typing import Final, Protocol
 
 from txnlog.common.limits import DEFAULT_GRACE_MS, RENEW_AFTER_MS
-from txnlog.fold.id_blocks import CHUNK, TOUCH_MS, block_of, is_used
+from txnlog.fold.number_blocks import CHUNK, TOUCH_MS, block_of, is_used
 from txnlog.fold.state import Block, Draft
 from txnlog.format.actions import Renew, Reserve
 

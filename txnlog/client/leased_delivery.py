@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.client import subscription_ownership
 from txnlog.client.delivery import Received, Receiving, TopicDelivery
+from txnlog.common.limits import BEATS_PER_LEASE
 from txnlog.engine.effects import WRITTEN
 from txnlog.errors import ConsumerBusy, InvalidTransactionState
 from txnlog.fold.state import Draft, SubscriptionRecord, TopicRecord
@@ -73,14 +74,14 @@ class FailoverTopicDelivery(LeasedTopicDelivery):
     async def look(self, *, is_new: bool = False) -> None:
         """Active: raise where another took over, else show a sign of life. Waiting: take over where that may be.
 
-        Who waits looks at every call, and while that lasts at every third of the lease.
+        Who waits looks at every call, and while that lasts when its heartbeat would be due.
         """
         if self.active:
             await super().look()
             return
         record = self.check()
         now_ms = self._connection.runtime.elapsed_ms()
-        if is_new or now_ms - self._looked_ms >= record.lease_ms / 3:
+        if is_new or now_ms - self._looked_ms >= record.lease_ms / BEATS_PER_LEASE:
             self._looked_ms = now_ms
             with contextlib.suppress(ConsumerBusy):
                 take = partial(
@@ -104,4 +105,4 @@ class FailoverTopicDelivery(LeasedTopicDelivery):
         return super().seek_actions(draft, positions)
 
 
-__all__ = ["FailoverTopicDelivery", "LeasedTopicDelivery"]
+__all__ = ["WAITING", "FailoverTopicDelivery", "LeasedTopicDelivery"]

@@ -229,7 +229,7 @@ class TransactionWork:
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 
     def unlogged_numbers(self) -> list[int]:
-        """See :class:`txnlog.log.id_allocator.UnloggedWork`."""
+        """See :class:`txnlog.log.number_pool.UnloggedWork`."""
         return [self._number, *(item.segment for item in tuple(self.staged))]
 
     # --- segments ---------------------------------------------------------------------------------------------------

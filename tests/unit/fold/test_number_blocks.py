@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.memory_log import WRITER
 from txnlog.common.limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, LimitExceeded
-from txnlog.fold import id_blocks
+from txnlog.fold import number_blocks
 from txnlog.fold.state import Block, State
 from txnlog.format.actions import Abort, Begin, Close, Commit, Header, Prepare, Renew, Reserve
 from txnlog.testing.scheduler import START_MS
@@ -49,7 +49,7 @@ def test_the_numbers_of_a_namespace_end_at_63_bits():
     begin = (MAX_NUMBER // 256) * 256
     draft.head = type(draft.head)(next_number=begin)
     with pytest.raises(LimitExceeded):
-        id_blocks.reserve(draft, Reserve(WRITER, begin, 256), Header(0, WRITER, 0))
+        number_blocks.reserve(draft, Reserve(WRITER, begin, 256), Header(0, WRITER, 0))
 
 
 @pytest.mark.clause("P-40")
@@ -112,7 +112,7 @@ def test_closing_forgets_which_numbers_were_used_and_nothing_of_other_blocks(log
     log.entry(Reserve(WRITER, 1024, 256))
     log.entry(Begin(1023), Begin(1024), Abort(1023))
     log.entry(Close(0))
-    assert set(log.state.used) == {1024 // id_blocks.CHUNK}
+    assert set(log.state.used) == {1024 // number_blocks.CHUNK}
     assert log.state.head.open_blocks == (1024,)
 
 
@@ -144,10 +144,10 @@ def test_the_bitmap_is_a_set_of_numbers(wanted):
     state = State()
     draft = state.draft()
     at = Header(0, WRITER, 0)
-    id_blocks.reserve(draft, Reserve(WRITER, 0, 512), at)
-    id_blocks.reserve(draft, Reserve(WRITER, 512, 256), at)
-    id_blocks.reserve(draft, Reserve(WRITER, 768, 256), at)
-    id_blocks.close(draft, Close(512), at)
+    number_blocks.reserve(draft, Reserve(WRITER, 0, 512), at)
+    number_blocks.reserve(draft, Reserve(WRITER, 512, 256), at)
+    number_blocks.reserve(draft, Reserve(WRITER, 768, 256), at)
+    number_blocks.close(draft, Close(512), at)
     used: set[int] = set()
     for number in wanted:
         if number in used:
@@ -157,9 +157,9 @@ def test_the_bitmap_is_a_set_of_numbers(wanted):
         else:
             error = InvalidInputError if number >= 1024 else None
         if error is None:
-            id_blocks.use(draft, number, at)
+            number_blocks.use(draft, number, at)
             used.add(number)
         else:
             with pytest.raises(error):
-                id_blocks.use(draft, number, at)
-        assert id_blocks.is_used(draft, number) == (number in used)
+                number_blocks.use(draft, number, at)
+        assert number_blocks.is_used(draft, number) == (number in used)

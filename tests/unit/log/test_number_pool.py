@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import PROTOCOL, Log
-from txnlog.fold.id_blocks import CHUNK, is_used
+from txnlog.fold.number_blocks import CHUNK, is_used
 from txnlog.format.actions import Abort, Close, Namespace, Reserve
-from txnlog.log.id_allocator import NumberPool
+from txnlog.log.number_pool import NumberPool
 
 
 @pytest.fixture
