@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from txnlog.engine.log_lines import LogLines
+from txnlog.engine.main_thread import outside_main_thread
 from txnlog.errors import Durable, StoreError
 from txnlog.store import fsspec_errors
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
@@ -79,6 +80,7 @@ class FsspecStore:
         """Protocol and library, hashed with endpoint and bucket."""
         return self._backend.identity
 
+    @outside_main_thread
     def create(self, key: str, data: bytes) -> Created:
         """One conditional request. Whatever is not a clear yes or a lasting no of the service is UNKNOWN."""
         path = self._path(key)
@@ -180,6 +182,7 @@ class FsspecStore:
         except ObjectNotFound:
             return {}
 
+    @outside_main_thread
     def _request(
         self, call: str, key: str, path: str, request: Callable[[Any], T], durable: Durable = Durable.NOTHING
     ) -> T:

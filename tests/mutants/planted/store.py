@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import MISSING_CREDENTIALS
+from tests.mutants.names import MISSING_CREDENTIALS, RAISING_HANDLERS, TIME_LIMITS
 
 MUTANTS: Final = (
     # --- appending --------------------------------------------------------------------------------------------------
@@ -32,5 +32,17 @@ MUTANTS: Final = (
         "",
         "a commit that is in the log is done again",
         (MISSING_CREDENTIALS + "a_create_that_was_sent_before_its_credentials_were_gone_is_unknown",),
+    ),
+    Mutant(
+        "the main thread makes its requests itself",
+        "txnlog/engine/main_thread.py",
+        "if threading.current_thread() is not threading.main_thread() or has_ended():",
+        "if True:",
+        "a time limit is an fsync that failed, and the handle refuses every write",
+        (
+            RAISING_HANDLERS + "what_a_handler_raises_is_no_answer_of_the_disk",
+            RAISING_HANDLERS + "what_a_handler_raises_is_no_answer_of_a_service",
+            TIME_LIMITS + "it_reaches_the_caller_and_the_handle_can_still_write",
+        ),
     ),
 )
