@@ -95,7 +95,7 @@ def test_a_404_of_the_service_that_gives_credentials_is_an_error_and_no_absence(
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", recorder.endpoint)
     body = b"<ErrorResponse><Error><Code>404</Code><Message>no such page</Message></Error></ErrorResponse>"
     recorder.answers = [Answer(404, body, {"Content-Type": "text/xml"})]
-    with pytest.raises(StoreError, match="404"):
+    with pytest.raises(StoreError, match=r"404.*check the role, the token and the service"):
         _open(recorder).get(KEY)
     assert {request.method for request in recorder.requests} == {"POST"}
 

@@ -310,6 +310,7 @@ def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) ->
     try:
         table.validate(full=True)
     except ARROW_ERRORS as error:
+        raise_of_handler(error)
         raise SchemaMismatch(f"topic {topic!r}: not valid Arrow data: {error}") from None
     given: dict[str, pa.Array | pa.ChunkedArray] = {}
     for index, name in enumerate(table.schema.names):

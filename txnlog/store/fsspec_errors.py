@@ -117,12 +117,14 @@ def advice_for(error: BaseException, path: str) -> str | None:
     """What to do about it, where that is known."""
     if _is_of_this_machine(error, path):
         return "see to this file of the machine, from which the library takes its credentials or its configuration"
-    links = list(_answer(error, path))
+    links = list(_chain(error))
     codes = {_code(link) for link in links}
-    if codes & _CONTAINER_MISSING or isinstance(error, FileNotFoundError):
-        return "create the bucket or container, or correct the URL"
     if codes & {"ExpiredToken", "RequestTimeTooSkewed", "TokenRefreshRequired"}:
         return "renew the credentials (and check this machine's clock)"
+    if any(_is_of_credentials(link) for link in links):
+        return "check the role, the token and the service from which the library takes its credentials"
+    if codes & _CONTAINER_MISSING or isinstance(error, FileNotFoundError):
+        return "create the bucket or container, or correct the URL"
     if isinstance(error, PermissionError) or codes & _REFUSED or str(error).startswith("Forbidden:"):
         return "check these credentials and their rights: docs/operations/access.md has those of each role"
     if any(type(link).__name__ in _NEVER_SENT for link in links):

@@ -12,15 +12,18 @@ import pyarrow as pa
 import pytest
 
 from tests.interrupts import hearing_signal
+from tests.unit.segment_files import TABLE, read_back
 from txnlog.common.handlers import raise_of_handler
+from txnlog.data import segment_columns
 from txnlog.data.row_buffer import conform
+from txnlog.data.segment_file import encode
 from txnlog.errors import SchemaMismatch
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-class TimeLimit(Exception):
-    """As those of job queues."""
+class TimeLimit(TimeoutError):
+    """An OSError, as are those of Arrow for bytes that do not decode."""
 
 
 def limit(_number: int, _frame: FrameType | None) -> None:
@@ -48,6 +51,13 @@ class Slow:
 def test_a_time_limit_while_a_data_frame_is_converted_reaches_the_caller(handler: Callable[..., None]) -> None:
     with hearing_signal(handler), pytest.raises(TimeLimit):
         conform(Slow(), SCHEMA, topic="t")
+
+
+def test_a_time_limit_while_a_segment_is_decoded_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = encode(TABLE)
+    monkeypatch.setattr(segment_columns, "_own_types", lambda _buffer: signal.raise_signal(signal.SIGUSR1))
+    with hearing_signal(limit), pytest.raises(TimeLimit):
+        read_back(segment.data, segment.checksum, TABLE)
 
 
 def test_an_error_of_a_data_frame_is_a_refusal_whatever_handlers_there_are() -> None:
