@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,10 +68,20 @@ def _row(info: NamespaceInfo) -> str:
     return f"<tr><td>{html.escape(info.name)}</td><td>{info.coordinator}</td></tr>"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """A namespace that is open for publishing, and its tables."""
+
+    name: NamespaceName
+    namespace: Namespace
+    publications: Publications
+
+
 class Catalog:
     """The namespaces of one root. Thread-safe; a context manager. Opening it writes nothing.
 
-    It can be used in a forked child, where it opens a writer of its own.
+    It can be used in a forked child, where it opens a writer of its own, and in the handler of a signal: no call waits
+    for the one that is interrupted there.
 
     Attributes:
         root: the path or URL of the root; a relative path was made absolute when it was opened.
@@ -94,8 +103,7 @@ class Catalog:
         self._clock = clock
         self._given_store = store
         self._closed = False
-        self._lock = threading.Lock()
-        self._opened: dict[str, tuple[Namespace, Publications]] = {}
+        self._opened: list[_Opened] = []
         self._open_root: Root | None = self._open()
         renew_in_child(self)
 
@@ -108,8 +116,7 @@ class Catalog:
     def _begin_in_child(self) -> None:
         """Reset in a forked child without a request; its next call opens a writer and threads of its own."""
         self._open_root = None
-        self._lock = threading.Lock()
-        self._opened = {}
+        self._opened = []
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -462,37 +469,44 @@ class Catalog:
         ns, publications = self._publications(namespace)
         return publications.delta_version(connection_of(ns).topic_record(topic).id, wanted)
 
-    def _let_go(self, namespace: NamespaceName, only: tuple[Namespace, Publications] | None = None) -> None:
-        """Close what was opened for publishing, since the name may mean another namespace from now on.
+    def _let_go(self, namespace: NamespaceName) -> None:
+        """Close what was opened for publishing, since the name may mean another namespace from now on."""
+        for known in list(self._opened):
+            if known.name == namespace:
+                self._end(known)
 
-        With ``only`` nothing else is closed: another thread may have closed that, and opened the name again.
-        """
-        with self._lock:
-            known = self._opened.get(namespace)
-            if only is not None and known is not only:
-                return
-            self._opened.pop(namespace, None)
-        if known is not None:
-            known[0].close()
+    def _end(self, known: _Opened) -> None:
+        """Close it, unless somebody else does."""
+        with suppress(ValueError):
+            self._opened.remove(known)
+            known.namespace.close()
 
     def _publications(self, namespace: str) -> tuple[Namespace, Publications]:
-        """The namespace, refreshed, and its tables. Both are kept open for later calls."""
+        """The namespace, refreshed, and its tables. Both are kept open for later calls.
+
+        No lock: the handler of a signal might find it taken by the very thread that it interrupts. Of several that are
+        opened at once the first one stays.
+        """
         _ = self._root  # raises where the handle was closed
         name = parse_namespace_name(namespace)
-        with self._lock:
-            known = self._opened.get(name)
-        gone = known is not None and not connection_of(known[0]).is_in_log()  # its folder was removed or replaced since
-        if gone:
-            self._let_go(name, known)
-        with self._lock:
-            known = self._opened.get(name)
-            if known is None:
-                ns = self._handle(name)
-                of = connection_of(ns)
-                known = ns, Publications(of.follower, of.store, of.runtime)
-                self._opened[name] = known
-        connection_of(known[0]).follower.refresh()
-        return known
+        known = self._known(name)
+        if known is not None and not connection_of(known.namespace).is_in_log():  # its folder was removed or replaced
+            self._end(known)
+            known = self._known(name)
+        while known is None:
+            ns = self._handle(name)
+            of = connection_of(ns)
+            made = _Opened(name, ns, Publications(of.follower, of.store, of.runtime))
+            self._opened.append(made)
+            known = self._known(name)
+            if self._closed or known is not made:
+                self._end(made)
+                _ = self._root
+        connection_of(known.namespace).follower.refresh()
+        return known.namespace, known.publications
+
+    def _known(self, name: NamespaceName) -> _Opened | None:
+        return next((known for known in list(self._opened) if known.name == name), None)
 
     def _handle(self, namespace: str, *, create: bool = False, mode: Mode = "rw") -> Namespace:
         """Open a namespace over the catalog's own store, which does not outlive the catalog.
@@ -514,11 +528,9 @@ class Catalog:
     def close(self) -> None:
         """Close the handle, which refuses further calls. Namespaces stay as they are."""
         self._closed = True
-        with self._lock:
-            opened, self._opened = self._opened, {}
-        for ns, _ in opened.values():
+        for known in list(self._opened):
             with suppress(TxnLogError):
-                ns.close()
+                self._end(known)
         self._runtime.close()
         if self._given_store is None:
             close_folders(self._store)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
@@ -84,9 +84,8 @@ class Publications:
         self._follower = follower
         self._store = store
         self._runtime = runtime
-        self._lock = threading.Lock()
-        self._tables: dict[int, TablePublisher] = {}
-        self._segments: TablePublisher | None = None
+        self._idle: dict[int | None, TablePublisher] = {}
+        """By topic, None for the segments: the publisher that nobody uses, which knows what the table shows."""
 
     def publish(self, topic: int) -> Published:
         """Bring a topic's table up to what the follower knows.
@@ -128,7 +127,8 @@ class Publications:
 
     def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Changes]:
         record = self._check(topic)
-        return _done(record.name, self._table(record), publish)
+        with self._table(record) as table:
+            return _done(record.name, table, publish)
 
     def _of_each(
         self, publish: _Publish, wanted: Callable[[TopicRecord], bool] | None = None, *, segments: bool = True
@@ -150,7 +150,8 @@ class Publications:
                     failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
         if segments:
             try:
-                done.append(_done(SEGMENTS_TABLE, self._segments_table(), publish))
+                with self._segments_table() as table:
+                    done.append(_done(SEGMENTS_TABLE, table, publish))
             except TxnLogError as error:
                 failed[SEGMENTS_TABLE] = error
         there = [item for item, _ in done if item.delta_version >= 0]
@@ -161,20 +162,34 @@ class Publications:
         check_published(record)
         return record
 
-    def _table(self, record: TopicRecord) -> TablePublisher:
-        with self._lock:
-            known = self._tables.get(record.id)
-            if known is None:
-                log = DeltaLog(self._store, self._runtime, record.folder)
-                known = self._tables[record.id] = TablePublisher(log, TopicTable(self._follower, record))
-            return known
+    def _table(self, record: TopicRecord) -> AbstractContextManager[TablePublisher]:
+        def made() -> TablePublisher:
+            log = DeltaLog(self._store, self._runtime, record.folder)
+            return TablePublisher(log, TopicTable(self._follower, record))
 
-    def _segments_table(self) -> TablePublisher:
-        with self._lock:
-            if self._segments is None:
-                log = DeltaLog(self._store, self._runtime, SEGMENTS_TABLE)
-                self._segments = TablePublisher(log, SegmentsTable(self._follower, log, self._runtime))
-            return self._segments
+        return self._lent(record.id, made)
+
+    def _segments_table(self) -> AbstractContextManager[TablePublisher]:
+        def made() -> TablePublisher:
+            log = DeltaLog(self._store, self._runtime, SEGMENTS_TABLE)
+            return TablePublisher(log, SegmentsTable(self._follower, log, self._runtime))
+
+        return self._lent(None, made)
+
+    @contextmanager
+    def _lent(self, topic: int | None, made: Callable[[], TablePublisher]) -> Iterator[TablePublisher]:
+        """The publisher of a table, for one call. One whose call is interrupted is not used again.
+
+        Whoever comes meanwhile gets another one, as in another process, and waits for nobody: it may be the handler of
+        a signal, or a finalizer, in the middle of that call.
+        """
+        publisher = self._idle.pop(topic, None) or made()
+        try:
+            yield publisher
+        except TxnLogError:
+            self._idle[topic] = publisher
+            raise
+        self._idle[topic] = publisher
 
     def _topics(self, wanted: Callable[[TopicRecord], bool]) -> list[int]:
         """The ids of the wanted topics, also of dropped ones until no readable version shows them."""
@@ -187,15 +202,14 @@ class Publications:
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """The objects left of the table of a topic that is over. See :mod:`catalog.publication.ended_table`."""
-        with self._lock:
-            self._tables.pop(topic.id, None)
+        self._idle.pop(topic.id, None)
         log = DeltaLog(self._store, self._runtime, topic.folder)
         return ended_table.remains(log, Identity(self._follower.state.head.first_coordinator, topic=topic.id))
 
     def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
         """The newest versions of a topic's table with the versions of the namespace that they show, newest first."""
-        table = self._table(self._check(topic))
-        last = table.repair_newest().delta_version
+        with self._table(self._check(topic)) as table:
+            last = table.repair_newest().delta_version
         wanted = range(last, max(-1, last - most), -1)
         return tuple(self._runtime.run_all([partial(_published_version, table, version) for version in wanted]))
 
@@ -205,8 +219,8 @@ class Publications:
         Raises VersionNotAvailable where none does.
         """
         record = self._check(topic)
-        table = self._table(record)
-        newest = table.repair_newest()
+        with self._table(record) as table:
+            newest = table.repair_newest()
         view = TopicTable(self._follower, record).view(-1)
         if version > view.newest:
             raise VersionNotAvailable(

@@ -15,7 +15,6 @@ a look that found them the same.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,12 +55,11 @@ class Changes:
 
 
 class TablePublisher:
-    """The publisher of one table in this process. Thread-safe."""
+    """A publisher of one table. Not thread-safe, but for ``stamp``: of one call at a time."""
 
     def __init__(self, log: DeltaLog, table: Table) -> None:
         self.log = log
         self._table = table
-        self._lock = threading.Lock()
         self._shown: Shown | None = None
         self._checkpoint = -1
         self._due = -1
@@ -128,18 +126,17 @@ class TablePublisher:
 
     @contextmanager
     def _at_work(self, changes: Changes, *, compares_bounds: bool = False) -> Iterator[None]:
-        """Context of a call, one at a time: drops its view at the end; sets ``durable`` of an error after a write."""
-        with self._lock:
-            before = self.log.writes
-            self._compares_bounds = compares_bounds
-            with in_parts():
-                try:
-                    yield
-                finally:
-                    changes.wrote = self.log.writes > before
-                    if changes.wrote:
-                        note_written()
-                    self._seen = None
+        """Context of a call: drops its view at the end; sets ``durable`` of an error after a write."""
+        before = self.log.writes
+        self._compares_bounds = compares_bounds
+        with in_parts():
+            try:
+                yield
+            finally:
+                changes.wrote = self.log.writes > before
+                if changes.wrote:
+                    note_written()
+                self._seen = None
 
     def _note(self, shown: Shown) -> Shown:
         self._shown = shown

@@ -24,6 +24,7 @@ from catalog.delta_log.objects import DeltaLog
 from catalog.delta_log.parquet_footer import read_footer
 from catalog.publication.table import Action
 from catalog.publication.topic_table import LogTimes, table_origin
+from txnlog.common.handlers import raise_of_handler
 from txnlog.engine.runtime import Runtime
 from txnlog.fold.state import SegmentRecord
 from txnlog.format.keys import SEGMENTS_TABLE
@@ -330,7 +331,8 @@ def _holds(data: bytes, table: pa.Table) -> bool:
             return False
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         return bool(file.schema_arrow.equals(table.schema) and file.read().equals(table))
-    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
+    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
+        raise_of_handler(error)
         return False
 
 

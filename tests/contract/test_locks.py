@@ -9,9 +9,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import catalog
 import txnlog
 
 PACKAGE = Path(txnlog.__file__).parent
+CATALOG = Path(catalog.__file__).parent
 
 OUTSIDE = ("cli/", "testing/")
 """The command line, which no handler calls, and what stands in for a whole process."""
@@ -41,6 +43,12 @@ def test_the_client_has_no_lock_but_those_that_nobody_waits_for() -> None:
     assert found.pop("store/probe.py") == {"Barrier"}, "of threads of its own, which make requests only"
     assert found.pop("client/arrow_start.py") == {"RLock"}, "for which only forks wait, and a thread without handlers"
     assert found == {name: {"Lock"} for name in NOT_WAITED_FOR}
+
+
+def test_the_catalog_has_no_lock() -> None:
+    paths = sorted(CATALOG.rglob("*.py"))
+    assert len(paths) > 10
+    assert not [path.name for path in paths if _names(ast.parse(path.read_text())) & KINDS]
 
 
 def test_nobody_waits_for_those() -> None:

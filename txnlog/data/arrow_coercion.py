@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txnlog.common.handlers import raise_of_handler
 from txnlog.common.names import folded, nearest, quoted_name
 from txnlog.errors import SchemaMismatch
 from txnlog.sentences import Call, Words
@@ -185,7 +186,8 @@ def conform_array(array: pa.Array, kind: pa.DataType, *, nullable: bool = True) 
         raise _unlike(array.type, kind)
     try:
         return _cast(array, kind)
-    except ARROW_ERRORS:
+    except ARROW_ERRORS as error:
+        raise_of_handler(error)
         raise Unfit(f"values of type {array.type} that do not fit into {kind} without loss") from None
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from txnlog.common.handlers import raise_of_handler
 from txnlog.data.arrow_coercion import (
     ARROW_ERRORS,
     NAIVE_REFUSED,
@@ -180,7 +181,8 @@ def _slow(kind: pa.DataType, *, nullable: bool) -> Converter:
             raise _lossy(value, kind)
         try:
             array = pa.array([value])
-        except ARROW_ERRORS:
+        except ARROW_ERRORS as error:
+            raise_of_handler(error)
             raise _lossy(value, kind) from None
         return conform_array(array, kind, nullable=nullable)[0].as_py()
 

@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
+from txnlog.common.handlers import raise_of_handler
 from txnlog.common.names import quoted_name
 from txnlog.data.arrow_coercion import ARROW_ERRORS, Unfit, conform_columns, is_text, unknown_column
 from txnlog.data.python_coercion import Converter, converter, deep_size
@@ -309,6 +310,7 @@ def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) ->
     try:
         table.validate(full=True)
     except ARROW_ERRORS as error:
+        raise_of_handler(error)
         raise SchemaMismatch(f"topic {topic!r}: not valid Arrow data: {error}") from None
     given: dict[str, pa.Array | pa.ChunkedArray] = {}
     for index, name in enumerate(table.schema.names):
@@ -338,6 +340,7 @@ def _imported(data: Any, topic: str) -> pa.Table | None:
     except TxnLogError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code raises what it likes
+        raise_of_handler(error)
         why = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise SchemaMismatch(
             f"topic {topic!r}: {type(data).__name__} does not become an Arrow table: {why}",

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from txnlog.common.handlers import raise_of_handler
 from txnlog.data.parquet_pages import MAGIC, TAIL_BYTES, DamagedError, footer_length
 from txnlog.data.segment_statistics import leaves
 
@@ -70,6 +71,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
     except DamagedError:
         raise
     except _DAMAGE as error:
+        raise_of_handler(error)
         raise DamagedError(f"it does not decode: {error}") from None
     if table.num_rows != rows and indices:
         raise DamagedError(f"it decodes to {table.num_rows:,} rows, the log says {rows:,}")
@@ -117,6 +119,7 @@ def _column(
         try:
             column = column.cast(field.type)
         except _DAMAGE as error:
+            raise_of_handler(error)
             raise DamagedError(f"its column {field.name!r} does not become {field.type}: {error}") from None
     if not field.nullable and column.null_count:
         raise DamagedError(f"its column {field.name!r} holds null")

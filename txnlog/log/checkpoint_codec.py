@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from txnlog.common.handlers import raise_of_handler
 from txnlog.common.limits import FORMAT_VERSION, MAX_NUMBER
 from txnlog.common.names import parse_label
 from txnlog.errors import CorruptionError, InvalidInputError, UnsupportedFeature
@@ -207,6 +208,7 @@ def read_part(data: bytes, part: Part) -> pa.Table:
         if table.num_rows == part.rows and table.column_names == schema.names:
             return table.cast(schema)
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
+        raise_of_handler(error)
         # A digest says who wrote it, not that it is a part.
         said = ascii(str(error))[1:-1][:200]
         raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) does not decode: {said}") from None

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from txnlog.common.handlers import raise_of_handler
 from txnlog.common.ranges import Ranges
 from txnlog.common.validation import shown
 from txnlog.data.scan_planner import ScanPlan
@@ -154,7 +155,8 @@ class Follower:
         if changes % 2 == 0:
             try:
                 found = function(self.state)
-            except Exception:
+            except Exception as error:
+                raise_of_handler(error)
                 if changes == self._changes:
                     raise
             else:

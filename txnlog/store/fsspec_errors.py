@@ -2,6 +2,10 @@
 
 Each library translates its service's answers in its own way; the code of the answer is looked for along the chain of
 causes. Nothing is imported: an exception is known by what it carries.
+
+An answer has to be proven: by the service's code, or by the name of what was asked for. The libraries read files of
+this machine as well (a token, a program that gives credentials), and what is wrong with one of these says nothing of
+any object: Python has the same exceptions for both.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 _CHAIN_LIMIT: Final = 8
 _TEXT_LIMIT: Final = 300
@@ -40,6 +45,8 @@ _NEVER_SENT: Final = frozenset({"NoCredentialsError", "PartialCredentialsError",
 
 _CONTAINER_MISSING: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 
+_NOT_FOUND: Final = 404
+
 _RATE_LIMIT: Final = re.compile(r"rate.?limit", re.IGNORECASE)
 
 _BROKEN_BODY: Final = frozenset(
@@ -48,13 +55,13 @@ _BROKEN_BODY: Final = frozenset(
 """An answer that began and broke off, which botocore's own retries do not cover."""
 
 
-def is_refused(error: BaseException) -> bool:
+def is_refused(error: BaseException, path: str) -> bool:
     """Whether a conditional write certainly stored nothing and would be answered the same way again.
 
     The answer to a repeated request says nothing of the first, which may have been stored; botocore counts how often it
-    asked.
+    asked. Nor does what went wrong before the repeated one was sent.
     """
-    for link in _chain(error):
+    for link in _answer(error, path):
         if type(link).__name__ in _NEVER_SENT:
             return True
         if _code(link) in _REFUSED:
@@ -63,17 +70,17 @@ def is_refused(error: BaseException) -> bool:
         # bucket.
         if str(link).startswith("Forbidden:"):
             return _RATE_LIMIT.search(str(link)) is None
-    return isinstance(error, FileNotFoundError)
+    return isinstance(error, FileNotFoundError) and (_names(error, path) or _names_bucket(error, path))
 
 
-def is_denied(error: BaseException) -> bool:
+def is_denied(error: BaseException, path: str) -> bool:
     """Whether the service knows these credentials, and refuses what they have no right to."""
-    codes = {code for link in _chain(error) if (code := _code(link))}
+    codes = {code for link in _answer(error, path) if (code := _code(link))}
     if codes:
         return not codes.isdisjoint(_DENIED)
     if str(error).startswith("Forbidden:"):
         return _RATE_LIMIT.search(str(error)) is None
-    return isinstance(error, PermissionError)
+    return isinstance(error, PermissionError) and _names(error, path)
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -83,9 +90,17 @@ def is_conflict(error: BaseException) -> bool:
     )
 
 
-def is_absent(error: BaseException) -> bool:
-    """Whether the answer to a read is: no such object. A missing bucket or container is not."""
-    return isinstance(error, FileNotFoundError) and not any(_code(link) in _CONTAINER_MISSING for link in _chain(error))
+def is_absent(error: BaseException, path: str) -> bool:
+    """Whether the answer to a read is: no such object. A missing bucket or container is not.
+
+    s3fs raises it from the service's 404; the others name the path, or the address, that they asked for.
+    """
+    if not isinstance(error, FileNotFoundError):
+        return False
+    links = list(_answer(error, path))
+    if any(_code(link) in _CONTAINER_MISSING for link in links):
+        return False
+    return _names(error, path) or any(_status(link) == _NOT_FOUND for link in links)
 
 
 def is_empty_range(error: BaseException) -> bool:
@@ -98,16 +113,21 @@ def is_broken_body(error: BaseException) -> bool:
     return any(type(link).__name__ in _BROKEN_BODY for link in _chain(error))
 
 
-def advice_for(error: BaseException) -> str | None:
+def advice_for(error: BaseException, path: str) -> str | None:
     """What to do about it, where that is known."""
-    codes = {_code(link) for link in _chain(error)}
-    if codes & _CONTAINER_MISSING or isinstance(error, FileNotFoundError):
-        return "create the bucket or container, or correct the URL"
+    if _is_of_this_machine(error, path):
+        return "see to this file of the machine, from which the library takes its credentials or its configuration"
+    links = list(_chain(error))
+    codes = {_code(link) for link in links}
     if codes & {"ExpiredToken", "RequestTimeTooSkewed", "TokenRefreshRequired"}:
         return "renew the credentials (and check this machine's clock)"
+    if any(_is_of_credentials(link) for link in links):
+        return "check the role, the token and the service from which the library takes its credentials"
+    if codes & _CONTAINER_MISSING or isinstance(error, FileNotFoundError):
+        return "create the bucket or container, or correct the URL"
     if isinstance(error, PermissionError) or codes & _REFUSED or str(error).startswith("Forbidden:"):
         return "check these credentials and their rights: docs/operations/access.md has those of each role"
-    if any(type(link).__name__ in _NEVER_SENT for link in _chain(error)):
+    if any(type(link).__name__ in _NEVER_SENT for link in links):
         return "pass credentials in storage_options or by the environment"
     if isinstance(error, TypeError):  # how the libraries refuse an argument that they do not know
         return "check the names in storage_options: they are fsspec's for this store"
@@ -168,6 +188,42 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
         yield link
         link = link.__cause__ or link.__context__
+
+
+def _answer(error: BaseException, path: str) -> Iterator[BaseException]:
+    """The links of an error that may be the service's answer to a request for ``path``."""
+    if not _is_of_this_machine(error, path):
+        yield from (link for link in _chain(error) if not _is_of_credentials(link))
+
+
+def _is_of_this_machine(error: BaseException, path: str) -> bool:
+    """Whether it is the kernel's answer about a file, which is neither what was asked for nor its bucket."""
+    filename = getattr(error, "filename", None)
+    return filename is not None and filename not in {path, _bucket(path)}
+
+
+def _is_of_credentials(link: BaseException) -> bool:
+    """Whether a service that gives credentials answered so, and not the store: botocore says what it was asked for."""
+    operation = getattr(link, "operation_name", None)
+    return isinstance(operation, str) and "Object" not in operation and "Bucket" not in operation
+
+
+def _names(error: BaseException, path: str) -> bool:
+    """Whether an exception names what was asked for: by its path, or its address, where gcsfs quotes the key."""
+    if (filename := getattr(error, "filename", None)) is not None:
+        return bool(filename == path)
+    key = path.strip("/").partition("/")[2]
+    texts = [unquote(text.partition("?")[0]) for text in error.args if isinstance(text, str)]
+    return any(text.strip("/") == path.strip("/") or (bool(key) and text.endswith(f"/o/{key}")) for text in texts)
+
+
+def _names_bucket(error: BaseException, path: str) -> bool:
+    """Whether it names the bucket in which ``path`` is to be, as gcsfs does by the address of an upload."""
+    return any(isinstance(text, str) and f"/b/{_bucket(path)}/o" in text for text in error.args)
+
+
+def _bucket(path: str) -> str:
+    return path.strip("/").partition("/")[0]
 
 
 def _code(error: BaseException) -> str | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from txnlog.engine.log_lines import LogLines
+from txnlog.engine.main_thread import outside_main_thread
 from txnlog.errors import Durable, StoreError
 from txnlog.store import fsspec_errors
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
@@ -79,6 +80,7 @@ class FsspecStore:
         """Protocol and library, hashed with endpoint and bucket."""
         return self._backend.identity
 
+    @outside_main_thread
     def create(self, key: str, data: bytes) -> Created:
         """One conditional request. Whatever is not a clear yes or a lasting no of the service is UNKNOWN."""
         path = self._path(key)
@@ -92,12 +94,12 @@ class FsspecStore:
         try:
             answer = filesystem.pipe_file(path, data, mode="create", **self._backend.create_options)
         except Exception as error:  # noqa: BLE001 - each library raises what it likes, and any of it leaves the outcome unknown
-            if not fsspec_errors.is_refused(error):
+            if not fsspec_errors.is_refused(error, path):
                 level = logging.DEBUG if fsspec_errors.is_conflict(error) else logging.WARNING
                 text = fsspec_errors.describe(error, self._backend.secrets)
                 _logger.log(level, "create of %s in %s: outcome unknown: %s", key, self._backend.url, text)
                 return Created.UNKNOWN
-            refusal = self._failure("create", key, error, Durable.NOTHING)
+            refusal = self._failure("create", key, path, error, Durable.NOTHING)
         else:
             return Created.CREATED if self._backend.confirms(answer) else Created.UNKNOWN
         raise refusal
@@ -105,12 +107,12 @@ class FsspecStore:
     def put(self, key: str, data: bytes) -> None:
         """Replace in one request, or in parts that become visible together."""
         path = self._path(key)
-        self._request("put", key, lambda fs: fs.pipe_file(path, data), Durable.MAYBE)
+        self._request("put", key, path, lambda fs: fs.pipe_file(path, data), Durable.MAYBE)
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
         path = self._path(key)
-        return self._request("get", key, lambda fs: fs.cat_file(path, **self._backend.read_options))
+        return self._request("get", key, path, lambda fs: fs.cat_file(path, **self._backend.read_options))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
@@ -128,12 +130,12 @@ class FsspecStore:
                     return b""
                 raise
 
-        return self._request("get_range", key, read)
+        return self._request("get_range", key, path, read)
 
     def info(self, key: str) -> ObjectInfo:
         """Size and modification time (the service's Last-Modified). Raises ObjectNotFound."""
         path = self._path(key)
-        found = self._request("info", key, lambda fs: fs.info(path))
+        found = self._request("info", key, path, lambda fs: fs.info(path))
         if found.get("type") != "file":
             # A "folder" is only a shared beginning of other keys.
             raise ObjectNotFound(key)
@@ -156,7 +158,7 @@ class FsspecStore:
         """Remove ``key``; an absent key is fine."""
         path = self._path(key)
         try:
-            self._request("delete", key, lambda fs: fs.rm_file(path), Durable.MAYBE)
+            self._request("delete", key, path, lambda fs: fs.rm_file(path), Durable.MAYBE)
         except ObjectNotFound:
             return
 
@@ -176,11 +178,14 @@ class FsspecStore:
 
     def _listing(self, prefix: str, base: str, rest: str) -> dict[str, dict[str, Any]]:
         try:
-            return self._request("list", prefix, lambda fs: fs.find(base, prefix=rest, detail=True))
+            return self._request("list", prefix, base, lambda fs: fs.find(base, prefix=rest, detail=True))
         except ObjectNotFound:
             return {}
 
-    def _request(self, call: str, key: str, request: Callable[[Any], T], durable: Durable = Durable.NOTHING) -> T:
+    @outside_main_thread
+    def _request(
+        self, call: str, key: str, path: str, request: Callable[[Any], T], durable: Durable = Durable.NOTHING
+    ) -> T:
         filesystem = self._filesystem(call, key)
         failure: Exception
         attempt = 0
@@ -191,21 +196,21 @@ class FsspecStore:
             except Exception as error:  # noqa: BLE001 - each library raises what it likes; all of it becomes StoreError
                 if fsspec_errors.is_broken_body(error) and attempt < _READ_ATTEMPTS:
                     continue
-                if fsspec_errors.is_absent(error) and call != "put":
+                if fsspec_errors.is_absent(error, path) and call != "put":
                     failure = ObjectNotFound(key)
                 else:
-                    refused = fsspec_errors.is_refused(error)
-                    failure = self._failure(call, key, error, Durable.NOTHING if refused else durable)
+                    refused = fsspec_errors.is_refused(error, path)
+                    failure = self._failure(call, key, path, error, Durable.NOTHING if refused else durable)
             # Outside the except block: the library's exception may quote credentials, and would be chained in it.
             raise failure
 
-    def _failure(self, call: str, key: str, error: Exception, durable: Durable) -> StoreError:
+    def _failure(self, call: str, key: str, path: str, error: Exception, durable: Durable) -> StoreError:
         text = fsspec_errors.describe(error, self._backend.secrets)
-        if fsspec_errors.is_denied(error):
+        if fsspec_errors.is_denied(error, path):
             return denied(call, key, f"{self._backend.url}/{key}", text, durable)
         return StoreError(
             f"{call} of {key!r} in {self._backend.url} failed: {text}",
-            advice=fsspec_errors.advice_for(error),
+            advice=fsspec_errors.advice_for(error, path),
             durable=durable,
         )
 
@@ -216,7 +221,7 @@ class FsspecStore:
         try:
             made = self._backend.open_filesystem()
         except Exception as error:  # noqa: BLE001 - opening reads credentials, profiles and plug-ins
-            failure = self._failure(call, key, error, Durable.NOTHING)
+            failure = self._failure(call, key, self._backend.root, error, Durable.NOTHING)
         else:
             # Without a lock, which the handler of a signal may find taken: of several the first one counts.
             return self._opened.setdefault(os.getpid(), made)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from txnlog.common.lru import Recent
+from txnlog.engine.main_thread import outside_main_thread
 from txnlog.errors import Durable, StoreError
 from txnlog.sentences import Either, Words
 from txnlog.store import posix
@@ -68,7 +69,11 @@ _KNOWN_FOLDERS: Final = 128
 One that is forgotten costs an fsync when it is used again.
 """
 
+_LOOKED_AT_ONCE: Final = 256
+"""Files of a listing whose sizes and times are one request."""
+
 _Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
+_LookedAt = list[tuple[os.DirEntry[str], ObjectInfo | None]]
 
 
 class LocalStore:
@@ -116,6 +121,7 @@ class LocalStore:
         """Kind ``local``, hashed with the resolved root: a copy of the folder on another disk is probed anew."""
         return make_identity("local", "", self._root)
 
+    @outside_main_thread
     def create(self, key: str, data: bytes) -> Created:
         """Create ``key`` atomically; on disk with its folders when CREATED. An fsync of the file, one of the folder."""
         with self._staged(key, data) as (folder, name, link):
@@ -133,6 +139,7 @@ class LocalStore:
             self._sync_folder("create", key, folder)
             return Created.CREATED
 
+    @outside_main_thread
     def put(self, key: str, data: bytes) -> None:
         """Create ``key`` by ``link(2)`` or replace it by ``rename(2)``; on disk with its folders on return."""
         with self._staged(key, data) as (folder, name, link):
@@ -164,17 +171,20 @@ class LocalStore:
             _remove(folder, temporary)
             raise
 
+    @outside_main_thread
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
         with self._translated("get", key), self._open(key) as file:
             return posix.read_all(file)
 
+    @outside_main_thread
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
         assert 0 <= start <= end, (start, end)
         with self._translated("get", key), self._open(key) as file:
             return posix.read_range(file, start, end)
 
+    @outside_main_thread
     def info(self, key: str) -> ObjectInfo:
         """Size and modification time. Raises ObjectNotFound."""
         with self._translated("info", key):
@@ -187,6 +197,7 @@ class LocalStore:
         folder, rest = split_prefix(check_prefix(prefix))
         return self._walk(tuple(folder.split("/")) if folder else (), rest)
 
+    @outside_main_thread
     def delete(self, key: str) -> None:
         """Remove ``key``; an absent key is fine. No fsync: what a power cut brings back is garbage, not damage."""
         with contextlib.suppress(ObjectNotFound), self._translated("delete", key):
@@ -198,6 +209,7 @@ class LocalStore:
         """The absolute path."""
         return os.path.join(self._root, check_key(key))
 
+    @outside_main_thread
     def sync(self, key: str) -> None:
         """Fsync the folders that lead to ``key``; its bytes were fsynced before it got its name."""
         parts = check_key(key).split("/")
@@ -369,15 +381,28 @@ class LocalStore:
             self._fail(call, key, error, Durable.NOTHING)
 
     def _walk(self, folder: tuple[str, ...], name_prefix: str) -> Iterator[ObjectInfo]:
-        for entry in self._entries(folder, name_prefix):
-            key = "/".join((*folder, entry.name))
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk((*folder, entry.name), "")
-            elif entry.is_file(follow_symlinks=False):
+        entries = self._entries(folder, name_prefix)
+        for first in range(0, len(entries), _LOOKED_AT_ONCE):
+            for entry, info in self._looked_at(folder, entries[first : first + _LOOKED_AT_ONCE]):
+                if info is not None:
+                    yield info
+                elif entry.is_dir(follow_symlinks=False):
+                    yield from self._walk((*folder, entry.name), "")
+
+    @outside_main_thread
+    def _looked_at(self, folder: tuple[str, ...], entries: _Entries) -> _LookedAt:
+        """Entries of a folder, with what is known of those that are files."""
+        looked_at: _LookedAt = []
+        for entry in entries:
+            info = None
+            if entry.is_file(follow_symlinks=False):
                 # Deleted since the folder was read: not there, then.
                 with contextlib.suppress(ObjectNotFound):
-                    yield self.info(key)
+                    info = self.info("/".join((*folder, entry.name)))
+            looked_at.append((entry, info))
+        return looked_at
 
+    @outside_main_thread
     def _entries(self, folder: tuple[str, ...], name_prefix: str) -> _Entries:
         path = "/".join(folder)
         try:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    CATALOG_IN_HANDLERS,
     DAMAGED_PUBLICATION,
     DELTA_ACTIONS,
     PUBLICATION,
@@ -127,5 +128,25 @@ MUTANTS: Final = (
         'text = f"{self._table.identity.coordinator}/{last // STRETCH}"',
         "the table of segments never grows within a stretch",
         (SEGMENTS_TABLE + "the_table_says_what_the_log_says",),
+    ),
+    Mutant(
+        "whoever publishes waits for who does already",
+        "catalog/publication/publications.py",
+        "        publisher = self._idle.pop(topic, None) or made()\n",
+        "        while (publisher := self._idle.setdefault(topic, made())) is None:\n            pass\n"
+        "        self._idle[topic] = None\n",
+        "a signal's handler that publishes, or closes, waits for ever for the call that it interrupts",
+        (
+            CATALOG_IN_HANDLERS + "a_publication_inside_of_another_one_comes_through_wherever_it_comes",
+            CATALOG_IN_HANDLERS + "a_handle_can_be_closed_while_it_publishes_in_maintain_and_in_the_background",
+        ),
+    ),
+    Mutant(
+        "two handles for one namespace of a catalog",
+        "catalog/namespaces.py",
+        "if self._closed or known is not made:",
+        "if self._closed:",
+        "the second one is open for good, and nobody closes it before the catalog's end",
+        (CATALOG_IN_HANDLERS + "of_threads_that_open_a_namespace_for_publishing_one_handle_stays",),
     ),
 )

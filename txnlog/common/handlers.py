@@ -1,0 +1,31 @@
+"""Whether the handler of a signal raised an error, or the code that it interrupted: the traceback shows it."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from types import CodeType
+
+
+def raise_of_handler(error: BaseException) -> None:
+    """Raise an error that the handler of a signal raised, as a time limit does: it says nothing of the data at hand."""
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    place = error.__traceback__
+    while handlers and place is not None:
+        if place.tb_frame.f_code in handlers:
+            raise error
+        place = place.tb_next
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code of a handler: a function, a method, a partial of one, or an object that can be called."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    of_kind = (vars(kind).get("__call__") for kind in type(handler).__mro__)
+    for function in (handler, getattr(handler, "__func__", None), *of_kind):
+        if isinstance(code := getattr(function, "__code__", None), CodeType):
+            return code
+    return None
+
+
+__all__ = ["raise_of_handler"]

@@ -1,0 +1,70 @@
+"""Requests leave the main thread, in which Python calls the handlers of signals.
+
+What a handler raises comes out of whatever the main thread is in. In a request it would look like an answer: a time
+limit raises TimeoutError, which is an OSError as the kernel's are, and the libraries of object stores raise what they
+like. So the main thread has its requests made by another one, and a handler interrupts nothing but its wait.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from txnlog.engine.effects import Result, result_of
+from txnlog.engine.log_lines import write_pending
+from txnlog.engine.worker import THREADS, Crew, has_ended
+from txnlog.errors import RetriableError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MOST: Final = 16
+"""The main thread makes one request at a time, and its handlers, one in the other, one more each."""
+
+_of_process: Final[dict[str, Crew]] = {}
+
+
+def outside_main_thread(call: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a call that makes requests, and names its errors: the main thread only waits for it.
+
+    Where the wait is interrupted the call goes on to its end, as one of any other thread does.
+    """
+
+    @functools.wraps(call)
+    def outside(*args: P.args, **kwargs: P.kwargs) -> R:
+        if threading.current_thread() is not threading.main_thread() or has_ended():
+            return call(*args, **kwargs)
+        replies = THREADS.inbox()
+        begun = itertools.count()
+
+        def once() -> None:
+            if next(begun) == 0:  # one step: of this thread and another one exactly one makes the call
+                replies.put(result_of(lambda: call(*args, **kwargs)))
+
+        try:
+            _crew().put(once)
+        except RetriableError:  # no thread: it may be made later all the same, where somebody can start one
+            once()
+        reply: Result[R] = replies.take(None)
+        write_pending()
+        try:
+            return reply.get()
+        finally:
+            del reply  # the traceback of an error refers to this frame
+
+    return outside
+
+
+def _crew() -> Crew:
+    found = _of_process.get("crew")
+    return _of_process.setdefault("crew", Crew(THREADS, "txnlog-io", _MOST)) if found is None else found
+
+
+os.register_at_fork(after_in_child=_of_process.clear)
+
+
+__all__ = ["outside_main_thread"]
