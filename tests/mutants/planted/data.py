@@ -11,6 +11,7 @@ from tests.mutants.names import (
     OPTIMIZE,
     PARTITIONER,
     READING,
+    ROW_BUFFER,
     ROWS,
     SEGMENTS,
     VISIBILITY,
@@ -34,6 +35,17 @@ MUTANTS: Final = (
         "SEED: Final = 43",
         "Spark and Python bring one key to two partitions",
         (PARTITIONER + "hashes_are_those_that_spark_gave",),
+    ),
+    Mutant(
+        "Arrow tables kept over the memory of their caller",
+        "txnlog/data/row_buffer.py",
+        "return [_copied(_conform_table(batch, self._plan, self._topic)) for batch in batches]",
+        "return [_conform_table(batch, self._plan, self._topic) for batch in batches]",
+        "who fills an array again for the next rows loses the last ones and writes the next twice",
+        (
+            ROW_BUFFER + "later_changes_to_the_memory_of_what_was_passed_do_not_reach_the_buffer",
+            ROW_BUFFER + "batches_of_one_memory_that_is_filled_again_are_all_taken",
+        ),
     ),
     # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
     Mutant(
