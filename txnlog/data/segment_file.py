@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txnlog.common.limits import MAX_FOOTER_BYTES, SMALL_PRODUCE_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.data.hidden_nulls import storable
 from txnlog.data.parquet_pages import (
     MAGIC,
     TAIL_BYTES,
@@ -147,6 +148,7 @@ def _checksum(data: Any) -> str:
 
 def encode(table: pa.Table) -> EncodedSegment:
     """The rows as one Parquet file."""
+    table = storable(table)
     columns = measured(table.schema)
     reals = reals_of(table, columns)
     with_nan = {name for name, found in reals.items() if found.has_nan}
@@ -210,7 +212,7 @@ class SegmentWriter:
             yield self._end()
 
     def _write_row_group(self) -> None:
-        table = pa.concat_tables(self._pending)
+        table = storable(pa.concat_tables(self._pending))
         if self._writer is None:
             self._sink = pa.BufferOutputStream()
             # Of floats none: a NaN may yet come, and what has statistics is settled at the beginning.

@@ -6,8 +6,10 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    ALTER_TOPIC,
     COLUMNS,
     EVOLUTION,
+    HIDDEN_NULLS,
     OPTIMIZE,
     PARTITIONER,
     READING,
@@ -88,6 +90,17 @@ MUTANTS: Final = (
         "    if not field.name:\n",
         "every older row is damage from then on",
         (EVOLUTION + "a_refusal_names_the_column_and_the_rule",),
+    ),
+    Mutant(
+        "null below null is written as it is",
+        "txnlog/data/segment_file.py",
+        "    table = storable(table)\n",
+        "",
+        "a commit without a column, or a merge of older files, fails where the column requires a field",
+        (
+            HIDDEN_NULLS + "null_of_any_type_can_be_written",
+            ALTER_TOPIC + "rows_without_a_new_struct_that_requires_a_field_are_committed_and_merged",
+        ),
     ),
     Mutant(
         "a long becomes a double",
