@@ -269,7 +269,8 @@ class OwnedTransaction:
             self._settle(before, request, Fate.NOTHING)
             raise
         except BaseException as error:
-            self._settle(before, request, Fate.UNKNOWN)  # unless it turns out to be known
+            unsent = isinstance(error, Exception) and not isinstance(error, TxnLogError)  # a bug: see Asked.answer
+            self._settle(before, request, Fate.NOTHING if unsent else Fate.UNKNOWN)  # unless it turns out to be known
             if isinstance(error, Exception):
                 await GO_ON
             raise

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnlog.data import segment_file
+from txnlog.errors import SchemaMismatch
 
 CITY = pa.struct([pa.field("city", pa.string(), False)])
 OSLO = {"city": "Oslo"}
@@ -62,7 +63,7 @@ def test_a_field_that_a_wider_type_adds_can_be_written():
 
 def test_a_null_that_nothing_hides_is_not_replaced():
     child = pa.array(["Oslo", None])
-    with pytest.raises(pa.ArrowInvalid, match="non-nullable"):
+    with pytest.raises(SchemaMismatch, match="non-nullable"):
         stored(pa.Array.from_buffers(CITY, 2, [None], children=[child]))
 
 
