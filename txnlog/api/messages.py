@@ -17,6 +17,7 @@ from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import truth, whole_number
+from txnlog.data.python_rows import python_rows
 from txnlog.data.redelivery_counts import redeliveries_of
 from txnlog.errors import InvalidInputError
 from txnlog.fold.state import Redelivery
@@ -66,7 +67,7 @@ class Messages(ProcessBound):
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table.column_names)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(str(value)[:40])}</td>" for value in row.values()) + "</tr>"
-            for row in self.table.slice(0, 20).to_pylist()
+            for row in python_rows(self.table.slice(0, 20))
         )
         return f"<table><caption>{len(self)} messages of {self.topic}</caption><tr>{head}</tr>{body}</table>"
 

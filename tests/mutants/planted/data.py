@@ -10,6 +10,7 @@ from tests.mutants.names import (
     COLUMNS,
     EVOLUTION,
     HIDDEN_NULLS,
+    LISTINGS,
     OPTIMIZE,
     PARTITIONER,
     READING,
@@ -48,6 +49,14 @@ MUTANTS: Final = (
             ROW_BUFFER + "later_changes_to_the_memory_of_what_was_passed_do_not_reach_the_buffer",
             ROW_BUFFER + "batches_of_one_memory_that_is_filled_again_are_all_taken",
         ),
+    ),
+    Mutant(
+        "a year that Python does not have is an error",
+        "txnlog/data/python_rows.py",
+        "    except (OverflowError, ValueError):\n",
+        "    except ZeroDivisionError:\n",
+        "one such row, and the command line shows none of the topic's",
+        (LISTINGS + "times_that_python_does_not_have_are_shown_with_their_year",),
     ),
     # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
     Mutant(
