@@ -146,6 +146,36 @@ def test_times_that_python_does_not_have_are_shown_with_their_year(lake):
     assert "<td>+10000-01-01</td>" in shown
 
 
+HOSTILE = "\x1b]0;owned\x07\x9b2J\x7f\r\n\u202egpj.exe\u2028\u2066"
+SAFE = r"\x1b]0;owned\x07\x9b2J\x7f\r\n\u202egpj.exe\u2028\u2066"
+
+
+def test_nothing_that_others_wrote_controls_the_terminal(lake):
+    column = "\u202etext"
+    with txnlog.open(lake[0]) as ns:
+        ns.create_topic("notes", pa.schema([(column, pa.string()), ("all", pa.list_(pa.string()))]))
+        ns.produce("notes", [{column: HOSTILE, "all": [HOSTILE, "żółć \u200d ok"]}])
+        ns.producer("\u202edaol")
+        consumer = ns.consumer("notes", "audit", name="\u202edaer")
+        pages = [consumer.receive(timeout_ms=0)._repr_html_(), ns.subscription("notes", "audit")._repr_html_()]
+        version = ns.snapshot().version
+    read = run(lake[0], "read", "notes").stdout
+    assert (len(read.splitlines()), SAFE in read, r"\u202etext" in read) == (2, True, True)
+    (row,) = lines(lake[0], "read", "notes", "--json")
+    assert (row[column], row["all"]) == (HOSTILE, [HOSTILE, "żółć \u200d ok"])
+    for words in (
+        "read notes --json",
+        "producers list",
+        "subscriptions notes",
+        "topic describe notes",
+        *(f"log show {number}" for number in range(version - 2, version + 1)),
+    ):
+        pages += run(lake[0], *words.split()).stdout.splitlines()
+    text = "".join(pages)
+    assert ("daol" in text, "daer" in text) == (True, True)
+    assert not set(text) & set(HOSTILE) - set(SAFE)
+
+
 def test_json_has_no_number_that_json_does_not_have(lake):
     """``NaN`` is none to ``jq`` and to every strict parser. The texts are those of Spark's ``to_json``."""
     numbers = [float("nan"), float("inf"), float("-inf"), 0.5]
