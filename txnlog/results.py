@@ -11,8 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from txnlog.common.ids import TxnId
-from txnlog.common.validation import time_of
+from txnlog.common.validation import printable, time_of
 from txnlog.fold.state import TransactionState
+
+
+def _cell(value: object) -> str:
+    return html.escape(printable(str(value)))
 
 
 class _Shown:
@@ -20,7 +24,7 @@ class _Shown:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th>{html.escape(item.name)}</th><td>{html.escape(str(getattr(self, item.name)))}</td></tr>"
+            f"<tr><th>{html.escape(item.name)}</th><td>{_cell(getattr(self, item.name))}</td></tr>"
             for item in fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
@@ -369,8 +373,7 @@ class Listing(tuple[Any, ...]):
         names: Sequence[str] = [item.name for item in fields(self[0])]
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(getattr(row, name)))}</td>" for name in names) + "</tr>"
-            for row in self
+            "<tr>" + "".join(f"<td>{_cell(getattr(row, name))}</td>" for name in names) + "</tr>" for row in self
         )
         return f"<table><tr>{head}</tr>{body}</table>"
 

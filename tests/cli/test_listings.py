@@ -129,6 +129,53 @@ def test_subscriptions_show_who_has_what(tmp_path):
     assert (lag["behind_messages"], lag["pending"], lag["leased"]) == (5, 1, 3)
 
 
+def test_times_that_python_does_not_have_are_shown_with_their_year(lake):
+    schema = pa.schema([("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("all", pa.list_(pa.timestamp("us")))])
+    days = pa.array([2_932_897, 0], pa.int32()).cast(pa.date32())
+    times = pa.array([253_402_300_800_000_001, 0], pa.int64())
+    lists = pa.ListArray.from_arrays([0, 1, 2], times.cast(pa.timestamp("us")))
+    with txnlog.open(lake[0]) as ns:
+        ns.create_topic("contracts", schema, delta="off")
+        ns.produce("contracts", pa.table([days, times.cast(pa.timestamp("us", "UTC")), lists], schema=schema))
+        shown = ns.consumer("contracts", "audit").receive(timeout_ms=0)._repr_html_()
+    far, near = lines(lake[0], "read", "contracts", "--json")
+    assert (far["day"], near["day"]) == ("+10000-01-01", "1970-01-01")
+    assert (far["at"], near["at"]) == ("+10000-01-01T00:00:00.000001+00:00", "1970-01-01T00:00:00+00:00")
+    assert (far["all"], near["all"]) == (["+10000-01-01T00:00:00.000001"], ["1970-01-01T00:00:00"])
+    assert "+10000-01-01T00:00:00.000001+00:00" in run(lake[0], "read", "contracts").stdout
+    assert "<td>+10000-01-01</td>" in shown
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b2J\x7f\r\n\u202egpj.exe\u2028\u2066"
+SAFE = r"\x1b]0;owned\x07\x9b2J\x7f\r\n\u202egpj.exe\u2028\u2066"
+
+
+def test_nothing_that_others_wrote_controls_the_terminal(lake):
+    column = "\u202etext"
+    with txnlog.open(lake[0]) as ns:
+        ns.create_topic("notes", pa.schema([(column, pa.string()), ("all", pa.list_(pa.string()))]))
+        ns.produce("notes", [{column: HOSTILE, "all": [HOSTILE, "żółć \u200d ok"]}])
+        ns.producer("\u202edaol")
+        consumer = ns.consumer("notes", "audit", name="\u202edaer")
+        pages = [consumer.receive(timeout_ms=0)._repr_html_(), ns.subscription("notes", "audit")._repr_html_()]
+        version = ns.snapshot().version
+    read = run(lake[0], "read", "notes").stdout
+    assert (len(read.splitlines()), SAFE in read, r"\u202etext" in read) == (2, True, True)
+    (row,) = lines(lake[0], "read", "notes", "--json")
+    assert (row[column], row["all"]) == (HOSTILE, [HOSTILE, "żółć \u200d ok"])
+    for words in (
+        "read notes --json",
+        "producers list",
+        "subscriptions notes",
+        "topic describe notes",
+        *(f"log show {number}" for number in range(version - 2, version + 1)),
+    ):
+        pages += run(lake[0], *words.split()).stdout.splitlines()
+    text = "".join(pages)
+    assert ("daol" in text, "daer" in text) == (True, True)
+    assert not set(text) & set(HOSTILE) - set(SAFE)
+
+
 def test_json_has_no_number_that_json_does_not_have(lake):
     """``NaN`` is none to ``jq`` and to every strict parser. The texts are those of Spark's ``to_json``."""
     numbers = [float("nan"), float("inf"), float("-inf"), 0.5]

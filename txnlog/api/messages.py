@@ -16,7 +16,8 @@ from txnlog.client.ledger import Delivery
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.common.unpicklable import ProcessBound
-from txnlog.common.validation import truth, whole_number
+from txnlog.common.validation import printable, truth, whole_number
+from txnlog.data.python_rows import python_rows
 from txnlog.data.redelivery_counts import redeliveries_of
 from txnlog.errors import InvalidInputError
 from txnlog.fold.state import Redelivery
@@ -63,10 +64,10 @@ class Messages(ProcessBound):
         return f"Messages({self.topic!r}, {len(self)} messages, end_offsets={self.end_offsets})"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table.column_names)
+        head = "".join(f"<th>{html.escape(printable(name))}</th>" for name in self.table.column_names)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(value)[:40])}</td>" for value in row.values()) + "</tr>"
-            for row in self.table.slice(0, 20).to_pylist()
+            "<tr>" + "".join(f"<td>{html.escape(printable(str(value)[:40]))}</td>" for value in row.values()) + "</tr>"
+            for row in python_rows(self.table.slice(0, 20))
         )
         return f"<table><caption>{len(self)} messages of {self.topic}</caption><tr>{head}</tr>{body}</table>"
 

@@ -161,7 +161,9 @@ class Transaction(ProcessBound):
     # --- work -------------------------------------------------------------------------------------------------------
 
     def produce(self, topic: str, data: Any, partition: int | None = None, *, sequence: int | None = None) -> None:
-        """Add rows. They are checked now, and durable at ``flush()`` or the commit.
+        """Add rows. They are checked and copied now, and durable at ``flush()`` or the commit.
+
+        Later changes to ``data`` do not reach them, nor to the memory that an Arrow table lies over.
 
         Args:
             topic: a topic of the namespace.

@@ -11,6 +11,7 @@ from txnlog.api.snapshot import snapshot_at
 from txnlog.cli.commands import Commands, json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.target import Target
+from txnlog.common.validation import printable_json
 from txnlog.format.codec import encode_action
 
 
@@ -36,7 +37,7 @@ def log_show(target: Target, entry: int | None, limit: int, version: int | None,
         if version is not None:
             snapshot_at(connection, version)
             for action in connection.follower.log.entry(version).actions:
-                click.echo(encode_action(action))
+                click.echo(printable_json(encode_action(action).decode()))
             return
         rows: list[dict[str, Any]] = []
         for number in range(newest, max(-1, newest - limit), -1):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import click
 
-from txnlog.common.validation import time_of
+from txnlog.common.validation import printable, printable_json, time_of
 
 _MOMENTS: Final = frozenset({"timestamp_ms", "deadline_ms"})
 """What is epoch milliseconds, unlike an age or a lease, which last so long."""
@@ -44,9 +44,13 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
+def _json(plain: Any) -> str:
+    return printable_json(json.dumps(plain, allow_nan=False))
+
+
 def _text(value: Any) -> str:
     plain = _plain(value)
-    return "" if plain is None else plain if isinstance(plain, str) else json.dumps(plain)
+    return "" if plain is None else printable(plain) if isinstance(plain, str) else _json(plain)
 
 
 def _for_people(name: str, value: Any) -> tuple[str, Any]:
@@ -69,14 +73,14 @@ class Printer:
         """Rows of the same keys; people read that there is none, programs read no line."""
         if self._as_json:
             for row in rows:
-                click.echo(json.dumps(_plain(row), allow_nan=False))
+                click.echo(_json(_plain(row)))
             return
         if not rows:
             click.echo("(none)")
             return
         rows = [dict(_for_people(name, value) for name, value in row.items()) for row in rows]
         names = list(rows[0])
-        cells = [names, *([_text(row[name]) for name in names] for row in rows)]
+        cells = [[printable(name) for name in names], *([_text(row[name]) for name in names] for row in rows)]
         widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
         for line in cells:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -88,11 +92,12 @@ class Printer:
     def record(self, record: dict[str, Any]) -> None:
         """One thing, a line for each of its sides."""
         if self._as_json:
-            click.echo(json.dumps(_plain(record), allow_nan=False))
+            click.echo(_json(_plain(record)))
             return
-        width = max(len(name) for name in record)
+        names = {name: printable(name) for name in record}
+        width = max(map(len, names.values()))
         for name, value in record.items():
-            click.echo(f"{name.ljust(width)}  {_text(value)}")
+            click.echo(f"{names[name].ljust(width)}  {_text(value)}")
 
 
 class StatusLine:

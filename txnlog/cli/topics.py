@@ -11,6 +11,7 @@ from txnlog.cli.commands import Commands, json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.target import Target
 from txnlog.common.validation import shown
+from txnlog.data.python_rows import python_rows
 from txnlog.errors import InvalidInputError
 from txnlog.format import schema
 from txnlog.format.column_text import type_text
@@ -194,7 +195,7 @@ def read(
         snapshot = ns.snapshot(version=version, timestamp=timestamp)
         for batch in snapshot.scan(topic_name, isolation_level=isolation_level, include_metadata=True):
             fitting = limit - len(rows)
-            rows.extend(batch.slice(0, fitting).to_pylist())
+            rows.extend(python_rows(batch.slice(0, fitting)))
             left_out = batch.num_rows > fitting
             if left_out:
                 break

@@ -117,7 +117,7 @@ def _by_key(handle: TopicHandle, buffer: RowBuffer) -> list[Piece]:
 
 def _table_piece(handle: TopicHandle, partition: int, table: Any) -> Piece:
     buffer = RowBuffer(handle.schema, handle.name)
-    buffer.append(table)
+    buffer.adopt(table)
     return _piece(handle, partition, buffer, None)
 
 

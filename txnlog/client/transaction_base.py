@@ -285,7 +285,8 @@ class TransactionBase:
             self._settle(before, call, Fate.NOTHING)
             raise
         except BaseException as error:
-            self._settle(before, call, Fate.UNKNOWN)  # unless it turns out to be known
+            unsent = isinstance(error, Exception) and not isinstance(error, TxnLogError)  # a bug: see Asked.answer
+            self._settle(before, call, Fate.NOTHING if unsent else Fate.UNKNOWN)  # unless it turns out to be known
             if isinstance(error, Exception):
                 await GO_ON
             raise

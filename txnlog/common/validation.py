@@ -20,6 +20,9 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _TEN_YEARS_MS: Final = 3_652 * 86_400_000
 
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""No letter is among them. Those that turn the direction make a text look like another one."""
+
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION: Final = re.compile(rf"([0-9]{{1,18}})({'|'.join(_UNITS_MS)})", re.ASCII)
 _EXAMPLES: Final = '"500ms", "30s", "15m", "36h", "7d"'
@@ -37,6 +40,16 @@ def shown(value: object) -> str:
     except ValueError:  # Python shows no number of thousands of digits
         return "a longer number"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def printable(text: str) -> str:
+    """Text of others for a terminal or a page: what would control it, or turn the direction of text, is escaped."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def printable_json(text: str) -> str:
+    """The same of JSON, which it stays: such characters are in its texts only."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shortened(text: str) -> str:

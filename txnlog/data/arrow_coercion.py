@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from txnlog.common.handlers import raise_of_handler
 from txnlog.common.names import folded, nearest, quoted_name
+from txnlog.data.hidden_nulls import holds_not_null
 from txnlog.errors import SchemaMismatch
 from txnlog.sentences import Call, Words
 
@@ -135,23 +136,13 @@ def conform_columns(
 
 def conform_column(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     """The column in the field's type. Raises Unfit."""
-    if column.type == field.type and not _holds_not_null(field.type):
+    if column.type == field.type and not holds_not_null(field.type):
         if not field.nullable and column.null_count:
             raise Unfit(NULL_REFUSED, "give a value")
         return column
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     parts = [conform_array(part, field.type, nullable=field.nullable) for chunk in chunks for part in _parts(chunk)]
     return pa.chunked_array(parts, type=field.type)
-
-
-def _holds_not_null(kind: pa.DataType) -> bool:
-    """Whether the type says not null anywhere inside, which Arrow itself sees to only for the keys of maps."""
-    if pa.types.is_map(kind):
-        return not kind.item_field.nullable or _holds_not_null(kind.key_type) or _holds_not_null(kind.item_type)
-    if not pa.types.is_nested(kind):
-        return False
-    children = [kind.field(index) for index in range(kind.num_fields)]
-    return any(not child.nullable or _holds_not_null(child.type) for child in children)
 
 
 def _parts(array: pa.Array) -> Iterator[pa.Array]:
@@ -279,26 +270,8 @@ def _conform_struct(array: pa.Array, kind: pa.StructType) -> pa.Array:
         # Below a null struct lies null, in a field that is never null as well: only what goes beyond that is a fault.
         if not child.nullable and part.null_count > array.null_count:
             raise Unfit(NULL_REFUSED, "give a value").within(child.name)
-        children.append(part if child.nullable else _never_null(part))
+        children.append(part)
     return pa.Array.from_buffers(kind, len(array), [_validity(array)], children=children)
-
-
-def _never_null(array: pa.Array) -> pa.Array:
-    """The array with any value in the place of null: Parquet's writer takes no null for what its schema requires."""
-    if not array.null_count:
-        return array
-    kind = array.type
-    if pa.types.is_struct(kind):
-        fields = [array.field(index) for index in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(fields, fields=list(kind))
-    inner = None
-    if pa.types.is_map(kind):
-        pairs = pa.struct([kind.key_field, kind.item_field])
-        inner = [pa.StructArray.from_arrays([array.keys, array.items], fields=list(pairs))]
-    elif pa.types.is_list(kind):
-        inner = [array.values]
-    own = array.buffers()[1:2] if inner else array.buffers()[1:]
-    return pa.Array.from_buffers(kind, len(array), [None, *own], offset=array.offset, children=inner)
 
 
 def _children(array: pa.StructArray) -> list[pa.Array]:

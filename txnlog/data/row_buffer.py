@@ -110,7 +110,8 @@ class RowBuffer:
     """Rows of one topic, added one call at a time and checked at once; Arrow is made of many calls together.
 
     ``rows`` counts them, ``size_bytes`` is about what they take as Arrow. What was appended is the buffer's own: later
-    changes to the caller's dicts, lists and data frames do not reach it.
+    changes to the caller's dicts, lists, data frames and arrays do not reach it. That includes Arrow's tables, which
+    may lie over memory of anybody: no buffer of theirs says whether it does.
     """
 
     __slots__ = ("_open", "_open_bytes", "_plan", "_tables", "_topic", "rows", "size_bytes")
@@ -139,13 +140,25 @@ class RowBuffer:
             return self._take_rows(data)
         if isinstance(data, Mapping):
             return self._take_rows((data,))
-        if isinstance(data, pa.Table | pa.RecordBatch):
-            return self._take_tables([_conform_table(data, self._plan, self._topic)])
-        if (table := _imported(data, self._topic)) is not None:
-            return self._take_tables([_copied(_conform_table(table, self._plan, self._topic))])
+        if (tables := self._own_tables(data)) is not None:
+            return self._take_tables(tables)
         if isinstance(data, Iterable) and not isinstance(data, str | bytes | bytearray | memoryview):
             return self._take_items(iter(data))
         raise _not_rows(self._topic, data)
+
+    def adopt(self, table: pa.Table) -> int:
+        """Take rows of exactly this schema that nobody changes any more, without a copy, and return how many."""
+        return self._take_tables([table])
+
+    def _own_tables(self, data: Any) -> list[pa.Table] | None:
+        """Arrow data as tables in memory of their own, each copied before the next one is asked for; else None.
+
+        Whoever passes several batches may fill the memory of one again for the next.
+        """
+        batches = _batches(data, self._topic)
+        if batches is None:
+            return None
+        return [_copied(_conform_table(batch, self._plan, self._topic)) for batch in batches]
 
     def _take_rows(self, rows: Sequence[Any]) -> int:
         taken = self._checked(rows, 0)
@@ -249,11 +262,10 @@ class RowBuffer:
                 number += len(taken)
             return self._take_tables(tables)
         for item in items:
-            table = item if isinstance(item, pa.Table | pa.RecordBatch) else _imported(item, self._topic)
-            if table is None:
+            own = self._own_tables(item)
+            if own is None:
                 raise _not_rows(self._topic, item)
-            table = _conform_table(table, self._plan, self._topic)
-            tables.append(table if isinstance(item, pa.Table | pa.RecordBatch) else _copied(table))
+            tables += own
         return self._take_tables(tables)
 
     def to_table(self) -> pa.Table:
@@ -330,13 +342,27 @@ def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) ->
     return pa.Table.from_arrays(columns, schema=plan.schema)
 
 
-def _imported(data: Any, topic: str) -> pa.Table | None:
-    """Data that speaks Arrow's C interface, else None."""
+def _batches(data: Any, topic: str) -> Iterable[pa.Table | pa.RecordBatch] | None:
+    """Arrow data, and what speaks Arrow's C interface, part by part as it comes; else None."""
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return (data,)
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _imported(data, topic)
+    return None
+
+
+def _imported(data: Any, topic: str) -> Iterator[pa.Table | pa.RecordBatch]:
+    """The batches of foreign data; of none an empty table, whose columns can be looked at."""
     try:
-        if hasattr(data, "__arrow_c_stream__"):
-            return pa.RecordBatchReader.from_stream(data).read_all()
-        if hasattr(data, "__arrow_c_array__"):
-            return pa.Table.from_batches([pa.record_batch(data)])
+        if not hasattr(data, "__arrow_c_stream__"):
+            yield pa.record_batch(data)
+            return
+        reader = pa.RecordBatchReader.from_stream(data)
+        batch = None
+        for batch in reader:
+            yield batch
+        if batch is None:
+            yield reader.schema.empty_table()
     except TxnLogError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code raises what it likes
@@ -346,7 +372,6 @@ def _imported(data: Any, topic: str) -> pa.Table | None:
             f"topic {topic!r}: {type(data).__name__} does not become an Arrow table: {why}",
             advice=_as_arrow(topic, data),
         ) from (None if isinstance(error, ARROW_ERRORS) else error)
-    return None
 
 
 def _as_arrow(topic: str, data: object) -> str:
@@ -360,11 +385,9 @@ def _as_arrow(topic: str, data: object) -> str:
 
 
 def _copied(table: pa.Table) -> pa.Table:
-    """The same rows in memory of their own: pandas may pass the very array that its user goes on changing."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
+    """The same rows in memory of their own."""
+    batches = [pa.ipc.read_record_batch(batch.serialize(), table.schema) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, table.schema)
 
 
 def _not_rows(topic: str, data: object) -> SchemaMismatch:

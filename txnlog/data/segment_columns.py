@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txnlog.common.handlers import raise_of_handler
+from txnlog.data.hidden_nulls import storable
 from txnlog.data.parquet_pages import MAGIC, TAIL_BYTES, DamagedError, footer_length
 from txnlog.data.segment_statistics import leaves
 
@@ -81,7 +82,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
     arrays = [_column(file, places, table, field, rows) for field in wanted]
     if not arrays:
         return table
-    return _checked(pa.Table.from_arrays(arrays, schema=wanted))
+    return _checked(storable(pa.Table.from_arrays(arrays, schema=wanted)))
 
 
 def _checked(table: pa.Table) -> pa.Table:

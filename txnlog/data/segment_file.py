@@ -12,6 +12,7 @@ This module runs on Spark's executors too: it needs the standard library, PyArro
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txnlog.common.limits import MAX_FOOTER_BYTES, SMALL_PRODUCE_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.data.hidden_nulls import storable
 from txnlog.data.parquet_pages import (
     MAGIC,
     TAIL_BYTES,
@@ -34,7 +36,7 @@ from txnlog.data.parquet_pages import (
 )
 from txnlog.data.segment_columns import STORED_COLUMNS, read_columns
 from txnlog.data.segment_statistics import Reals, from_footer, measured, reals_of
-from txnlog.errors import CorruptionError
+from txnlog.errors import CorruptionError, SchemaMismatch
 
 if TYPE_CHECKING:  # msgspec is more than executors have
     from txnlog.fold.state import Statistics
@@ -145,8 +147,23 @@ def _checksum(data: Any) -> str:
     return f"{_WHOLE}{zlib.crc32(data):08x}"
 
 
+@contextlib.contextmanager
+def _writing(writer: Any) -> Iterator[None]:
+    """Around what Arrow may refuse to write: whose rows these are hears so."""
+    try:
+        yield
+    except Exception as error:
+        writer.is_open = False  # its finalizer would close it, which fails
+        if isinstance(error, MemoryError) or not isinstance(error, pa.ArrowException):
+            raise
+        raise SchemaMismatch(
+            f"rows that cannot be written as Parquet: {error}", advice="produce them in another form, or leave them out"
+        ) from error
+
+
 def encode(table: pa.Table) -> EncodedSegment:
-    """The rows as one Parquet file."""
+    """The rows as one Parquet file. Raises SchemaMismatch where there is none for them."""
+    table = storable(table)
     columns = measured(table.schema)
     reals = reals_of(table, columns)
     with_nan = {name for name, found in reals.items() if found.has_nan}
@@ -154,8 +171,9 @@ def encode(table: pa.Table) -> EncodedSegment:
     collected: list[Any] = []
     sink = pa.BufferOutputStream()
     writer = _writer(sink, table, names, collected, small=table.nbytes < SMALL_PRODUCE_BYTES)
-    writer.write_table(table)
-    writer.close()
+    with _writing(writer):
+        writer.write_table(table)
+        writer.close()
     data = sink.getvalue().to_pybytes()
     statistics = from_footer(collected[0], columns, reals)
     return EncodedSegment(data, table.num_rows, _checksum(data), statistics)
@@ -210,14 +228,15 @@ class SegmentWriter:
             yield self._end()
 
     def _write_row_group(self) -> None:
-        table = pa.concat_tables(self._pending)
+        table = storable(pa.concat_tables(self._pending))
         if self._writer is None:
             self._sink = pa.BufferOutputStream()
             # Of floats none: a NaN may yet come, and what has statistics is settled at the beginning.
             fields = [field for _, field in self._columns if not pa.types.is_floating(field.type)]
             names = _with_statistics(table.schema, fields)
             self._writer = _writer(self._sink, table, names, self._collected, small=False)
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        with _writing(self._writer):
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         for name, found in reals_of(table, self._columns).items():
             self._reals[name] = self._reals.get(name, Reals()).joined(found)
         self._rows += table.num_rows

@@ -13,6 +13,7 @@ from txnlog.common.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
 from txnlog.engine.effects import Effect, Result, Waiting
 from txnlog.errors import TxnLogError
 from txnlog.log.commands import Command
+from txnlog.log.failed_append import note_unsent
 from txnlog.log.group_commit import Attempt, Member
 from txnlog.replies import copy_of
 
@@ -57,8 +58,13 @@ class Asked(Member):
         self.reply: Result[Any] | None = None
 
     def answer(self, value: Any, error: BaseException | None = None) -> None:
-        """Reply to it, once: a second reply changes nothing."""
+        """Reply to it, once: a second reply changes nothing.
+
+        An error that is none of the library's says that nothing was sent: of what was, the outcome is unknown.
+        """
         if self.reply is None:
+            if isinstance(error, Exception) and not isinstance(error, TxnLogError):
+                note_unsent(error)
             self.reply = Result(value, error)
             heard, self._heard = self._heard, _nothing  # it refers to this: rows would wait for the garbage collector
             heard(self.reply)

@@ -11,6 +11,7 @@ from txnlog.replies import advising, copy_of, reworded
 from txnlog.sentences import Call, Words
 
 _ALL_THE_SAME: Final = "and may take effect all the same"
+_UNSENT: Final = "txnlog: nothing was sent of this call, and nothing of it takes effect"
 
 
 def outcome_unknown(txn_ids: Iterable[TxnId], error: BaseException) -> OutcomeUnknown:
@@ -44,6 +45,12 @@ def note_interrupted(error: BaseException, txn_ids: Iterable[TxnId]) -> None:
     )
 
 
+def note_unsent(error: Exception) -> None:
+    """Say in an exception that is none of the library's, once, that nothing was sent of the calls that it ended."""
+    if _UNSENT not in getattr(error, "__notes__", ()):
+        error.add_note(_UNSENT)
+
+
 def note_repeatable(error: BaseException, how: str) -> None:
     """Say first, in an exception that interrupted a call, that the call may be made again: that is the shorter way."""
     notes: list[str] = getattr(error, "__notes__", [])
@@ -73,4 +80,4 @@ def no_numbers(unknown: OutcomeUnknown) -> RetriableError:
     return error
 
 
-__all__ = ["blocked", "no_numbers", "note_interrupted", "note_repeatable", "outcome_unknown"]
+__all__ = ["blocked", "no_numbers", "note_interrupted", "note_repeatable", "note_unsent", "outcome_unknown"]

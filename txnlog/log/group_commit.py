@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -30,11 +30,15 @@ from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
 
 @dataclass(frozen=True, slots=True)
 class SharedWave:
-    """Segments of one entry: by topic the number, their actions, and the objects to put before the entry."""
+    """Segments of one entry: by topic the number, their actions, and the objects to put before the entry.
+
+    ``refused`` has by transaction why its rows cannot be in any: then there are no segments, and the others try again.
+    """
 
     numbers: dict[int, int]
     actions: tuple[AnyAction, ...]
     objects: tuple[tuple[str, bytes], ...]
+    refused: dict[int, Exception] = field(default_factory=dict)
 
 
 class Member:
@@ -185,7 +189,12 @@ class Attempt(Generic[M]):
         return not self._waved and bool(self._with_rows())
 
     def set_wave(self, wave: SharedWave) -> None:
-        """The shared segments were made of ``pieces()``."""
+        """The shared segments were made of ``pieces()``. Whose rows are refused hears it, and leaves the entry."""
+        if wave.refused:
+            refused = [member for member in self._with_rows() if member.command.txn_ids[0] in wave.refused]
+            self.answers += [MemberReply(one, None, wave.refused[one.command.txn_ids[0]]) for one in refused]
+            self._now = [member for member in self._now if member not in refused]
+            return
         self.wave, self._waved = wave, self._with_rows()
 
     def wave_stored(self) -> None:

@@ -20,6 +20,7 @@ from txnlog.format.keys import segment_key
 from txnlog.log.commands import Piece
 from txnlog.log.group_commit import SharedWave
 from txnlog.log.number_pool import NumberPool
+from txnlog.replies import copy_of
 
 _PARTITION = STORED_COLUMNS.field("_partition")
 _TXN = STORED_COLUMNS.field("_txn")
@@ -57,15 +58,36 @@ class SharedSegmentBuilder:
         if taken is None:
             numbers.demand(len(topics))
             return None
-        built = [
-            self._one(topics[number], items, segment)
-            for (number, items), segment in zip(by_topic.items(), taken, strict=True)
-        ]
+        built: list[BuiltSegment] = []
+        refused: dict[int, Exception] = {}
+        for (number, items), segment in zip(by_topic.items(), taken, strict=True):
+            try:
+                built.append(self._one(topics[number], items, segment))
+            except Exception:
+                alone = self._refused(topics[number], items, segment)
+                if not alone:
+                    raise
+                refused |= alone
+        if refused:
+            return SharedWave({}, (), (), refused)
         return SharedWave(
             {item.action.topic: item.action.segment for item in built},
             tuple(item.action for item in built),
             tuple((item.key, item.data) for item in built),
         )
+
+    def _refused(self, topic: TopicRecord, items: list[tuple[int, Piece]], segment: int) -> dict[int, Exception]:
+        """Whose rows make no segment by themselves either, and why: nobody else shall hear of it."""
+        by_txn: dict[int, list[tuple[int, Piece]]] = {}
+        for item in items:
+            by_txn.setdefault(item[0], []).append(item)
+        refused: dict[int, Exception] = {}
+        for txn, own in by_txn.items():
+            try:
+                self._one(topic, own, segment)
+            except Exception as error:  # noqa: BLE001 - a bug, too, is that of whose rows show it
+                refused[txn] = copy_of(error)
+        return refused
 
     def _one(self, topic: TopicRecord, items: list[tuple[int, Piece]], segment: int) -> BuiltSegment:
         items.sort(key=lambda item: item[1].partition)  # stable: commit order stays within a partition

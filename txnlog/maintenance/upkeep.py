@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import Duration, whole_number
 from txnlog.engine.log_lines import LogLines
-from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
+from txnlog.errors import CorruptionError, SchemaMismatch, TopicNotFound, TxnLogError
 from txnlog.format.delta_mode import is_auto
 from txnlog.maintenance import optimizer, vacuum
 from txnlog.replies import Rest, as_part_of
@@ -69,8 +69,8 @@ def maintain(
             finished = finished and done.finished
         except TopicNotFound:
             done = work.so_far()
-        except CorruptionError as error:
-            # One file that is damaged must not keep all others from being looked after.
+        except (CorruptionError, SchemaMismatch) as error:
+            # Rows that are damaged, or that cannot be written anew, must not keep all others from being looked after.
             _logger.warning("%r was not optimized: %s", topic.name, error.message)
             _report(failures, topic.name, error)
             done = work.so_far()

@@ -271,6 +271,15 @@ def test_a_column_that_the_topic_got_while_its_consumer_was_open_is_in_the_lette
     assert {row["id"]: row["note"] for row in letters(ns)} == {**dict.fromkeys(range(6)), 6: "kept"}
 
 
+def test_a_letter_has_null_in_a_struct_of_the_dead_letter_topic_that_requires_a_field(ns: Any) -> None:
+    review = pa.struct([pa.field("by", pa.string(), False)])
+    ns.alter_topic("orders-dead", add_columns=[("review", review)])
+    consumer = ns.consumer("orders", "billing")
+    return_all(consumer, 3)
+    assert len(take(consumer)) == 0
+    assert [row["review"] for row in letters(ns)] == [None] * 6
+
+
 @pytest.mark.clause("P-173")
 def test_letters_for_a_topic_that_lacks_a_column_wait_for_it_and_stop_nobody(
     ns: Any, memory: Place, clock: ManualClock, caplog: pytest.LogCaptureFixture

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, begun, raises, read, rows, run_threads, staged
+from txnlog.data import segment_columns, segment_file
 from txnlog.errors import InvalidInputError, OutcomeUnknown, ReadOnly, TxnLogError
 from txnlog.maintenance import optimizer, upkeep, vacuum
 from txnlog.testing import ManualClock
@@ -45,6 +47,17 @@ def test_it_checkpoints_merges_and_deletes(ns: Any, clock: ManualClock) -> None:
     assert (found.optimized, found.finished) == ((), True)
     assert (found.vacuumed.unnamed_files, found.vacuumed.replaced_files) == (1, 12)
     assert read(ns) == read(ns, "audit") == list(range(6))
+
+
+def test_a_topic_whose_rows_cannot_be_written_anew_keeps_no_other_waiting(
+    ns: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns.alter_topic("audit", add_columns=[("at", pa.struct([pa.field("city", pa.string(), False)]))])
+    for module in (segment_columns, segment_file):
+        monkeypatch.setattr(module, "storable", lambda table: table)
+    found = ns.maintain()
+    assert "cannot be written" in found.failures["audit"]
+    assert [item.topic for item in found.optimized] == ["orders"]
 
 
 def test_where_nothing_is_to_do_nothing_is_written(ns: Any, place: Place) -> None:

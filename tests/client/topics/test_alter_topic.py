@@ -293,6 +293,21 @@ def test_rows_of_several_schemas_share_a_segment_of_the_newest(place: Place) -> 
     ]
 
 
+def test_rows_without_a_new_struct_that_requires_a_field_are_committed_and_merged(ns: Any) -> None:
+    address = pa.struct([pa.field("city", pa.string(), False)])
+    ns.produce("orders", rows(1), partition=0)
+    with ns.begin() as txn:
+        txn.produce("orders", rows(2), partition=0)
+        ns.alter_topic("orders", add_columns=[("address", address)])
+        txn.produce("orders", [{"id": 3, "address": {"city": "Oslo"}}], partition=0)
+    ns.produce("orders", pa.table({"id": [4]}), partition=0)
+    before = ns.snapshot().read("orders").to_pylist()
+    assert [row["address"] for row in before] == [None, None, {"city": "Oslo"}, None]
+    assert ns.optimize("orders").merged_segments == 3
+    assert ns.snapshot().read("orders").to_pylist() == before
+    assert ns.maintain().failures == {}
+
+
 def test_a_client_that_has_not_heard_of_a_column_writes_it(ns: Any, place: Place) -> None:
     other = place.open()
     other.produce("orders", rows(1))

@@ -1,4 +1,4 @@
-"""Stores that raise what is none of the library's errors: MemoryError, CancelledError, SystemExit."""
+"""Stores, and bugs, that raise what is none of the library's errors: MemoryError, CancelledError, SystemExit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, committed, read, rows
+from tests.client.support import SCHEMA, Place, begun, committed, ids, read, rows, take
 from tests.faults import Once
+from txnlog.log.transaction_commands import CommitCommand, FlushCommand, PrepareCommand
 from txnlog.store import HookStore, StoreCall
 
 
@@ -48,3 +49,39 @@ def test_an_entry_whose_segment_was_not_stored_is_never_put(
             committed(ns, 1)
     ns.produce("audit", rows(2))  # anything
     assert read(memory.open(mode="r")) in ([0], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("call", "command"), [("flush", FlushCommand), ("prepare", PrepareCommand), ("commit", CommitCommand)]
+)
+def test_a_bug_before_anything_was_sent_leaves_the_transaction_as_it_was(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, call: str, command: type
+) -> None:
+    ns = memory.orders()
+    txn = begun(ns, 1)
+    with monkeypatch.context() as bug:
+        bug.setattr(command, "decide", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError) as caught:
+            getattr(txn, call)()
+    assert caught.value.__notes__ == ["txnlog: nothing was sent of this call, and nothing of it takes effect"]
+    assert txn.state == "OPEN"
+    getattr(txn, call)()
+    if call != "commit":
+        assert txn.state == {"flush": "OPEN", "prepare": "PREPARED"}[call]
+        ns.abort(str(txn.id), force=True)
+    assert read(memory.open(mode="r")) == ([1] if call == "commit" else [])
+
+
+def test_a_bug_before_anything_was_sent_ends_a_block_with_an_abort(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = memory.orders()
+    ns.produce("orders", rows(1))
+    consumer = ns.consumer("orders", "billing")
+    with monkeypatch.context() as bug:
+        bug.setattr(CommitCommand, "decide", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError), ns.begin() as txn:
+            txn.acknowledge(take(consumer))
+    assert txn.state == "ABORTED"
+    consumer.redeliver_unacknowledged()
+    assert ids(take(consumer).table) == [1]

@@ -10,11 +10,14 @@ import pytest
 
 from tests.client.support import Place, begun, holding, ids, raises, read, rows, submitted, together
 from txnlog.api.internals import set_stream
+from txnlog.data import segment_file
 from txnlog.errors import (
+    Durable,
     InvalidInputError,
     LimitExceeded,
     OutcomeUnknown,
     OutOfOrderSequence,
+    SchemaMismatch,
     TopicNotFound,
     TransactionAborted,
     TransactionConflict,
@@ -104,6 +107,46 @@ def test_a_bug_in_one_command_fails_it_alone(pair: Any) -> None:
     assert first.result(30).offsets == {("orders", 0): range(1, 2)}
     assert isinstance(refused.exception(30), ZeroDivisionError)
     assert read(ns) == [0, 1]
+
+
+def test_rows_that_cannot_be_written_fail_their_commit_alone(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ns, store, _ = pair
+    ns.create_topic(
+        "places", pa.schema([("id", pa.int64()), ("at", pa.struct([pa.field("city", pa.string(), False)]))])
+    )
+    monkeypatch.setattr(segment_file, "storable", lambda table: table)
+    good, bad, late = begun(ns, 1), begun(ns, 99), ns.begin()
+    bad.produce("places", pa.table({"id": [99]}))
+    late.produce("places", [{"id": 2, "at": {"city": "Oslo"}}])
+    first, refused, last = together(ns, store, good.commit_async, bad.commit_async, late.commit_async)
+    assert first.result(30).version == last.result(30).version
+    error = refused.exception(30)
+    assert type(error) is SchemaMismatch
+    assert error.durable is Durable.NOTHING
+    assert bad.state == "OPEN"
+    bad.abort()
+    assert (read(ns), read(ns, "places")) == ([0, 1], [2])
+
+
+def test_what_fails_all_rows_of_an_entry_together_leaves_each_commit_to_be_made_again(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns, store, _ = pair
+    encode = segment_file.encode
+
+    def short_of_memory(table: pa.Table) -> Any:
+        if table.num_rows > 1:
+            raise MemoryError
+        return encode(table)
+
+    monkeypatch.setattr(segment_file, "encode", short_of_memory)
+    transactions = [begun(ns, 1), begun(ns, 2)]
+    for future in together(ns, store, *(txn.commit_async for txn in transactions)):
+        assert isinstance(future.exception(30), MemoryError)
+    for txn in transactions:
+        assert txn.state == "OPEN"
+        txn.commit()
+    assert read(ns) == [0, 1, 2]
 
 
 @pytest.mark.clause("P-118", "P-119")

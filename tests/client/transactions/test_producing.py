@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -174,6 +175,18 @@ def test_later_changes_of_the_callers_data_do_not_reach_the_log(sales: Any) -> N
         data[0]["id"] = 99
         frame.loc[0, "id"] = 99
     assert read(sales) == [1, 2]
+
+
+def test_memory_that_is_filled_again_for_each_call_is_in_the_log_as_it_was_at_each(sales: Any) -> None:
+    memory, futures = np.zeros(1, np.int64), []
+    for value in range(8):
+        memory[:] = value
+        txn = sales.begin()
+        txn.produce("orders", pa.table({"id": memory}))
+        futures.append(txn.commit_async())
+    for future in futures:
+        future.result()
+    assert read(sales) == list(range(8))
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

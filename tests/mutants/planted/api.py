@@ -89,7 +89,7 @@ MUTANTS: Final = (
     Mutant(
         "a flush in doubt leaves no trace",
         "txnlog/client/transaction_base.py",
-        "            self._settle(before, call, Fate.UNKNOWN)  # unless",
+        "            self._settle(before, call, Fate.NOTHING if unsent else Fate.UNKNOWN)  # unless",
         "            self.life = before  # unless",
         "an aborted transaction stays open in the log and holds its messages until it times out",
         (LOST_ANSWERS + "an_abort_after_a_flush_of_unknown_outcome_is_in_the_log",),

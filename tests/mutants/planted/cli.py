@@ -7,9 +7,18 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     COMMAND_LINE_ADVICE,
+    LISTINGS,
 )
 
 MUTANTS: Final = (
+    Mutant(
+        "rows reach the terminal as they are",
+        "txnlog/cli/output.py",
+        "else printable(plain) if isinstance(plain, str) else",
+        "else plain if isinstance(plain, str) else",
+        "who may produce controls the terminal of whoever looks, and what he reads there",
+        (LISTINGS + "nothing_that_others_wrote_controls_the_terminal",),
+    ),
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(
         "a call is shown as Python on the command line",

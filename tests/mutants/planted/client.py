@@ -19,6 +19,7 @@ from tests.mutants.names import (
     LOST_ANSWERS,
     LOST_WORK,
     MOVED_FOLDERS,
+    OTHER_ERRORS,
     REFUSALS,
     RIGHTS,
     SEQUENCES,
@@ -51,6 +52,17 @@ MUTANTS: Final = (
         "Fate.UNKNOWN: stage,",
         "the transaction goes on, and its second commit carries more than the first one, which may be durable",
         (LIFECYCLE + "each_fate_of_each_call_leads_where_the_table_says",),
+    ),
+    Mutant(
+        "a bug before anything was sent leaves the outcome unknown",
+        "txnlog/client/owned_transaction.py",
+        "Fate.NOTHING if unsent else Fate.UNKNOWN",
+        "Fate.UNKNOWN",
+        "whose commit was never sent can only ask for an outcome that the log does not have",
+        (
+            OTHER_ERRORS + "a_bug_before_anything_was_sent_leaves_the_transaction_as_it_was",
+            OTHER_ERRORS + "a_bug_before_anything_was_sent_ends_a_block_with_an_abort",
+        ),
     ),
     Mutant(
         "rows stay buffered behind a failed write",

@@ -6,11 +6,15 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    ALTER_TOPIC,
     COLUMNS,
     EVOLUTION,
+    HIDDEN_NULLS,
+    LISTINGS,
     OPTIMIZE,
     PARTITIONER,
     READING,
+    ROW_BUFFER,
     ROWS,
     SEGMENTS,
     VISIBILITY,
@@ -34,6 +38,25 @@ MUTANTS: Final = (
         "SEED: Final = 43",
         "Spark and Python bring one key to two partitions",
         (PARTITIONER + "hashes_are_those_that_spark_gave",),
+    ),
+    Mutant(
+        "Arrow tables kept over the memory of their caller",
+        "txnlog/data/row_buffer.py",
+        "return [_copied(_conform_table(batch, self._plan, self._topic)) for batch in batches]",
+        "return [_conform_table(batch, self._plan, self._topic) for batch in batches]",
+        "who fills an array again for the next rows loses the last ones and writes the next twice",
+        (
+            ROW_BUFFER + "later_changes_to_the_memory_of_what_was_passed_do_not_reach_the_buffer",
+            ROW_BUFFER + "batches_of_one_memory_that_is_filled_again_are_all_taken",
+        ),
+    ),
+    Mutant(
+        "a year that Python does not have is an error",
+        "txnlog/data/python_rows.py",
+        "    except (OverflowError, ValueError):\n",
+        "    except ZeroDivisionError:\n",
+        "one such row, and the command line shows none of the topic's",
+        (LISTINGS + "times_that_python_does_not_have_are_shown_with_their_year",),
     ),
     # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
     Mutant(
@@ -76,6 +99,17 @@ MUTANTS: Final = (
         "    if not field.name:\n",
         "every older row is damage from then on",
         (EVOLUTION + "a_refusal_names_the_column_and_the_rule",),
+    ),
+    Mutant(
+        "null below null is written as it is",
+        "txnlog/data/segment_file.py",
+        "    table = storable(table)\n",
+        "",
+        "a commit without a column, or a merge of older files, fails where the column requires a field",
+        (
+            HIDDEN_NULLS + "null_of_any_type_can_be_written",
+            ALTER_TOPIC + "rows_without_a_new_struct_that_requires_a_field_are_committed_and_merged",
+        ),
     ),
     Mutant(
         "a long becomes a double",

@@ -23,6 +23,14 @@ from tests.mutants.names import (
 MUTANTS: Final = (
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(
+        "rows that cannot be written fail all that share the entry",
+        "txnlog/log/segment_builder.py",
+        "                if not alone:\n",
+        "                if alone:\n",
+        "one commit without a segment fails those of all other threads",
+        (GROUP_COMMIT + "rows_that_cannot_be_written_fail_their_commit_alone",),
+    ),
+    Mutant(
         "not found taken for failed",
         "txnlog/log/slots.py",
         "        except ObjectNotFound:\n            pass\n",

@@ -179,14 +179,59 @@ def test_later_changes_to_what_was_passed_do_not_reach_the_buffer():
     assert buffer.to_table().equals(before)
 
 
-def test_later_changes_to_a_data_frame_do_not_reach_the_buffer():
-    values = np.array([1.0, 2.0])
-    for frame in (pd.DataFrame({"x": values}, copy=False), [pd.DataFrame({"x": values}, copy=False)]):
-        values[0] = 1.0
-        buffer = RowBuffer(one(pa.float64()), "t")
-        buffer.append(frame)
-        values[0] = 99.0
-        assert buffer.to_table()["x"].to_pylist() == [1.0, 2.0]
+def over(memory):
+    """An Arrow array over memory that somebody else goes on changing."""
+    return pa.Array.from_buffers(pa.float64(), len(memory), [None, pa.py_buffer(memory)])
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda memory: pd.DataFrame({"x": memory}, copy=False),
+        lambda memory: [pd.DataFrame({"x": memory}, copy=False)],
+        lambda memory: pa.table({"x": memory}),
+        lambda memory: pa.table({"x": over(memory)}),
+        lambda memory: pa.record_batch({"x": memory}),
+        lambda memory: [pa.record_batch({"x": memory})],
+        lambda memory: pa.table({"x": memory}).to_reader(),
+        lambda memory: pa.Table.from_pandas(pd.DataFrame({"x": memory}, copy=False)),
+    ],
+)
+def test_later_changes_to_the_memory_of_what_was_passed_do_not_reach_the_buffer(give):
+    memory = np.array([1.0, 2.0])
+    buffer = RowBuffer(one(pa.float64()), "t")
+    buffer.append(give(memory))
+    memory[0] = 99.0
+    assert buffer.to_table()["x"].to_pylist() == [1.0, 2.0]
+
+
+def test_later_changes_to_the_memory_inside_of_a_list_do_not_reach_the_buffer():
+    memory = np.array([1.0, 2.0, 3.0])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), over(memory))
+    buffer = RowBuffer(one(pa.list_(pa.float64())), "t")
+    buffer.append(pa.table({"x": lists}).slice(1))
+    memory[:] = 99.0
+    assert buffer.to_table()["x"].to_pylist() == [[2.0, 3.0]]
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_batches_of_one_memory_that_is_filled_again_are_all_taken(as_stream):
+    memory = np.zeros(1)
+
+    def batches():
+        for value in (1.0, 2.0, 3.0):
+            memory[:] = value
+            yield pa.record_batch({"x": memory})
+
+    buffer = RowBuffer(one(pa.float64()), "t")
+    buffer.append(pa.RecordBatchReader.from_batches(one(pa.float64()), batches()) if as_stream else batches())
+    assert buffer.to_table()["x"].to_pylist() == [1.0, 2.0, 3.0]
+
+
+def test_a_stream_without_batches_says_which_columns_it_has():
+    empty = pa.schema([("y", pa.float64())])
+    with pytest.raises(SchemaMismatch, match="no column 'y'"):
+        RowBuffer(one(pa.float64()), "t").append(pa.RecordBatchReader.from_batches(empty, []))
 
 
 def test_rows_of_many_calls_and_buffers_stay_in_order():
