@@ -234,6 +234,8 @@ __all__ = [
     "long_enough_ms",
     "mapping",
     "options_json",
+    "printable",
+    "printable_json",
     "shortened",
     "shown",
     "text_properties",

@@ -55,7 +55,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a bug before anything was sent leaves the outcome unknown",
-        "txnlog/client/owned_transaction.py",
+        "txnlog/client/transaction_base.py",
         "Fate.NOTHING if unsent else Fate.UNKNOWN",
         "Fate.UNKNOWN",
         "whose commit was never sent can only ask for an outcome that the log does not have",
