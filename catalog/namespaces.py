@@ -501,7 +501,7 @@ class Catalog:
             known = self._known(name)
             if self._closed or known is not made:
                 self._end(made)
-                _ = self._root
+                _ = self._root  # raises where the catalog was closed meanwhile
         connection_of(known.namespace).follower.refresh()
         return known.namespace, known.publications
 

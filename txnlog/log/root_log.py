@@ -40,7 +40,7 @@ from txnlog.log.number_pool import NumberPool
 from txnlog.log.slots import occupy
 from txnlog.replies import IfUnknown, note_written, reworded, unknown_outcome
 from txnlog.sentences import Call, Either, Words
-from txnlog.store.base import Store
+from txnlog.store.base import ObjectNotFound, Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import needed_bytes, probe
 from txnlog.store.wrappers import PrefixStore
@@ -469,8 +469,9 @@ def remains(store: Store, name: str, runtime: Runtime) -> TxnLogError | None:
     A creation that was interrupted leaves no files, and whoever creates it at the same time writes its log first.
     """
     folder = PrefixStore(store, name)
-    same = next(iter(store.list(name)), None)
-    if same is not None and same.key == name:
+    # No listing: that would name all objects of namespaces whose names begin with this one, too.
+    with contextlib.suppress(ObjectNotFound, StoreError):  # a folder has nothing to tell, and some may not look
+        store.info(name)
         return InvalidInputError(
             f"{shortened(store.url(name))} is a file, and a namespace is a folder",
             advice="choose another path",
