@@ -37,8 +37,8 @@ _COMMAND: Final = re.compile(
 )
 
 _INTRODUCTION: Final = (
-    "The texts of this page are docstrings. Here is the first sentence of each; "
-    "the name leads to the file with the rest."
+    "The texts of this page are docstrings. In Python, `help(name)` prints a whole one; the site shows them all (`make "
+    "docs`). Here is the first sentence of each; the name leads to the file with the rest."
 )
 
 

@@ -232,13 +232,17 @@ class Appender:
         """
         with _OF_NUMBERS:
             if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
-                self.call(_life_wanted())
+                self._reserve(_life_wanted())
             while True:
                 taken = self.numbers.take(count)
                 if taken is not None:
                     return taken
                 self.numbers.demand(count)
-                self.call(_numbers_wanted(self.numbers))
+                self._reserve(_numbers_wanted(self.numbers))
+
+    def _reserve(self, command: Command[None]) -> None:
+        # Numbers that are reserved for a caller who was interrupted are the pool's: of his call nothing takes effect.
+        self.run(partial(self._carry_out, command), through=self._admission.add, undo=_nothing)
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
@@ -558,6 +562,9 @@ def _numbers_wanted(pool: NumberPool) -> Command[None]:
         return [] if pool.wants() else Answer(None, settled=True)
 
     return effect(decide, is_upkeep=True)
+
+
+def _nothing() -> None: ...
 
 
 def _of_numbers(error: TxnLogError) -> TxnLogError:

@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
+from txnlog.common.handlers import raise_of_handler
 from txnlog.common.lru import Recent
 from txnlog.engine.main_thread import outside_main_thread
 from txnlog.errors import Durable, StoreError
@@ -171,20 +172,17 @@ class LocalStore:
             _remove(folder, temporary)
             raise
 
-    @outside_main_thread
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
         with self._translated("get", key), self._open(key) as file:
             return posix.read_all(file)
 
-    @outside_main_thread
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
         assert 0 <= start <= end, (start, end)
         with self._translated("get", key), self._open(key) as file:
             return posix.read_range(file, start, end)
 
-    @outside_main_thread
     def info(self, key: str) -> ObjectInfo:
         """Size and modification time. Raises ObjectNotFound."""
         with self._translated("info", key):
@@ -373,11 +371,11 @@ class LocalStore:
     def _translated(self, call: str, key: str) -> Iterator[None]:
         try:
             yield
-        except (posix.SymbolicLinkError, posix.SpecialFileError) as error:
-            self._fail(call, key, error, Durable.NOTHING)
-        except (FileNotFoundError, NotADirectoryError):
-            raise ObjectNotFound(key) from None
         except OSError as error:
+            if not _is_of_kernel(error):
+                raise_of_handler(error)
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise ObjectNotFound(key) from None
             self._fail(call, key, error, Durable.NOTHING)
 
     def _walk(self, folder: tuple[str, ...], name_prefix: str) -> Iterator[ObjectInfo]:
@@ -389,7 +387,6 @@ class LocalStore:
                 elif entry.is_dir(follow_symlinks=False):
                     yield from self._walk((*folder, entry.name), "")
 
-    @outside_main_thread
     def _looked_at(self, folder: tuple[str, ...], entries: _Entries) -> _LookedAt:
         """Entries of a folder, with what is known of those that are files."""
         looked_at: _LookedAt = []
@@ -402,7 +399,6 @@ class LocalStore:
             looked_at.append((entry, info))
         return looked_at
 
-    @outside_main_thread
     def _entries(self, folder: tuple[str, ...], name_prefix: str) -> _Entries:
         path = "/".join(folder)
         try:
@@ -441,6 +437,14 @@ def _is_same(known: posix.Descriptor, folder: posix.Descriptor) -> bool:
         return os.path.samestat(known.status(), folder.status())
     except OSError:
         return False
+
+
+def _is_of_kernel(error: OSError) -> bool:
+    """Whether a line of the store's raised it: a system call did. It spares a poll the search for a handler."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_globals.get("__name__") in {__name__, posix.__name__}
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:

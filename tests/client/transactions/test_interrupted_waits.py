@@ -357,6 +357,26 @@ def test_what_interrupts_a_call_says_that_it_may_take_effect_and_how_to_ask(
     assert [(str(txn.id), txn.state) for txn in txns] == ([] if "produce" in call else [(txn_id, "COMMITTED")])
 
 
+def test_what_interrupts_the_reservation_of_a_txn_id_says_nothing_of_an_effect(memory: Place) -> None:
+    """REPORTED: of a begin() that was interrupted, that it may take effect."""
+    memory.orders()
+    ns, store = memory.wrapped(InterruptingStore)
+    caught: list[BaseException] = []
+
+    def noting() -> None:
+        try:
+            ns.begin()
+        except KeyboardInterrupt as interrupt:
+            caught.append(interrupt)
+            raise
+
+    assert store.interrupted(noting, 1)
+    assert not getattr(caught[0], "__notes__", ())
+    with ns.begin() as txn:
+        txn.produce("orders", rows(1))
+    assert read(ns, "orders") == [1]
+
+
 def test_what_the_engine_replies_is_no_interrupt(memory: Place) -> None:
     """A mistake in a command is its answer: the call was not cut short, and nothing of it takes effect later."""
 

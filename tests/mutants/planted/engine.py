@@ -235,4 +235,12 @@ MUTANTS: Final = (
         "after Ctrl-C at the end of a block its transaction stays open, and the process waits a minute for nothing",
         (ENGINE + "a_command_that_goes_on_is_begun_where_its_caller_was_interrupted_before",),
     ),
+    Mutant(
+        "an interrupted begin may take effect",
+        "txnlog/log/appender.py",
+        "through=self._admission.add, undo=_nothing)",
+        "through=self._admission.add)",
+        "who pressed Ctrl-C before the transaction was there looks for one to abort",
+        (INTERRUPTED_WAITS + "what_interrupts_the_reservation_of_a_txn_id_says_nothing_of_an_effect",),
+    ),
 )
