@@ -42,7 +42,7 @@ format: install ## Format the code and sort the imports.
 	@$(RUN)/ruff format --quiet $(SOURCES)
 
 test: check ## The checks, then the tests that each push runs (ARGS="-n 0 -k fence": some, in one process); needs Maven, once.
-	@$(SPARK_ENV) $(RUN)/python -m pytest -n 3 --dist loadfile --ignore tests/delta $(ARGS)
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 4 --dist loadfile --ignore tests/delta $(ARGS)
 
 test-all: export TXNLOG_TESTS = long
 test-all: test ## The same, with all that a push leaves out, and three times as much where a test could try for ever.

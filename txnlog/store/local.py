@@ -372,7 +372,7 @@ class LocalStore:
         try:
             yield
         except OSError as error:
-            if not _is_of_kernel(error):
+            if not posix.has_raised(error):  # else each poll that finds nothing would look for a handler
                 raise_of_handler(error)
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise ObjectNotFound(key) from None
@@ -437,14 +437,6 @@ def _is_same(known: posix.Descriptor, folder: posix.Descriptor) -> bool:
         return os.path.samestat(known.status(), folder.status())
     except OSError:
         return False
-
-
-def _is_of_kernel(error: OSError) -> bool:
-    """Whether a line of the store's raised it: a system call did. It spares a poll the search for a handler."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is not None and place.tb_frame.f_globals.get("__name__") in {__name__, posix.__name__}
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:

@@ -175,12 +175,21 @@ def read_range(file: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
+def has_raised(error: OSError) -> bool:
+    """Whether a line of this module raised it, by a system call or itself, and no handler of a signal."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_globals is globals()
+
+
 __all__ = [
     "NO_TMPFILE",
     "Descriptor",
     "SpecialFileError",
     "SymbolicLinkError",
     "has_proc",
+    "has_raised",
     "link_nameless",
     "open_file",
     "open_folder",

@@ -48,8 +48,8 @@ MUTANTS: Final = (
     Mutant(
         "what a handler raises in a local read is an answer",
         "txnlog/store/local.py",
-        "            if not _is_of_kernel(error):\n                raise_of_handler(error)\n",
-        "",
+        "                raise_of_handler(error)\n",
+        "                pass\n",
         "a time limit that is over is an object that is not there",
         (RAISING_HANDLERS + "what_a_handler_raises_is_no_answer_of_the_disk",),
     ),
