@@ -100,6 +100,27 @@ def test_what_a_handler_raises_is_no_answer_of_a_service(limit: Limit, call: str
     limit(lambda: CALLS[call](store))
 
 
+def test_what_a_handler_raises_that_is_not_installed_any_more_is_no_answer_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORTED: a disk with an input/output error, where a time limit was over: its handler put back that of before."""
+    store = LocalStore(tmp_path / "root")
+    store.put(KEY, b"bytes")
+    read_all = posix.read_all
+
+    def once(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise TimeoutError("the time limit")
+
+    def interrupted(file: int) -> bytes:
+        signal.raise_signal(signal.SIGUSR1)
+        return read_all(file)
+
+    monkeypatch.setattr(posix, "read_all", interrupted)
+    with hearing_signal(once), pytest.raises(TimeoutError, match="the time limit"):
+        store.get(KEY)
+
+
 def test_where_no_thread_can_be_started_the_main_thread_makes_the_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 from functools import partial
-from types import CodeType
+from types import CodeType, FrameType
 
 
 def raise_of_handler(error: BaseException) -> None:
     """Raise an error that the handler of a signal raised, as a time limit does: it says nothing of the data at hand."""
-    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    installed = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     place = error.__traceback__
-    while handlers and place is not None:
-        if place.tb_frame.f_code in handlers:
+    while place is not None:
+        if place.tb_frame.f_code in installed or _got_frame(place.tb_frame):
             raise error
         place = place.tb_next
+
+
+def _got_frame(frame: FrameType) -> bool:
+    """Whether a call was given the frame that it interrupts. A handler is, also one that is not installed any more."""
+    code = frame.f_code
+    arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    given = [frame.f_locals.get(name) for name in code.co_varnames[:arguments]]
+    return any(isinstance(item, FrameType) for one in given for item in (one if isinstance(one, tuple) else (one,)))
 
 
 def _code_of(handler: object) -> CodeType | None:

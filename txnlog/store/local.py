@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
-from txnlog.common.handlers import raise_of_handler
 from txnlog.common.lru import Recent
 from txnlog.engine.main_thread import outside_main_thread
 from txnlog.errors import Durable, StoreError
@@ -201,7 +200,7 @@ class LocalStore:
         with contextlib.suppress(ObjectNotFound), self._translated("delete", key):
             parent, name = self._folder_of(key)
             with parent as folder:
-                os.unlink(name, dir_fd=folder)
+                posix.remove(folder, name)
 
     def url(self, key: str) -> str:
         """The absolute path."""
@@ -372,8 +371,8 @@ class LocalStore:
         try:
             yield
         except OSError as error:
-            if not posix.has_raised(error):  # else each poll that finds nothing would look for a handler
-                raise_of_handler(error)
+            if not posix.has_raised(error):  # the handler of a signal did, as a time limit does: it is no answer
+                raise
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise ObjectNotFound(key) from None
             self._fail(call, key, error, Durable.NOTHING)
@@ -405,13 +404,13 @@ class LocalStore:
             with (
                 self._translated("list", path),
                 posix.open_folder(self._root, folder) as descriptor,
-                os.scandir(descriptor) as scan,
             ):
-                found = [entry for entry in scan if entry.name.startswith(name_prefix) and is_key(entry.name)]
-                # A folder sorts where its first key would: "a-b" lies before "a/b".
-                return sorted(found, key=lambda entry: entry.name + "/" * entry.is_dir(follow_symlinks=False))
+                entries = posix.entries_of(descriptor)
         except ObjectNotFound:
             return []
+        found = [entry for entry in entries if entry.name.startswith(name_prefix) and is_key(entry.name)]
+        # A folder sorts where its first key would: "a-b" lies before "a/b".
+        return sorted(found, key=lambda entry: entry.name + "/" * entries[entry])
 
     def _fail(self, call: str, key: str, error: OSError, durable: Durable) -> NoReturn:
         code = error.errno or errno.EIO

@@ -175,6 +175,17 @@ def read_range(file: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
+def entries_of(folder: int) -> dict[os.DirEntry[str], bool]:
+    """The entries of an open folder, and whether each is a folder."""
+    with os.scandir(folder) as scan:
+        return {entry: entry.is_dir(follow_symlinks=False) for entry in scan}
+
+
+def remove(folder: int, name: str) -> None:
+    """Remove a file from an open folder."""
+    os.unlink(name, dir_fd=folder)
+
+
 def has_raised(error: OSError) -> bool:
     """Whether a line of this module raised it, by a system call or itself, and no handler of a signal."""
     place = error.__traceback__
@@ -188,6 +199,7 @@ __all__ = [
     "Descriptor",
     "SpecialFileError",
     "SymbolicLinkError",
+    "entries_of",
     "has_proc",
     "has_raised",
     "link_nameless",
@@ -198,6 +210,7 @@ __all__ = [
     "open_temporary",
     "read_all",
     "read_range",
+    "remove",
     "status_of_file",
     "write_all",
 ]

@@ -22,7 +22,7 @@ MUTANTS: Final = (
     Mutant(
         "a time limit taken for an error of the data",
         "txnlog/common/handlers.py",
-        "        if place.tb_frame.f_code in handlers:\n            raise error\n",
+        "        if place.tb_frame.f_code in installed or _got_frame(place.tb_frame):\n            raise error\n",
         "",
         "rows that are sound are refused, or reported as damaged",
         ("tests/unit/common/test_handlers.py::test_a_time_limit_while_a_data_frame_is_converted_reaches_the_caller",),

@@ -48,8 +48,8 @@ MUTANTS: Final = (
     Mutant(
         "what a handler raises in a local read is an answer",
         "txnlog/store/local.py",
-        "                raise_of_handler(error)\n",
-        "                pass\n",
+        "            if not posix.has_raised(error):",
+        "            if False:",
         "a time limit that is over is an object that is not there",
         (RAISING_HANDLERS + "what_a_handler_raises_is_no_answer_of_the_disk",),
     ),

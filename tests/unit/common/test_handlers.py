@@ -40,6 +40,12 @@ class Limit:
         raise TimeLimit
 
 
+def once(number: int, _frame: FrameType | None) -> None:
+    """For one signal: the next one is for whom it was for before."""
+    signal.signal(number, signal.SIG_IGN)
+    raise TimeLimit
+
+
 class Slow:
     """Data that is converted when the time is over."""
 
@@ -47,7 +53,7 @@ class Slow:
         signal.raise_signal(signal.SIGUSR1)
 
 
-@pytest.mark.parametrize("handler", [limit, Limit(), Limit().method, partial(partial(limit))])
+@pytest.mark.parametrize("handler", [limit, Limit(), Limit().method, partial(partial(limit)), once])
 def test_a_time_limit_while_a_data_frame_is_converted_reaches_the_caller(handler: Callable[..., None]) -> None:
     with hearing_signal(handler), pytest.raises(TimeLimit):
         conform(Slow(), SCHEMA, topic="t")
