@@ -128,6 +128,11 @@ def test_a_good_client_passes_next_to_one_who_merges_and_alters(maintained_runs:
     assert maintained_runs.labels["a topic was altered"] >= 10
 
 
+def test_a_release_by_messages_that_were_received_again_since_releases_nothing():
+    """The checker took it for one: who received a message last has it, whatever was received of it before."""
+    assert run_seeds([483169577804], make=maintained).failures == {}
+
+
 def test_a_seed_does_what_it_did_before_there_was_one_who_merges():
     """Seeds that found something once are worth nothing where they draw another actor."""
     for seed in range(5):

@@ -35,6 +35,7 @@ class Pipeline:
         self.subscription = subscription
         self.consumer: Consumer | None = None
         self.epoch: int | None = None
+        self._received_by: dict[tuple[int, int], object] = {}  # the delivery that had a message last
         client.world.subscribed[topic, subscription] = None
 
     def reopen(self) -> None:
@@ -84,6 +85,8 @@ class Pipeline:
         messages = self.client.call(
             "receive", lambda: consumer.receive(most, timeout_ms), self.reported_received, **self.place
         )
+        for partition, offset in _places(messages):
+            self._received_by[partition, offset] = messages._delivery
         if self.shared and len(messages):
             again = any(messages.redelivery_counts)
             self.client.scheduler.label(f"shared messages came {'again' if again else 'the first time'}")
@@ -181,9 +184,16 @@ class Pipeline:
         self.client.call(
             "negative_acknowledge",
             lambda: consumer.negative_acknowledge(messages),
-            ranges=reported_ranges(messages),
+            ranges=self._reported_release(messages),
             **self.place,
         )
+
+    def _reported_release(self, messages: Messages) -> tuple[tuple[int, int, int], ...]:
+        """What a release is for: not what was received again since. An empty range where that is nothing."""
+        mine = [place for place in _places(messages) if self._received_by.get(place) is messages._delivery]
+        if mine:
+            return tuple((partition, offset, offset + 1) for partition, offset in mine)
+        return tuple((partition, start, start) for partition, start, _ in reported_ranges(messages))
 
     def release_all(self) -> None:
         """Have everything delivered again that was received and not acknowledged."""
@@ -234,6 +244,10 @@ def reported_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ..
             strict=True,
         )
     )
+
+
+def _places(messages: Messages) -> list[tuple[int, int]]:
+    return [(partition, offset) for _, partition, offset in messages.positions]
 
 
 def reported_ranges(messages: Messages) -> tuple[tuple[int, int, int], ...]:
