@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +44,18 @@ def jars(folder: Path, coordinates: str, *, groups: Sequence[str] | None = None,
         NoJarsError: there is no Maven, it fails, or takes too long.
     """
     if not folder.exists():
-        _fetch(folder, coordinates, groups, timeout_s)
+        with _alone():
+            if not folder.exists():
+                _fetch(folder, coordinates, groups, timeout_s)
     return sorted(str(jar) for jar in folder.glob("*.jar"))
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One process of this user at a time: what Maven has fetched it keeps in one place, which it does not guard."""
+    with Path(tempfile.gettempdir(), f"txnlog-maven-{os.getuid()}.lock").open("a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _fetch(folder: Path, coordinates: str, groups: Sequence[str] | None, timeout_s: float) -> None:

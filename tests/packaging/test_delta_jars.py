@@ -2,6 +2,7 @@
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_jars_are_fetched_once_for_the_installed_versions(maven):
     pom = Path(first[0]).with_name("pom.xml").read_text(encoding="utf-8")
     assert "<artifactId>delta-spark_4." in pom
     assert "{" not in pom
+
+
+def test_of_several_processes_that_need_them_at_once_one_fetches_them(maven):
+    """FAILED: test processes copied into one folder, and one emptied it beneath the other."""
+    log = maven("sleep 0.3")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: delta_jars.delta_jars(), range(4)))
+    assert [len(jars) for jars in found] == [2, 2, 2, 2]
+    assert log.read_text(encoding="utf-8") == "ran\n"
 
 
 def test_what_maven_says_is_reported_and_the_next_call_tries_again(maven, capsys):
