@@ -1,6 +1,6 @@
 """Reading many small segments, in a fresh process each time: ``snapshot.read``, and ``receive(1000)`` to the end.
 
-Three topics of three partitions, messages of 100 bytes with random keys, each beside the same messages in a few files:
+Three topics of three partitions, messages of 100 bytes with random keys, each next to the same messages in a few files:
 
 - ``thousand``: 1,000 transactions of 1,000 messages, a file each; 20 files;
 - ``three``: 3,000 transactions of three messages, a file each; one file;

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.sim.crowds import (
+    Workers,
     _known_writers,
     commits,
     entries,
@@ -47,6 +48,27 @@ def strangers_block(world: FarWorld) -> int:
             for action in entry.actions:
                 if isinstance(action, Reserve) and action.writer == STRANGER:
                     return action.first
+
+
+def subscribed(world: FarWorld, workers: Workers, rows: int, kind: str) -> dict[str, int]:
+    """A subscription of its own to a topic with so many rows, and four writers at work."""
+    found: dict[str, int] = {}
+
+    def fill(ns: Namespace) -> None:
+        ns.create_subscription("orders", "mine", type=kind)
+        with ns.begin() as txn:
+            txn.produce("orders", [{"value": number} for number in range(rows)], partition=0)
+        state = connection_of(ns).follower.state
+        topic = next(t for t in state.topics.values() if t.name == "orders")
+        record = next(s for s in state.subscriptions.values() if s.topic == topic.id and s.name == "mine")
+        found.update(subscription=record.id, epoch=record.epoch)
+        ns.close()
+
+    world.start("filler", fill)
+    world.run(3_000)
+    workers.start("w0", "w1", "w2", "w3")
+    world.run(6_000)
+    return found
 
 
 def with_segments(txn: int, *segments: Segment) -> dict[str, Any]:
@@ -197,22 +219,7 @@ def test_a_mailbox_of_a_few_kilobytes_does_not_stop_the_process_that_collects(wo
     Pieces, rows and commands of a mailbox were bounded, and its acknowledgements were not. Each range of one is
     compared with all that the transaction holds already.
     """
-    found: dict[str, int] = {}
-
-    def fill(ns: Namespace) -> None:
-        ns.create_subscription("orders", "mine", type="shared")
-        with ns.begin() as txn:
-            txn.produce("orders", [{"value": number} for number in range(_MANY)], partition=0)
-        state = connection_of(ns).follower.state
-        topic = next(t for t in state.topics.values() if t.name == "orders")
-        record = next(s for s in state.subscriptions.values() if s.topic == topic.id and s.name == "mine")
-        found.update(subscription=record.id, epoch=record.epoch)
-        ns.close()
-
-    world.start("filler", fill)
-    world.run(3_000)
-    workers.start("w0", "w1", "w2", "w3")
-    world.run(6_000)
+    found = subscribed(world, workers, _MANY, "shared")
     first = strangers_block(world)
 
     parts: list[Any] = [[0, [[number, number + 1]]] for number in range(_MANY)]
@@ -231,22 +238,7 @@ def test_a_mailbox_with_very_many_expected_cursors_asks_for_too_much(world, work
     All parts of an acknowledgement count but those of ``expected``: 349,000 of them, each looked up at each decision,
     and all of them stand in the entry, which has two MiB.
     """
-    found: dict[str, int] = {}
-
-    def fill(ns):
-        ns.create_subscription("orders", "mine")
-        with ns.begin() as txn:
-            txn.produce("orders", [{"value": 1}], partition=0)
-        state = connection_of(ns).follower.state
-        topic = next(t for t in state.topics.values() if t.name == "orders")
-        record = next(s for s in state.subscriptions.values() if s.topic == topic.id and s.name == "mine")
-        found.update(subscription=record.id, epoch=record.epoch)
-        ns.close()
-
-    world.start("filler", fill)
-    world.run(3_000)
-    workers.start("w0", "w1", "w2", "w3")
-    world.run(6_000)
+    found = subscribed(world, workers, 1, "exclusive")
     first = strangers_block(world)
     command = {"command": "commit", "txn": first + 1, "digest": "0" * 32}
     command["acknowledgements"] = [{**found, "ranges": [[0, [[0, 1]]]], "expected": [[0, 0]] * 349_000}]

@@ -26,7 +26,7 @@ def test_a_thread_that_starts_late_merges_nothing_twice(memory: Place) -> None:
     behind that, so ``ReplaceCommand._is_there`` takes what is forgotten for what is there.
     """
     ns, rival = orders(memory), memory.open()
-    merger(rival)._is_denied = True  # it merges when it is told
+    merger(rival)._is_denied = True  # it merges when the test asks for it
     gate: list[int] = []
     merge = merger(ns)._merge
 

@@ -41,6 +41,12 @@ _GATHER_TRIPS: Final = 0.45
 _IDLE_CYCLES: Final = 6
 """Cycles in which two must have had commits, this one counted, else a writer collects no more."""
 
+_ASKED_PLACES: Final = 8
+"""Who was asked collects for so many times as long as it made the place.
+
+Its cycles are shorter than the way of one that is far, whose next commit would come too late for it to pay.
+"""
+
 _FIRST_PAUSE_TRIPS: Final = 100.0
 _MOST_UNPAID: Final = 5
 """Round trips after which a writer begins again where it did not pay, twice as many each time, up to 2 ** 5 times."""
@@ -187,6 +193,7 @@ class Collector:
         self._committing: dict[str, int] = {}
         self._sharing: dict[str, int] = {}
         self._not_before_ms = 0.0
+        self._asked_until_ms = 0.0
         self._unpaid = 0
         self._mailboxes: dict[str, _Seen] = {}
         self.malformed = 0
@@ -208,6 +215,7 @@ class Collector:
         place_ms = self._races.take_place_ms()
         if place_ms:
             await self._runtime.pause(place_ms)
+            self._asked_until_ms = self._runtime.elapsed_ms() + _ASKED_PLACES * place_ms
             if not self._is_denied:
                 self._begin()
 
@@ -308,7 +316,7 @@ class Collector:
         self._committing, self._sharing = self._lately(self._committing), self._lately(self._sharing)
         if len(self._committing) > 1 or len(self._sharing) > 2:
             self._unpaid = 0
-        elif self._cycle > _IDLE_CYCLES:
+        elif self._cycle > _IDLE_CYCLES and self._runtime.elapsed_ms() >= self._asked_until_ms:
             pause_ms = _FIRST_PAUSE_TRIPS * self._races.trip.ms * 2**self._unpaid
             self._not_before_ms = self._runtime.elapsed_ms() + pause_ms
             self._unpaid = min(self._unpaid + 1, _MOST_UNPAID)

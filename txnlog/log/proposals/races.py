@@ -97,6 +97,7 @@ class Races:
         self._named_ms = 0.0
         self._in_vain: tuple[str, float] = ("", 0.0)
         self._won = 0
+        self._looks = 0
         self._winner = ""
         self._lost_to_winner = 0
         self._place_ms = 0
@@ -108,7 +109,7 @@ class Races:
         self._lost_to_winner = 0
 
     def note_winner(self, writer: str) -> None:
-        """This writer's entry took a slot from this one."""
+        """An entry of that writer took the slot that this one asked for."""
         self._lost_to_winner = self._lost_to_winner + 1 if writer == self._winner else 1
         self._winner = writer
 
@@ -137,7 +138,7 @@ class Races:
 
     async def ask_for_a_place(self) -> None:
         """Ask for a place whoever won all the last races: it is nearer to the store, and wins each one."""
-        if not self._lost_to_winner or self._lost_to_winner % _LOST_BEFORE_ASKING:
+        if self._lost_to_winner % _LOST_BEFORE_ASKING:
             return
         place_ms = min(_LONGEST_PLACE_MS, int(_PLACE_TRIPS * self.trip.ms))
         await self._runtime.request(partial(self._put, _Collecting(self.collector or "", self._winner, place_ms)))
@@ -145,7 +146,7 @@ class Races:
     @property
     def is_time_to_look(self) -> bool:
         """Whether to look now whether somebody asks for a place: who wins all races does not hear of those who lose."""
-        return self._won % _ASKED_EVERY_ENTRIES == _ASKED_EVERY_ENTRIES - 1
+        return self._won // _ASKED_EVERY_ENTRIES > self._looks
 
     def take_place_ms(self) -> int:
         """For how long to append nothing, since somebody asked for that; once."""
@@ -165,6 +166,8 @@ class Races:
     def note(self, look: CollectorLook) -> None:
         """A look was made, or was not needed."""
         if look.is_made:
+            # Once for so many entries: one who proposes from here on, and wins no more, would look each time.
+            self._looks = self._won // _ASKED_EVERY_ENTRIES
             self.note_named(look.found.writer)
             now_ms = self._runtime.elapsed_ms()
             if look.found.asked == self._writer and now_ms >= self._not_asked_before_ms:
