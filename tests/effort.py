@@ -9,8 +9,8 @@ asked of every one of them stays the same. Two marks leave out whole tests:
 ``long``: more of what another test shows already. Only ``make test-all`` runs it.
 ``some(n)``: of the cases of this test (or, on a class or module, of each test in it) a push runs n, the next n on the
 next day. ``some(n, of="place")``, on the values of a parameter, says the same of them: whatever the other parameters
-are, n of its values. ``some(one_in=n)``, on a module, says it of the module's tests: one in n, and each day those that
-docs/guarantees.md or a planted bug names, or that name a clause of PROTOCOL.md.
+are, n of its values. ``some(one_in=n)``, on a module, says it of the module's tests: one in n, and besides as many as
+it takes for each promise of docs/guarantees.md, planted bug and clause of PROTOCOL.md to have one of its tests run.
 
 Whoever asks for tests by name (``file::test``, ``-k``) gets all of them.
 """
@@ -23,7 +23,7 @@ import os
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -49,41 +49,63 @@ def every(step: int) -> tuple[int, int]:
     return (0, 1) if LONG else (_number_of_day() % step, step)
 
 
+_TEST: Final = re.compile(r"`([a-z0-9_/]+\.py::test_\w+)`")
+
+
 @functools.cache
-def named() -> frozenset[str]:
-    """The tests that stand for a promise or must catch a planted bug: each push runs them."""
+def shown_by() -> tuple[frozenset[str], ...]:
+    """By promise, and by planted bug, the tests that show it: each push runs one of them at least."""
     from tests.mutants.mutants import HARMLESS, MUTANTS
 
     page = _PROMISES.read_text(encoding="utf-8")
-    promised = {f"tests/{test}" for test in re.findall(r"`([a-z0-9_/]+\.py::test_\w+)`", page)}
-    return frozenset(promised | {test.partition("[")[0] for mutant in (HARMLESS, *MUTANTS) for test in mutant.tests})
+    promises = [_TEST.findall(text) for text in re.split(r"^\*\*|\n(?=\|)", page, flags=re.MULTILINE)]
+    found = [frozenset(f"tests/{test}" for test in tests) for tests in promises if tests]
+    return (*found, *(frozenset(test.partition("[")[0] for test in bug.tests) for bug in (HARMLESS, *MUTANTS)))
 
 
 def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The tests that a push does not run, of those that were collected."""
     left_out: set[pytest.Item] = set()
     cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    tests: dict[tuple[str, int], dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    modules: dict[tuple[str, int], list[str]] = defaultdict(list)
+    by_test: dict[str, list[pytest.Item]] = defaultdict(list)
+    clauses: dict[str, set[str]] = defaultdict(set)
     for item in items:
+        test = item.nodeid.partition("[")[0]
+        by_test[test].append(item)
         if item.get_closest_marker("long"):
             left_out.add(item)
             continue
-        test = item.nodeid.partition("[")[0]
         marks = list(item.iter_markers("some"))  # the closest one first
         if counts := [mark for mark in marks if mark.args]:
             cases[_other_parameters(item, test, counts[0]), counts[0].args[0]].append(item)
         steps = [mark for mark in marks if not mark.args]
-        if steps and not item.get_closest_marker("clause") and test not in named():
-            tests[test.partition("::")[0], steps[0].kwargs["one_in"]][test].append(item)
+        if steps and len(by_test[test]) == 1:
+            modules[test.partition("::")[0], steps[0].kwargs["one_in"]].append(test)
+        for mark in item.iter_markers("clause"):
+            for clause in mark.args:
+                clauses[clause].add(test)
     for (name, count), several in cases.items():
         left_out.update(several)
         left_out.difference_update(_of_this_day(name, several, count))
-    for (name, step), by_name in tests.items():
-        first = _number_of_day() % step
-        for test in (order := _shuffled(name, list(by_name))):
-            if order.index(test) % step != first:
-                left_out.update(by_name[test])
+    for test in _of_other_days(modules, [*shown_by(), *clauses.values()], by_test.keys()):
+        left_out.update(by_test[test])
     return left_out
+
+
+def _of_other_days(
+    modules: Mapping[tuple[str, int], Sequence[str]], shown: Iterable[Collection[str]], collected: Collection[str]
+) -> set[str]:
+    """The tests of modules of which one in so many is run, but for what then would not be shown by any other test."""
+    others: set[str] = set()
+    for (name, step), tests in modules.items():
+        first = _number_of_day() % step
+        others.update(test for place, test in enumerate(_shuffled(name, tests)) if place % step != first)
+    for group in shown:
+        there = sorted(test for test in group if test in collected)
+        if there and others.issuperset(there):
+            others.difference_update(_of_this_day(there[0], there, 1))
+    return others
 
 
 def _other_parameters(item: pytest.Item, test: str, mark: pytest.Mark) -> str:
@@ -112,4 +134,4 @@ def _number_of_day() -> int:
     return datetime.date.fromisoformat(DAY).toordinal()
 
 
-__all__ = ["DAY", "LONG", "every", "left_to_test_all", "named", "tries"]
+__all__ = ["DAY", "LONG", "every", "left_to_test_all", "shown_by", "tries"]

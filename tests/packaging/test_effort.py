@@ -1,4 +1,4 @@
-"""What a push leaves to ``make test-all``: marked tests and cases, and none that a promise or a planted bug names."""
+"""What a push leaves to ``make test-all``: marked tests and cases, and of the tests that show a promise never all."""
 
 from __future__ import annotations
 
@@ -54,15 +54,12 @@ import pytest
 
 pytestmark = pytest.mark.some(one_in=3)
 
-def test_promised(): pass
-
-@pytest.mark.clause("P-1")
-def test_with_a_clause(): pass
-
 @pytest.mark.some(1)
 @pytest.mark.parametrize("number", range(4))
 def test_some(number): pass
 """ + "".join(f"\ndef test_{number}(): pass\n" for number in range(8))
+
+DAYS = ("2026-12-30", "2026-12-31", "2027-01-01")
 
 Run = Callable[..., pytest.RunResult]
 
@@ -126,19 +123,44 @@ def test_of_two_places_a_push_takes_one_whatever_the_other_parameters_are(
     assert len(taken) == len(set(taken))
 
 
-def test_of_a_module_a_push_takes_one_test_in_so_many_and_each_that_is_named(
+def test_of_a_module_a_push_takes_one_test_in_so_many(
     run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ):
     pytester.makepyfile(test_marked=ONE_IN_THREE)
-    monkeypatch.setattr(effort, "named", lambda: {"test_marked.py::test_promised"})
+    monkeypatch.setattr(effort, "shown_by", tuple)
     taken: list[str] = []
-    for day in ("2026-12-30", "2026-12-31", "2027-01-01"):
+    for day in DAYS:
+        monkeypatch.setattr(effort, "DAY", day)
+        taken += (today := [name.partition("[")[0] for name in names_run(run)])
+        assert len(today) == 3
+    assert sorted(taken) == sorted([*(f"test_{number}" for number in range(8)), "test_some"]), "each one in three days"
+
+
+@pytest.mark.parametrize("shown", [{"test_3", "test_5"}, {"test_3", "test_5", "test_always"}, {"test_of_another_file"}])
+def test_of_the_tests_that_show_the_same_a_push_runs_one_at_least(
+    shown: set[str], run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    pytester.makepyfile(test_marked=ONE_IN_THREE, test_others="def test_always(): pass")
+    files = {"test_always": "test_others.py"}
+    names = frozenset(f"{files.get(name, 'test_marked.py')}::{name}" for name in shown)
+    monkeypatch.setattr(effort, "shown_by", lambda: (names,))
+    for day in DAYS:
         monkeypatch.setattr(effort, "DAY", day)
         today = [name.partition("[")[0] for name in names_run(run)]
-        assert len(today) == 2 + 3
-        assert today[:2] == ["test_promised", "test_with_a_clause"]
-        taken += today[2:]
-    assert sorted(taken) == sorted([*(f"test_{number}" for number in range(8)), "test_some"]), "each one in three days"
+        least = 1 if "test_3" in shown else 0
+        assert len(shown.intersection(today)) >= least
+        assert len(today) <= 1 + 3 + least, "and not each that does"
+        if "test_always" in shown:
+            assert len(today) == 1 + 3, "it is shown without those of the module"
+
+
+def test_a_push_runs_a_test_of_each_clause(run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    clause = '\n@pytest.mark.clause("P-1")\n'
+    pytester.makepyfile(test_marked=ONE_IN_THREE.replace("\ndef test_3", f"{clause}def test_3"))
+    monkeypatch.setattr(effort, "shown_by", tuple)
+    for day in DAYS:
+        monkeypatch.setattr(effort, "DAY", day)
+        assert "test_3" in names_run(run)
 
 
 def test_a_long_run_takes_everything(run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -180,7 +202,7 @@ def test_what_is_left_out_is_seen():
 
 
 def test_every_promise_and_every_planted_bug_has_its_tests_in_each_push():
-    needed = effort.named()
+    needed = {test for tests in effort.shown_by() for test in tests}
     files = {test.partition("::")[0] for test in needed}
     gone = {f"{file}::{name}" for file in files for name in left_out((ROOT / file).read_text(encoding="utf-8"))}
     assert len(needed) > 400, "of the page and of the planted bugs"
