@@ -71,7 +71,7 @@ _MERGE_INTERVAL: Final = 5
 KIND_TAKES_PART: Final = 0.5
 RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
-_MORE: Final = {OPTIMIZER: (1, 1, 2), CROWD: (3, 4, 6)}
+_MORE: Final = {OPTIMIZER: (1, 1, 2), CROWD: (5, 6, 7)}
 """How many there are of each kind that a workload of its own adds."""
 
 MOST_EVENTS: Final = 60_000
