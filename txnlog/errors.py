@@ -221,7 +221,10 @@ class ProducerFenced(FencedError):
 class ConsumerFenced(FencedError):
     """A newer consumer, a seek or a drop raised the subscription's epoch: the number under which a consumer works."""
 
-    _default_advice = "after its own seek a consumer receives again; otherwise stop, or open a new consumer"
+    _default_advice = (
+        "stop: whoever took over processes these messages now, and a new consumer here would take the subscription "
+        "back. After a seek of its own, a consumer receives again"
+    )
 
 
 class CoordinatorFenced(FencedError):

@@ -57,6 +57,19 @@ def test_without_a_topic_the_subscriptions_of_all_are_shown(lake):
     assert run(path, "lag", "orders", "mor").returncode == 2
 
 
+def test_the_newest_ended_transactions_are_listed_with_all_that_are_open(lake):
+    path, open_one = lake
+    with txnlog.open(path) as ns:
+        first, second, third = [ns.producer().produce("orders", [{"value": b"more"}]) for _ in range(3)]
+    asked = (path, "transactions", "list", "--limit", "2")
+    shown = lines(*asked, "--json")
+    assert shown[0]["txn_id"] == str(open_one.id)
+    assert [row["version"] for row in shown[1:]] == [third.version, second.version]
+    assert first.version < second.version < third.version
+    assert run(*asked).stderr.startswith("2 of 4 ended transactions: --limit N")
+    assert len(lines(path, "transactions", "list", "--limit", "9", "--json")) == 5
+
+
 def test_people_are_shown_times_and_programs_epoch_milliseconds(lake):
     path, _ = lake
     for command in (("transactions", "list"), ("log", "show")):

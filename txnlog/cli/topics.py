@@ -15,8 +15,8 @@ from txnlog.data.python_rows import python_rows
 from txnlog.errors import InvalidInputError
 from txnlog.format import schema
 from txnlog.format.column_text import type_text
-from txnlog.format.delta_mode import DELTA_MODES
-from txnlog.format.merge_mode import MERGE_MODES
+from txnlog.format.delta_mode import DELTA
+from txnlog.format.merge_mode import MERGE
 from txnlog.results import TopicInfo
 
 _SQL_TYPES: Final = {
@@ -95,8 +95,8 @@ def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: b
 @click.option(
     "--property", "settings", multiple=True, metavar="NAME=VALUE", help="A label, user.NAME; NAME= takes it away."
 )
-@click.option("--delta", type=click.Choice(DELTA_MODES), help="Whether the topic is a Delta table too.")
-@click.option("--merge", type=click.Choice(MERGE_MODES), help="Whether those who commit merge small segments.")
+@click.option("--delta", type=click.Choice(DELTA.modes), help="Whether the topic is a Delta table too.")
+@click.option("--merge", type=click.Choice(MERGE.modes), help="Whether those who commit merge small segments.")
 @json_option
 @click.pass_obj
 def topic_alter(

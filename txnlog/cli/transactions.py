@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 
@@ -12,6 +13,8 @@ from txnlog.cli.commands import WARNINGS, Commands, duration, json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.target import Target
 from txnlog.common.validation import Duration
+
+_ENDED: Final = ("COMMITTED", "ABORTED")
 
 
 @click.group(cls=Commands)
@@ -24,13 +27,24 @@ def transactions() -> None:
 @click.option(
     "--min-age-ms", type=duration, metavar="DURATION", help='Only open ones of at least this age: "90s", "15m".'
 )
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Newest ended transactions to list."
+)
 @json_option
 @click.pass_obj
-def transactions_list(target: Target, state: str | None, min_age_ms: Duration | None, *, as_json: bool) -> None:
-    """List open and prepared transactions, and those that ended after the log checkpoint that is used to open."""
+def transactions_list(
+    target: Target, state: str | None, min_age_ms: Duration | None, limit: int, *, as_json: bool
+) -> None:
+    """List all open and prepared transactions, and the newest of those that ended.
+
+    Of the ended ones, the log still names those that ended after the log checkpoint that is used to open.
+    """
     with target.open() as ns:
         found = ns.transactions(state, min_age_ms)
-    Printer(as_json).dataclasses(found)
+    ended = [item for item in found if item.state in _ENDED]
+    Printer(as_json).dataclasses([*(item for item in found if item.state not in _ENDED), *ended[:limit]])
+    if len(ended) > limit and not as_json:
+        click.echo(f"{limit:,} of {len(ended):,} ended transactions: --limit N lists the newest N.", err=True)
 
 
 @transactions.command("describe")

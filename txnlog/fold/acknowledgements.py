@@ -110,8 +110,8 @@ def check_epoch(record: SubscriptionRecord, epoch: int) -> None:
     """Raise ConsumerFenced for whoever holds another epoch of the subscription than the newest."""
     if epoch != record.epoch:
         raise ConsumerFenced(
-            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}: another "
-            "consumer, a newer run of the query or a seek took it over"
+            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}: "
+            f"{_who_raised_it(record)}"
         )
 
 
@@ -120,8 +120,14 @@ def check_received(record: SubscriptionRecord, epoch: int) -> None:
     if record.epoch != epoch:
         raise ConsumerFenced(
             f"these messages of the subscription {record.name!r} were received in its epoch {epoch}, which is "
-            f"{record.epoch} now: another consumer, a newer run of the query or a seek took it over"
+            f"{record.epoch} now: {_who_raised_it(record)}"
         )
+
+
+def _who_raised_it(record: SubscriptionRecord) -> str:
+    """A seek leaves the consumer as it is, so that the newest one need not be the one that raised the epoch."""
+    newest = "" if record.consumer is None else f". Its newest consumer is {record.consumer!r}"
+    return f"another consumer, a newer run of the query or a seek took it over{newest}"
 
 
 def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, int], ...]:
