@@ -19,7 +19,7 @@ from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, ForeignDeltaLog, TxnLogError, VersionNotAvailable
 from txnlog.fold import garbage
 from txnlog.fold.state import TopicRecord
-from txnlog.format.delta_mode import delta_mode, is_auto
+from txnlog.format.delta_mode import DELTA, is_auto
 from txnlog.format.keys import SEGMENTS_TABLE
 from txnlog.log.follower import Follower
 from txnlog.replies import after_part, reworded
@@ -251,7 +251,7 @@ class Publications:
 
 
 def _is_published(record: TopicRecord) -> bool:
-    return delta_mode(record.properties) != "off"
+    return DELTA.of(record.properties) != "off"
 
 
 def _is_auto(record: TopicRecord) -> bool:

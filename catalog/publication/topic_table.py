@@ -13,7 +13,7 @@ from catalog.publication.table import Action
 from catalog.publication.topic_versions import TopicHistory, needs_metadata
 from txnlog.errors import InvalidInputError
 from txnlog.fold.state import Head, SegmentRecord, State, TopicRecord
-from txnlog.format.delta_mode import check_delta_columns, delta_mode
+from txnlog.format.delta_mode import DELTA, check_delta_columns
 from txnlog.format.keys import SEGMENT_COLUMN
 from txnlog.log.follower import Follower
 from txnlog.sentences import Argument, Call, Words
@@ -58,7 +58,7 @@ def table_origin(follower: Follower, version: int) -> TableOrigin:
 
 def check_published(record: TopicRecord) -> None:
     """Raise InvalidInputError for a topic that is never published, SchemaMismatch for a column that no table has."""
-    mode = delta_mode(record.properties)
+    mode = DELTA.of(record.properties)
     if mode == "off":
         raise InvalidInputError(
             f'the topic {record.name!r} has delta="off": it is never published',

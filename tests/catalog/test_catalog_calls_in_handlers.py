@@ -12,7 +12,7 @@ import pytest
 
 import catalog as txn_catalog
 from catalog import Catalog
-from tests.client.support import SCHEMA, rows, wait_for
+from tests.client.support import SCHEMA, rows
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
 from txnlog.errors import InvalidTransactionState
@@ -114,8 +114,7 @@ def test_a_handle_can_be_closed_while_it_publishes_in_maintain_and_in_the_backgr
 ) -> None:
     """HANG: ``close`` waited a minute for the background, and that for the lock of the thread that closes."""
     ns.alter_topic("orders", delta="auto")
-    background = ns._connection.session.auto_publisher._background
-    wait_for(lambda: not background._is_under_way)
+    ns._connection.session.auto_publisher._queue.finish()
     store = ns._connection.store
     for info in list(store.list("")):
         if "/_delta_log/" in info.key:

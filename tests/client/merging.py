@@ -31,7 +31,7 @@ def merger(ns: Any) -> AutoMerger:
 
 def at_rest(ns: Any) -> Any:
     """What is under way has come to its end."""
-    merger(ns)._background.wait()
+    merger(ns)._queue.finish()
     return ns
 
 

@@ -20,15 +20,8 @@ from txnlog.errors import InvalidInputError, SchemaMismatch
 from txnlog.fold.state import Draft, TopicRecord
 from txnlog.format import schema
 from txnlog.format.actions import AlterTopic, Header
-from txnlog.format.delta_mode import (
-    DeltaMode,
-    check_delta_columns,
-    check_delta_widening,
-    delta_mode,
-    parse_delta_mode,
-    with_delta_mode,
-)
-from txnlog.format.merge_mode import MergeMode, parse_merge_mode, with_merge_mode
+from txnlog.format.delta_mode import DELTA, DeltaMode, check_delta_columns, check_delta_widening
+from txnlog.format.merge_mode import MERGE, MergeMode
 from txnlog.format.schema import DataType, StructField, StructType
 from txnlog.format.topic_properties import check_properties
 from txnlog.log.commands import Answer, Simple
@@ -67,8 +60,8 @@ class Alteration:
             _added(add_columns),
             _widened(widen),
             changed,
-            None if delta is None else parse_delta_mode(delta),
-            None if merge is None else parse_merge_mode(merge),
+            None if delta is None else DELTA.parse(delta),
+            None if merge is None else MERGE.parse(merge),
         )
 
     def command(self) -> Simple[TopicRecord]:
@@ -81,10 +74,10 @@ class Alteration:
         kept = {name: value for name, value in record.properties.items() if name not in self.properties}
         properties = kept | {name: value for name, value in self.properties.items() if value is not None}
         if self.delta is not None:
-            properties = with_delta_mode(properties, self.delta)
+            properties = DELTA.put_into(properties, self.delta)
         if self.merge is not None:
-            properties = with_merge_mode(properties, self.merge)
-        self._check_publishable(record, columns, delta_mode(properties))
+            properties = MERGE.put_into(properties, self.merge)
+        self._check_publishable(record, columns, DELTA.of(properties))
         if columns == record.schema:
             if properties == record.properties:
                 return Answer(record)
@@ -101,7 +94,7 @@ class Alteration:
 
     def _check_publishable(self, record: TopicRecord, columns: StructType, mode: DeltaMode) -> None:
         """Of a topic that is to be published every column counts, with each older file; else what is new."""
-        begins = delta_mode(record.properties) == "off"
+        begins = DELTA.of(record.properties) == "off"
         check_delta_columns(columns if begins else _without(columns, record.schema.fields), mode)
         for earlier in record.schemas if begins else record.schemas[-1:]:
             check_delta_widening(earlier.schema, columns, mode)
@@ -124,8 +117,8 @@ def _followers(draft: Draft, source: TopicRecord, columns: StructType) -> list[A
             seen.add(letters.id)
             try:
                 wanted = schema_evolution.carried(letters.schema, dead_letters.schema_of(newest), letters.key)
-                check_delta_columns(_without(wanted, letters.schema.fields), delta_mode(letters.properties))
-                check_delta_widening(letters.schema, wanted, delta_mode(letters.properties))
+                check_delta_columns(_without(wanted, letters.schema.fields), DELTA.of(letters.properties))
+                check_delta_widening(letters.schema, wanted, DELTA.of(letters.properties))
             except SchemaMismatch as error:
                 raise SchemaMismatch(
                     f"the topic {letters.name!r}, which takes dead letters of {record.name!r}, cannot follow: "

@@ -17,15 +17,8 @@ from txnlog.fold.topics import too_many_partitions, topic_named
 from txnlog.format import schema
 from txnlog.format.actions import DropTopic, Header, Topic
 from txnlog.format.column_text import difference_text
-from txnlog.format.delta_mode import (
-    DEFAULT_MODE,
-    DeltaMode,
-    check_delta_columns,
-    delta_mode,
-    parse_delta_mode,
-    with_delta_mode,
-)
-from txnlog.format.merge_mode import DEFAULT_MERGE, MergeMode, merge_mode, parse_merge_mode, with_merge_mode
+from txnlog.format.delta_mode import DELTA, DeltaMode, check_delta_columns
+from txnlog.format.merge_mode import MERGE, MergeMode
 from txnlog.format.topic_properties import check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, unknown_outcome
@@ -52,8 +45,8 @@ def create(
     stored = _schema_of(columns)
     if key is not None and not isinstance(key, str):
         raise InvalidInputError(f"key is the name of a column, not {type(key).__name__}")
-    mode = None if delta is None else parse_delta_mode(delta)
-    merging = None if merge is None else parse_merge_mode(merge)
+    mode = None if delta is None else DELTA.parse(delta)
+    merging = None if merge is None else MERGE.parse(merge)
     settings = text_properties(properties)
     check_properties(settings)
     if_not_exists = truth("if_not_exists", if_not_exists)
@@ -62,7 +55,7 @@ def create(
         stored,
         _partitions(partitions),
         key,
-        with_merge_mode(with_delta_mode(settings, mode or DEFAULT_MODE), merging or DEFAULT_MERGE),
+        MERGE.put_into(DELTA.put_into(settings, mode or DELTA.default), merging or MERGE.default),
     )
 
     def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
@@ -82,7 +75,7 @@ def create(
             if not if_not_exists:
                 raise TopicExists(f"the topic {name!r} exists")
             return Answer(record)
-        check_delta_columns(stored, mode or DEFAULT_MODE)
+        check_delta_columns(stored, mode or DELTA.default)
         return [action]
 
     def result(draft: Draft, at: Header) -> TopicRecord:
@@ -141,10 +134,10 @@ def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None, merging: M
         return f"partitions: {there.partitions} instead of {wanted.partitions}"
     if there.key != wanted.key:
         return f"key: {there.key!r} instead of {wanted.key!r}"
-    found = delta_mode(there.properties)
+    found = DELTA.of(there.properties)
     if mode not in {None, found}:
         return f"delta: {found!r} instead of {mode!r}"
-    merges = merge_mode(there.properties)
+    merges = MERGE.of(there.properties)
     return None if merging in {None, merges} else f"merge: {merges!r} instead of {merging!r}"
 
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from txnlog.client.background import BackgroundWork
+from txnlog.client.background import TopicQueue
 from txnlog.common.limits import AUTO_MERGE_BYTES, AUTO_MERGE_SEGMENTS
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TopicNotFound, TxnLogError
 from txnlog.fold.compactions import is_small
 from txnlog.fold.state import Draft, SegmentRecord, State
-from txnlog.format.merge_mode import merge_mode
+from txnlog.format.merge_mode import MERGE
 from txnlog.log.follower import Follower
 
 _logger = LogLines("txnlog.merger")
@@ -29,9 +29,6 @@ _SPREAD: Final = 0.5
 
 _MOST_KNOWN: Final = 4_096
 """Small segments of a topic that are kept in mind; older ones are left to ``optimize``."""
-
-_PAUSE_MS: Final = 5.0
-"""Before a merge: its first steps would take the interpreter from the commit that asks for it."""
 
 MergeSmall = Callable[[int, Sequence[SegmentRecord], int], object]
 """Merges small segments of a topic, in no order, that were there at a version. Called in a thread."""
@@ -85,10 +82,8 @@ class AutoMerger:
         self.interval = AUTO_MERGE_SEGMENTS
         # Of the engine alone.
         self._topics: dict[int, _Topic] = {}
-        self._waiting: dict[int, None] = {}
-        self._is_closing = False
         self._is_denied = False
-        self._background = BackgroundWork(runtime)
+        self._queue = TopicQueue(runtime, self._merge_if_due)
 
     def watch(self) -> None:
         """Note from here on which small segments there are: for a handle that may append."""
@@ -126,34 +121,26 @@ class AutoMerger:
 
     def after_append(self) -> None:
         """Have merged what is due. To be called in the engine."""
-        if self._is_closing or self._is_denied:
-            return
-        for number, topic in self._topics.items():
-            if topic.is_due and self._is_wanted(number):
-                self._waiting[number] = None
-        if self._waiting:
-            self._background.begin(self._work)
+        if not self._is_denied:
+            self._queue.begin(
+                [number for number, item in self._topics.items() if item.is_due and self._is_wanted(number)]
+            )
 
     def _drawn(self) -> int:
         return self.interval + int(self._runtime.jitter(1.0) * _SPREAD * self.interval)
 
     def _is_wanted(self, number: int) -> bool:
-        return merge_mode(self._follower.state.topics[number].properties) == "auto"
+        return MERGE.of(self._follower.state.topics[number].properties) == "auto"
 
-    async def _work(self) -> None:
-        while self._waiting:
-            await self._runtime.pause(_PAUSE_MS)
-            if self._is_closing:
-                return
-            number = next(iter(self._waiting))
-            del self._waiting[number]
-            topic = self._topics.get(number)
-            if topic is not None and topic.is_due:
-                # What is there, and at which version: a merge may begin when others have merged it, and forgotten that.
-                merge = partial(self._quietly, number, list(topic.small.values()), self._follower.state.head.version)
-                # What cannot be merged is tried again once as much came besides.
-                topic.came, topic.due_at = 0, self._drawn()
-                await self._runtime.job(merge)
+    def _merge_if_due(self, number: int) -> Callable[[], None] | None:
+        topic = self._topics.get(number)
+        if topic is None or not topic.is_due:
+            return None
+        # What is there, and at which version: a merge may begin when others have merged it, and forgotten that.
+        merge = partial(self._quietly, number, list(topic.small.values()), self._follower.state.head.version)
+        # What cannot be merged is tried again once as much came besides.
+        topic.came, topic.due_at = 0, self._drawn()
+        return merge
 
     def _quietly(self, topic: int, small: Sequence[SegmentRecord], version: int) -> None:
         try:
@@ -170,12 +157,7 @@ class AutoMerger:
 
     def close(self) -> None:
         """Begin nothing new, and wait for what is under way: before the handle is closed, which it needs."""
-        self._runtime.engine.look(self._begin_closing)
-        self._background.wait()
-
-    def _begin_closing(self) -> None:
-        self._is_closing = True
-        self._waiting.clear()
+        self._queue.stop()
 
 
 __all__ = ["AutoMerger", "MergeSmall"]

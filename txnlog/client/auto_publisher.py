@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from txnlog.client.background import BackgroundWork
+from txnlog.client.background import TopicQueue
 from txnlog.client.shadowing import check_not_hidden, not_loaded
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
@@ -25,10 +25,6 @@ _logger = LogLines("txnlog.publisher")
 
 GROUP: Final = "txnlog.publisher"
 """The entry-point group. What is named there is called with the follower, the namespace's objects and the runtime."""
-
-_PAUSE_MS: Final = 5.0
-"""Before a publication: its first steps would take the interpreter from the commit that asks for it. What is committed
-meanwhile goes with it."""
 
 
 class Publisher(Protocol):
@@ -60,12 +56,10 @@ class AutoPublisher:
         self._follower = follower
         self._store = store
         self._runtime = runtime
-        # Of the engine alone, but for _is_closing. Where no topic is published by itself, nothing is noted of a fold.
+        # Of the engine alone. Where no topic is published by itself, nothing is noted of a fold.
         self._auto: set[int] = set()
         self._touched: set[int] = set()
-        self._waiting: dict[int, None] = {}
-        self._is_closing = False
-        self._background = BackgroundWork(runtime)
+        self._queue = TopicQueue(runtime, lambda topic: partial(self._publish, topic))
         self._publisher: Publisher | None = None
         self._failed: set[int] = set()
 
@@ -99,18 +93,7 @@ class AutoPublisher:
         """Have the topics published that changed and want it. To be called in the engine, as what notes them is."""
         touched, self._touched = self._touched, set()
         topics = self._follower.state.topics
-        wanted = [topic for topic in touched if is_auto(topics[topic].properties)]
-        if wanted:
-            self._waiting.update(dict.fromkeys(wanted))
-            self._background.begin(self._work)
-
-    async def _work(self) -> None:
-        while self._waiting:
-            if not self._is_closing:
-                await self._runtime.pause(_PAUSE_MS)
-            topic = next(iter(self._waiting))
-            del self._waiting[topic]
-            await self._runtime.job(partial(self._publish, topic))
+        self._queue.begin([topic for topic in touched if is_auto(topics[topic].properties)])
 
     @staticmethod
     def is_installed() -> bool:
@@ -154,9 +137,7 @@ class AutoPublisher:
 
     def close(self) -> None:
         """Wait for what is under way and what waits."""
-        self._is_closing = True
-        self._background.wait()
-        self._is_closing = False
+        self._queue.finish()
 
 
 def _load() -> MakePublisher:

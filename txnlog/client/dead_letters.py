@@ -21,7 +21,7 @@ from txnlog.fold.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import topic_named
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Acknowledgement, AnyAction, Header, PartitionRanges, Topic
-from txnlog.format.delta_mode import delta_mode, with_delta_mode
+from txnlog.format.delta_mode import DELTA
 from txnlog.format.schema import DEAD_LETTER_COLUMNS, StructField, StructType
 from txnlog.log.commands import Answer, Piece, SharedNumbers, digest_of_call
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, Opening
@@ -51,9 +51,7 @@ def missing_topic(draft: Draft, source: TopicRecord, name: str) -> list[Topic]:
     columns = schema_of(source.schema)
     known = topic_named(draft, name)
     if known is None:
-        return [
-            Topic(wanted, columns, source.partitions, properties=with_delta_mode({}, delta_mode(source.properties)))
-        ]
+        return [Topic(wanted, columns, source.partitions, properties=DELTA.put_into({}, DELTA.of(source.properties)))]
     _check(known, columns)
     return []
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, get_args
 
-from txnlog.common.names import nearest
-from txnlog.errors import InvalidInputError, SchemaMismatch
+from txnlog.errors import SchemaMismatch
 from txnlog.format.schema import WHOLE_NUMBERS, ArrayType, DataType, MapType, StructType
-from txnlog.format.topic_properties import RESERVED
+from txnlog.format.topic_properties import ModeSetting
 from txnlog.sentences import Argument, Words
 
 DeltaMode = Literal["auto", "manual", "off"]
-DELTA_MODES: Final[tuple[DeltaMode, ...]] = get_args(DeltaMode)
 
-DEFAULT_MODE: Final[DeltaMode] = "manual"
-DELTA_PROPERTY: Final = f"{RESERVED}delta"
-"""Where the mode stands, unless it is the default."""
+DELTA: Final[ModeSetting[DeltaMode]] = ModeSetting("delta", get_args(DeltaMode), default="manual", if_newer="manual")
 
 _Path = tuple[str, ...]
 
@@ -34,29 +30,9 @@ _NOT_IN_DELTA: Final = frozenset({"timestamp_ntz"})
 """Types for which a Delta table needs a feature that readers lack."""
 
 
-def parse_delta_mode(text: object) -> DeltaMode:
-    """A valid mode, or InvalidInputError."""
-    for mode in DELTA_MODES:
-        if text == mode:
-            return mode
-    raise InvalidInputError(f"unknown delta {ascii(text)[:60]}", advice=nearest(str(text), DELTA_MODES))
-
-
-def delta_mode(properties: Mapping[str, str]) -> DeltaMode:
-    """The mode that a topic's properties say. One that a newer txnlog may have written counts as the default."""
-    found = properties.get(DELTA_PROPERTY, DEFAULT_MODE)
-    return next((mode for mode in DELTA_MODES if mode == found), DEFAULT_MODE)
-
-
 def is_auto(properties: Mapping[str, str]) -> bool:
     """Whether a topic is published by itself, after commits and by maintenance."""
-    return delta_mode(properties) == "auto"
-
-
-def with_delta_mode(properties: Mapping[str, str], mode: DeltaMode) -> dict[str, str]:
-    """Properties with a mode, which is left out where it is the default."""
-    others = {name: text for name, text in properties.items() if name != DELTA_PROPERTY}
-    return others if mode == DEFAULT_MODE else {**others, DELTA_PROPERTY: mode}
+    return DELTA.of(properties) == "auto"
 
 
 def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
@@ -144,15 +120,4 @@ def _named(path: _Path) -> str:
     return repr(".".join(path))
 
 
-__all__ = [
-    "DEFAULT_MODE",
-    "DELTA_MODES",
-    "DELTA_PROPERTY",
-    "DeltaMode",
-    "check_delta_columns",
-    "check_delta_widening",
-    "delta_mode",
-    "is_auto",
-    "parse_delta_mode",
-    "with_delta_mode",
-]
+__all__ = ["DELTA", "DeltaMode", "check_delta_columns", "check_delta_widening", "is_auto"]

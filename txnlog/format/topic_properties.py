@@ -1,12 +1,13 @@
-"""Names of topic properties: labels of one's own, and the advice for names that would do nothing."""
+"""Topic properties: settings that are one of a few words, labels of one's own, and advice for names that do nothing."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
 
 from txnlog.common.limits import MAX_LABEL_CHARACTERS
+from txnlog.common.names import nearest
 from txnlog.errors import InvalidInputError
 from txnlog.sentences import Argument, Call, Words
 
@@ -15,6 +16,8 @@ RESERVED: Final = "txnlog."
 
 LABEL: Final = "user."
 """What the names of one's own labels begin with."""
+
+Mode = TypeVar("Mode", bound=str)
 
 _SETTINGS: Final = frozenset({"delta", "merge"})
 """Properties that an argument of their name sets."""
@@ -67,6 +70,39 @@ _INSTEAD: Final[Mapping[str, str]] = {
 """By names of ours, of Kafka and of Delta what is there instead."""
 
 
+class ModeSetting(Generic[Mode]):
+    """A setting of a topic that is one of a few words. Its property is there unless it is the default.
+
+    Attributes:
+        modes: the words.
+        default: of a topic without the property.
+    """
+
+    def __init__(self, name: str, modes: Sequence[Mode], *, default: Mode, if_newer: Mode) -> None:
+        """``if_newer`` is what a word counts as that a newer txnlog may have written."""
+        self._name = name
+        self._property = f"{RESERVED}{name}"
+        self.modes = modes
+        self.default: Final = default
+        self._if_newer = if_newer
+
+    def parse(self, text: object) -> Mode:
+        """A valid mode, or InvalidInputError."""
+        if text not in self.modes:
+            raise InvalidInputError(f"unknown {self._name} {ascii(text)[:60]}", advice=nearest(str(text), self.modes))
+        return cast(Any, text)
+
+    def of(self, properties: Mapping[str, str]) -> Mode:
+        """The mode that a topic's properties say."""
+        found = properties.get(self._property, self.default)
+        return next((mode for mode in self.modes if mode == found), self._if_newer)
+
+    def put_into(self, properties: Mapping[str, str], mode: Mode) -> dict[str, str]:
+        """Properties with a mode."""
+        others = {name: text for name, text in properties.items() if name != self._property}
+        return others if mode == self.default else {**others, self._property: mode}
+
+
 def check_properties(properties: Mapping[str, str | None]) -> None:
     """Raise InvalidInputError for a name that means something else, or nothing. None removes whatever is there."""
     for name, value in properties.items():
@@ -96,4 +132,4 @@ def _label_advice(name: str) -> str:
     return f"{_NONE_YET}; labels of your own begin with {LABEL!r}, e.g. {LABEL + name[:40]!a}"
 
 
-__all__ = ["LABEL", "RESERVED", "check_properties"]
+__all__ = ["LABEL", "RESERVED", "ModeSetting", "check_properties"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, raises
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicExists
-from txnlog.format.delta_mode import delta_mode, with_delta_mode
+from txnlog.format.delta_mode import DELTA
 
 LOCAL = pa.timestamp("us")
 NESTED = {
@@ -34,21 +34,21 @@ def test_the_mode_is_a_property_and_the_default_is_left_out(sales: Any, memory: 
     wanted = {"user.owner": "billing"} if mode == "manual" else {"user.owner": "billing", "txnlog.delta": mode}
     properties = memory.open().topic("new").properties
     assert properties == wanted
-    assert delta_mode(properties) == mode
+    assert DELTA.of(properties) == mode
 
 
 def test_a_topic_is_manual_by_default(sales: Any) -> None:
     assert sales.topic("orders").properties == {}
-    assert delta_mode({}) == "manual"
+    assert DELTA.of({}) == "manual"
 
 
 def test_a_mode_of_a_newer_txnlog_counts_as_the_default() -> None:
-    assert delta_mode({"txnlog.delta": "hourly"}) == "manual"
+    assert DELTA.of({"txnlog.delta": "hourly"}) == "manual"
 
 
 def test_a_mode_takes_the_place_of_the_one_before() -> None:
-    assert with_delta_mode({"txnlog.delta": "auto", "a": "b"}, "off") == {"a": "b", "txnlog.delta": "off"}
-    assert with_delta_mode({"txnlog.delta": "auto", "a": "b"}, "manual") == {"a": "b"}
+    assert DELTA.put_into({"txnlog.delta": "auto", "a": "b"}, "off") == {"a": "b", "txnlog.delta": "off"}
+    assert DELTA.put_into({"txnlog.delta": "auto", "a": "b"}, "manual") == {"a": "b"}
 
 
 @pytest.mark.parametrize("mode", ["on", "", "AUTO", True, 7])
@@ -93,4 +93,4 @@ def test_a_topic_that_exists_with_another_mode_is_reported(sales: Any, memory: P
 def test_a_dead_letter_topic_has_the_mode_of_its_source(sales: Any, mode: str) -> None:
     sales.create_topic("new", SCHEMA, delta=mode)
     sales.create_subscription("new", "billing", type="shared", max_redeliveries=1, dead_letter_topic="dead")
-    assert delta_mode(sales.topic("dead").properties) == mode
+    assert DELTA.of(sales.topic("dead").properties) == mode

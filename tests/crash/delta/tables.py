@@ -20,7 +20,7 @@ from txnlog.errors import CorruptionError, VersionNotAvailable
 from txnlog.fold import garbage
 from txnlog.fold.state import TopicRecord
 from txnlog.format import keys
-from txnlog.format.delta_mode import delta_mode
+from txnlog.format.delta_mode import DELTA
 
 SEGMENTS = keys.SEGMENTS_TABLE
 
@@ -52,7 +52,7 @@ class Tables:
 
     def folders(self) -> list[str]:
         """Of every table that may be there."""
-        return [*(record.folder for record in self.records() if delta_mode(record.properties) != "off"), SEGMENTS]
+        return [*(record.folder for record in self.records() if DELTA.of(record.properties) != "off"), SEGMENTS]
 
     def path(self, folder: str) -> str:
         """Where an engine finds a table."""

@@ -19,7 +19,7 @@ from tests.crash.delta.tables import SEGMENTS, Tables
 from tests.crash.harness.judging import Judge
 from tests.crash.harness.plan import NAMESPACE, Board
 from txnlog.fold.state import TopicRecord
-from txnlog.format.delta_mode import delta_mode
+from txnlog.format.delta_mode import DELTA
 
 OTHERS = ("polars", "duckdb")
 
@@ -70,7 +70,7 @@ class Last:
         segments = self._tables.segments()
         yield from self._segments_table(segments)
         for record in self._tables.records():
-            if delta_mode(record.properties) == "off":
+            if DELTA.of(record.properties) == "off":
                 if self._tables.commits(record.folder):
                     yield f"{record.folder} is off, and published"
                 continue

@@ -126,15 +126,15 @@ MUTANTS: Final = (
     Mutant(
         "what cannot be merged is tried with each commit",
         "txnlog/client/auto_merger.py",
-        "                topic.came, topic.due_at = 0, self._drawn()\n",
-        "                topic.due_at = self._drawn()\n",
+        "        topic.came, topic.due_at = 0, self._drawn()\n",
+        "        topic.due_at = self._drawn()\n",
         "a topic of many partitions costs a look at all of its segments with every commit",
         ("tests/client/maintenance/test_auto_merger.py::test_many_partitions_in_each_segment_are_left_alone",),
     ),
     Mutant(
         "merged although it is to be by hand",
         "txnlog/client/auto_merger.py",
-        'return merge_mode(self._follower.state.topics[number].properties) == "auto"',
+        'return MERGE.of(self._follower.state.topics[number].properties) == "auto"',
         "return True",
         "files are replaced that somebody else takes care of",
         ("tests/client/maintenance/test_auto_merger.py::test_a_topic_may_have_it_by_hand_only",),
