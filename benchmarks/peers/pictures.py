@@ -147,7 +147,7 @@ def _scale(panels: Sequence[Axes], values: Sequence[float], *, logarithmic: bool
             # Bars of a logarithmic scale have no natural beginning: theirs is the power of ten below the least.
             axes.set_xscale("log")
             axes.set_xlim(10 ** math.floor(math.log10(min(values) * 0.99)), max(values) * 8)
-            axes.xaxis.set_major_formatter("{x:,g}")
+            axes.xaxis.set_major_formatter("{x:,.9g}")
             axes.tick_params(axis="x", labelsize=7)
         else:
             axes.set_xlim(0, max(values) * 1.35)
@@ -170,7 +170,7 @@ def _curves(run: Run, question: Question, names: list[str]) -> Figure:
             times = [sum(values) / len(values) for values in columns]
             axes.plot(times, [share * 100 for share in QUANTILES], styles[name], color=_colour(name), label=name)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_formatter("{x:,.9g}")
     axes.set_xlabel("milliseconds")
     axes.set_ylabel("% of messages that have arrived")
     axes.set_ylim(0, 100)
@@ -196,7 +196,7 @@ def _steps(run: Run, question: Question, names: list[str]) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:,.9g}")
     axes.set_xlabel("partitions in a transaction")
     axes.set_ylabel(f"{question.picture.column} of a commit, {question.picture.unit}")
     figure.legend(loc="outside right center", frameon=False)
