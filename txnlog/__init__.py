@@ -1,7 +1,7 @@
 """Transactional topics on object storage: exactly-once pipelines over many topics, on nothing but a bucket.
 
 ``txnlog.open(root, namespace=..., create=True)`` gives a handle; see :class:`txnlog.api.namespace.Namespace`.
-Where everything is: ``docs/map.md`` has a line for every module.
+Where everything is: ``docs/map.md`` has a line for every folder.
 
 Names are loaded at their first use, so that what runs on Spark's executors can import ``txnlog.data.segment_file``
 without the packages that only a client needs.

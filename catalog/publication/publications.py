@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 
 from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_log.objects import DeltaLog
-from catalog.publication import ended_table
-from catalog.publication.publisher import Changes, TablePublisher
+from catalog.publication import dropped_table
 from catalog.publication.segments_table import SegmentsTable
+from catalog.publication.table_publisher import Changes, TablePublisher
 from catalog.publication.topic_table import TopicTable, check_published
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, ForeignDeltaLog, TxnLogError, VersionNotAvailable
@@ -122,8 +122,8 @@ class Publications:
         Returns the errors by the name of the table.
         """
         topics = self._follower.topics()
-        wanted = any(not item.dropped and _is_auto(item) for item in topics)
-        return self._of_each(TablePublisher.publish, _is_auto, segments=wanted)[1]
+        wanted = any(not item.dropped and is_auto(item.properties) for item in topics)
+        return self._of_each(TablePublisher.publish, lambda item: is_auto(item.properties), segments=wanted)[1]
 
     def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Changes]:
         record = self._check(topic)
@@ -201,10 +201,10 @@ class Publications:
         return self._follower.look(lambda state: garbage.is_over(state.topics[topic], state.head.oldest_readable))
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
-        """The objects left of the table of a topic that is over. See :mod:`catalog.publication.ended_table`."""
+        """The objects left of the table of a topic that is over. See :mod:`catalog.publication.dropped_table`."""
         self._idle.pop(topic.id, None)
         log = DeltaLog(self._store, self._runtime, topic.folder)
-        return ended_table.remains(log, Identity(self._follower.state.head.first_coordinator, topic=topic.id))
+        return dropped_table.remains(log, Identity(self._follower.state.head.first_coordinator, topic=topic.id))
 
     def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
         """The newest versions of a topic's table with the versions of the namespace that they show, newest first."""
@@ -252,10 +252,6 @@ class Publications:
 
 def _is_published(record: TopicRecord) -> bool:
     return DELTA.of(record.properties) != "off"
-
-
-def _is_auto(record: TopicRecord) -> bool:
-    return is_auto(record.properties)
 
 
 def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Changes]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext.read.native_scan import read_plan
-from spark_ext.read.scan import metadata_fields, spark_schema
+from spark_ext.read.scan import metadata_fields
 from spark_ext.read.task_reader import TOPIC_COLUMN
 from spark_ext.support.columns import named
+from spark_ext.support.spark_schemas import spark_schema
 from txnlog.common.validation import options_json
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType, TimestampType
 
 from spark_ext.read import segment_constants, visibility_column
-from spark_ext.read.scan import metadata_fields, no_topic, spark_schema
+from spark_ext.read.scan import metadata_fields, no_topic
 from spark_ext.read.scan_session import load_files, session_for_scans, taken_over
 from spark_ext.support.columns import named
 from spark_ext.support.namespace_cache import location_of, namespace_at
 from spark_ext.support.options import storage_of_call
 from spark_ext.support.spark_errors import first_line
+from spark_ext.support.spark_schemas import spark_schema
 from spark_ext.support.spark_versions import has_jvm
 from txnlog.api.internals import connection_of
 from txnlog.common.ids import Coordinators, TxnId

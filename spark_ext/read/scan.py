@@ -5,14 +5,12 @@ Batch reads and streams share it; executors never import it.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
@@ -27,9 +25,9 @@ from pyspark.sql.types import (
 from spark_ext.read import filters
 from spark_ext.read.conditions import Condition
 from spark_ext.read.task_reader import BATCH_ROWS, TOPIC_COLUMN, ReadJob, ReadPartition, SegmentTask
-from spark_ext.support.columns import without_metadata
 from spark_ext.support.namespace_cache import location_of, namespace_at
 from spark_ext.support.options import ReadOptions
+from spark_ext.support.spark_schemas import spark_schema
 from txnlog.api.internals import connection_of
 from txnlog.api.snapshot import Snapshot, check_known
 from txnlog.common.names import nearest
@@ -197,11 +195,6 @@ def _check_readable(
                 f"columns of the topic {topic!r} were widened, or made nullable, since the query began",
                 advice="start the query again with its checkpointLocation: it continues where it stopped",
             )
-
-
-def spark_schema(columns: schemas.StructType) -> StructType:
-    """A topic's columns as Spark's schema: the log contains Spark's own JSON."""
-    return StructType.fromJson(without_metadata(json.loads(msgspec.json.encode(columns))))
 
 
 def metadata_fields(isolation_level: str, *, topic: bool = False) -> list[StructField]:
@@ -377,6 +370,5 @@ __all__ = [
     "metadata_fields",
     "no_topic",
     "open_scan",
-    "spark_schema",
     "tasks_of",
 ]

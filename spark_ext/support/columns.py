@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 
@@ -20,17 +20,4 @@ def named(name: str) -> Column:
     return F.col(_quoted(name))
 
 
-def without_metadata(kind: Any) -> Any:
-    """A type of Spark's schema JSON, or a schema, without the metadata of its fields.
-
-    A DataFrame's is anything. A topic's is free text of whoever made it, and Spark would obey some of it: take a
-    default for what a file does not have, other types, columns by numbers in the place of their names.
-    """
-    if isinstance(kind, dict):
-        return {key: without_metadata(value) for key, value in kind.items() if key != "metadata"}
-    if isinstance(kind, list):
-        return [without_metadata(item) for item in kind]
-    return kind
-
-
-__all__ = ["named", "without_metadata"]
+__all__ = ["named"]

@@ -1,7 +1,4 @@
-"""One transaction over many DataFrames of any schemas: ``spark_ext.transaction``.
-
-The module is not called ``transaction``: a package cannot have a function and a module of one name.
-"""
+"""One transaction over many DataFrames of any schemas: ``spark_ext.transaction``."""
 
 from __future__ import annotations
 
@@ -35,6 +32,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.format.actions import Segment
+from txnlog.format.column_text import SPARK_SQL_NAMES
 from txnlog.log.transaction_commands import Skipped
 from txnlog.replies import Replying, copy_of, in_parts, note_written, reworded
 
@@ -49,9 +47,6 @@ if TYPE_CHECKING:
     from txnlog.common.ids import TxnId
     from txnlog.fold.state import TopicRecord
     from txnlog.results import Committed
-
-_SPARK_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
-"""Names of key types where Spark's SQL has others than its schemas."""
 
 
 class DataFrameTransaction:
@@ -431,7 +426,7 @@ def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
         return df
     kind = next(field.type for field in record.schema.fields if field.name == record.key)
     assert isinstance(kind, str), "keys have plain types"
-    kind = _SPARK_TYPES.get(kind, kind)
+    kind = SPARK_SQL_NAMES.get(kind, kind)
     # The hash depends on the type, so it is the topic's, not the DataFrame's (an int hashes otherwise than a long).
     key = named(record.key) if record.key in df.columns else F.lit(None)
     # A value that is not of that type is refused later, with its column's name.

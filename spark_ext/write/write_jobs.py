@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import pyarrow as pa
 
-from spark_ext.support.columns import without_metadata
 from spark_ext.support.python_process import ProcessLock
+from spark_ext.support.spark_schemas import arrow_schema
 from spark_ext.write.task_writer import (
     JOB_NUMBERS,
     ROUTING_COLUMN,
@@ -25,7 +23,6 @@ from spark_ext.write.task_writer import (
 from txnlog.api.internals import adopt_segments, connection_of
 from txnlog.api.producer import begin_transaction
 from txnlog.common.limits import MAX_BLOCK_NUMBERS
-from txnlog.common.names import quoted_name
 from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
 from txnlog.fold.number_blocks import CHUNK
@@ -82,33 +79,6 @@ def reserve_job(ns: Namespace) -> JobNumbers:
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
-
-
-def arrow_schema(spark_schema: StructType) -> pa.Schema:
-    """The Arrow form of a DataFrame's schema.
-
-    Raises SchemaMismatch naming the column whose type no topic can have, or if there is no column: then Spark passes no
-    rows.
-    """
-    if not spark_schema.fields:
-        raise SchemaMismatch("the DataFrame has no column", advice="select at least one of the topic's")
-    fields = []
-    seen: set[str] = set()
-    for field in json.loads(spark_schema.json())["fields"]:
-        name = field["name"]
-        if name in seen:
-            raise SchemaMismatch(f"the column {quoted_name(name)} is there twice", advice="rename one of them")
-        seen.add(name)
-        try:
-            kind = msgspec.convert(without_metadata(field["type"]), schema.DataType)
-            fields.append(pa.field(name, schema.type_to_arrow(kind), field["nullable"]))
-        except (SchemaMismatch, msgspec.ValidationError):
-            raise SchemaMismatch(
-                f"the column {quoted_name(name)} has the Spark type {spark_schema[name].dataType.simpleString()[:80]}, "
-                "which no topic can have",
-                advice="cast it to a string, binary, number, date, timestamp, array, map or struct",
-            ) from None
-    return pa.schema(fields)
 
 
 def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
@@ -292,7 +262,6 @@ def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 __all__ = [
     "Planned",
     "add_segments",
-    "arrow_schema",
     "begin",
     "check_columns",
     "check_there",

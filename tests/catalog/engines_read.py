@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import catalog as txn_catalog
-from catalog.publication import publisher, topic_versions
+from catalog.publication import table_publisher, topic_versions
 from tests.by_hand import append, compact
 from tests.catalog.engines import WRITES, EngineError, Engines, assert_same
 from tests.catalog.stories import SCHEMA, Story, mergeable
@@ -25,7 +25,7 @@ from txnlog.format.schema import StructField, StructType
 def short_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few files a version and checkpoints often, so that short histories meet both; for the modules that import it."""
     monkeypatch.setattr(topic_versions, "MOST_FILES", 3)
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 4)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
 
 
 def shown(story: Story) -> dict[str, dict[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from catalog.publication import publisher
+from catalog.publication import table_publisher
 from catalog.publication.publications import Publications
 from tests.by_hand import compact
 from tests.catalog.judging import commits_of
@@ -81,7 +81,7 @@ PREPARED: dict[str, Callable[[Namespace], None]] = {
 @cache
 def prepared(name: str) -> MemoryStore:
     """What is there before. What was lost below a checkpoint is no publisher's care, so there is none in that one."""
-    publisher.CHECKPOINT_VERSIONS = 1_000 if name == "middle_lost" else 2  # type: ignore[misc]  # tests' fixtures set it back
+    table_publisher.CHECKPOINT_VERSIONS = 1_000 if name == "middle_lost" else 2  # type: ignore[misc]  # tests' fixtures set it back
     return founded(PREPARED[name], ManualClock(START_MS))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.delta_log.commit import Identity, Shown, TableMetadata, commit_lines
-from catalog.delta_log.commit_provenance import DamagedCommitError, claimed_version, same_content, stamp_of
+from catalog.delta_log.commit_stamp import DamagedCommitError, claimed_version, same_content, stamp_of
 from catalog.delta_log.statistics import statistics_json
 from catalog.publication.topic_table import CONFIGURATION
 from catalog.publication.topic_versions import TopicHistory, add_action, schema_json

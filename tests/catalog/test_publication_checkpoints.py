@@ -16,7 +16,7 @@ import pytest
 import catalog as txn_catalog
 from catalog import Catalog, Published
 from catalog.delta_log.objects import DeltaLog
-from catalog.publication import publisher
+from catalog.publication import table_publisher
 from catalog.publication.topic_table import TopicView
 from tests.catalog.judging import check_table
 from tests.catalog.published import commit, folder, grown
@@ -27,7 +27,7 @@ from txnlog.errors import StoreError, TxnLogError
 def test_checkpoints_are_made_now_and_then(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
     done = grown(ns, cat, 8)
     found = sorted(int(item.name.split(".")[0]) for item in folder(place).glob("*.checkpoint.parquet"))
     assert found == [2, 5]
@@ -45,8 +45,8 @@ def test_checkpoints_are_made_now_and_then(
 def test_a_table_of_many_files_waits_for_its_checkpoint_without_asking_or_counting_at_each_version(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
-    monkeypatch.setattr(publisher, "_FILES_PER_VERSION", 2)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(table_publisher, "_FILES_PER_VERSION", 2)
     asked: list[tuple[str, int]] = []
 
     def noted(kind: type, name: str) -> None:
@@ -79,7 +79,7 @@ def test_a_table_of_many_files_waits_for_its_checkpoint_without_asking_or_counti
 def test_a_checkpoint_that_fails_fails_no_publication(
     ns: Any, cat: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
 
     def fail(*_: object) -> None:
         raise TxnLogError("no space left")
@@ -108,7 +108,7 @@ def test_a_newest_version_whose_checkpoint_was_left_is_there_again(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Readers take the checkpoint for the version: another one of that number would never be seen, nor its rows."""
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
     grown(ns, cat, 3)
     commit(place, 2).unlink()
     ns.produce("orders", rows(50))
@@ -125,7 +125,7 @@ def test_checkpoints_show_what_lost_versions_became(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Else rows were there twice: in a segment of the checkpoint, and in the merged one that took its place."""
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
     grown(ns, cat, 5)
     (folder(place) / "_last_checkpoint").unlink()
     for version in (2, 3):
@@ -139,7 +139,7 @@ def test_checkpoints_show_what_lost_versions_became(
 def test_repair_writes_damaged_checkpoints_again(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
     done = grown(ns, cat, 8)
     path = folder(place) / f"{2:020d}.checkpoint.parquet"
     before = path.read_bytes()
@@ -180,7 +180,7 @@ def test_the_newest_checkpoint_that_is_not_sound_is_made_again_by_the_next_publi
     grows: bool,
 ) -> None:
     """Else nobody could open the table, nor later what it showed at that version."""
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
     grown(ns, cat, 7)
     (path,) = folder(place).glob("*.checkpoint.parquet")
     before = path.read_bytes()
@@ -199,7 +199,7 @@ def test_the_newest_checkpoint_that_is_not_sound_is_made_again_by_the_next_publi
 def test_a_checkpoint_that_cannot_be_made_again_keeps_no_newer_one_back(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
     grown(ns, cat, 7)
     _cut(folder(place) / f"{4:020d}.checkpoint.parquet")
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_cannot_be_made_again_keeps_no_newer_one_back(
 def test_a_checkpoint_of_others_that_is_not_sound_counts_as_none_for_whom_one_is_due(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 4)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
     grown(ns, cat, 3)
     ns.produce("orders", rows(80))
     with txn_catalog.open(place.root) as other:
@@ -233,7 +233,7 @@ def test_a_checkpoint_of_others_that_is_not_sound_counts_as_none_for_whom_one_is
 def test_what_lies_where_a_checkpoint_is_due_is_not_named_unless_it_is_one(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
     path = folder(place) / f"{4:020d}.checkpoint.parquet"
 
     def planted(self: TopicView, shown: Any) -> Any:
@@ -252,7 +252,7 @@ def test_what_lies_where_a_checkpoint_is_due_is_not_named_unless_it_is_one(
 def test_a_sound_checkpoint_stays_whoever_made_it_and_is_looked_at_once(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 5)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
     done = grown(ns, cat, 7)
     if by == "delta-rs":
         deltalake.DeltaTable(done.url).create_checkpoint()
@@ -290,7 +290,7 @@ def test_a_sound_checkpoint_stays_whoever_made_it_and_is_looked_at_once(
 def test_a_wrong_hint_misleads_nobody(
     ns: Any, cat: Catalog, place: Place, hint: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
     grown(ns, cat, 5)
     (folder(place) / "_last_checkpoint").write_bytes(hint)
     with txn_catalog.open(place.root) as other:
@@ -306,7 +306,7 @@ def test_a_wrong_hint_misleads_nobody(
 def test_many_versions_without_a_hint_are_found_by_a_listing(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "_WALKED", 32)
+    monkeypatch.setattr(table_publisher, "_WALKED", 32)
     for number in range(100):
         ns.produce("orders", rows(number))
         cat.publish("sales", "orders")

@@ -17,7 +17,7 @@ import pytest
 
 import catalog as txn_catalog
 from catalog import Catalog, ForeignDeltaLog
-from catalog.publication import publisher
+from catalog.publication import table_publisher
 from tests.catalog.judging import check_table
 from tests.catalog.published import commit, folder, grown
 from tests.client.support import SCHEMA, Place, raises, rows
@@ -139,7 +139,7 @@ def test_several_lost_versions_in_a_row_are_there_again(ns: Any, cat: Catalog, p
 
 
 def test_repair_looks_at_every_version(ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 4)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
     grown(ns, cat, 9)
     before = {item.name: item.read_bytes() for item in folder(place).iterdir()}
     commit(place, 1).unlink()

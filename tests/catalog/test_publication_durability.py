@@ -12,7 +12,7 @@ import catalog as txn_catalog
 from catalog import Catalog
 from catalog.delta_log import objects
 from catalog.delta_log.objects import DeltaLog
-from catalog.publication import publisher
+from catalog.publication import table_publisher
 from catalog.publication.publications import Publications
 from tests.catalog.published import commit, folder, grown
 from tests.client.support import Place, raises, rows
@@ -121,7 +121,7 @@ def test_a_publication_may_have_written_a_checkpoint(
 
     ns.produce("orders", rows(9))
     cat.publish("sales", "orders")
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
     monkeypatch.setattr(objects, "occupy", occupy)
     with txn_catalog.open(place.root) as other, raises(StoreError, match="no space", durable=Durable.MAYBE):
         other.publish("sales")

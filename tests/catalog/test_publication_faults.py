@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.publication import publisher, topic_versions
+from catalog.publication import table_publisher, topic_versions
 from catalog.publication.publications import Publications
 from tests.catalog.judging import check_table, commits_of
 from tests.catalog.publishers import PREPARED, TOPIC, client, prepared, publications, publish
@@ -28,7 +28,7 @@ from txnlog.store.wrappers import StoreCall
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(topic_versions, "MOST_FILES", 2)
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
     caplog.set_level(logging.CRITICAL, logger="txnlog")
     prepared.cache_clear()
 
@@ -228,7 +228,7 @@ def test_a_version_that_was_removed_but_not_its_checkpoint_comes_back_with_one_t
 ) -> None:
     """Readers begin at the checkpoint: what the version adds beyond it they would never see."""
     inner = copied(prepared("history"))
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1)
     late, other = client(inner, "a"), client(inner, "b")
     of = late._connection.topic_record(TOPIC)
     own = publications(late)
@@ -292,7 +292,7 @@ def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(
 ) -> None:
     """Each may write over the other's: the versions follow each other in the end, and checkpoints show what they do."""
     before = prepared("history")
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", checkpoints)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", checkpoints)
 
     def play(scheduler: ScriptedScheduler) -> None:
         duel = Duel(copied(before))
@@ -342,7 +342,7 @@ def test_a_checkpoint_shows_what_its_version_does_though_two_repaired_them_at_on
 ) -> None:
     """Who wrote the commit first wrote the checkpoint last."""
     duel = Duel(copied(prepared("history")))
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1)
     own, topic, commit, checkpoint = _damaged_version(duel)
     duel.meet(partial(own.publish, topic), partial(publications(duel.client("b")).publish, topic))
     duel.run(
@@ -363,10 +363,10 @@ def test_a_new_checkpoint_shows_what_its_version_does_though_another_repaired_th
 ) -> None:
     """Who repaired the version last found no checkpoint of it, and who made the checkpoint repaired nothing."""
     duel = Duel(copied(prepared("history")))
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1_000)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1_000)
     own, topic, commit, checkpoint = _damaged_version(duel)
     maker = duel.client("c")
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1)  # of those who come new
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1)  # of those who come new
     duel.calls = [
         partial(own.versions, topic, 1),
         partial(publications(duel.client("b")).publish, topic),

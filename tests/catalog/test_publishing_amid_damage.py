@@ -13,8 +13,7 @@ from functools import partial
 
 import pytest
 
-from catalog.publication import publisher as table_publisher
-from catalog.publication import segments_table, topic_versions
+from catalog.publication import segments_table, table_publisher, topic_versions
 from catalog.publication.publications import Publications, Published
 from tests.catalog.judging import check_segments_table, check_table, commits_of
 from tests.catalog.publishers import TOPIC, client, prepared, publications

@@ -16,7 +16,7 @@ import pytest
 
 import catalog as txn_catalog
 from catalog import Catalog
-from catalog.publication import publisher
+from catalog.publication import table_publisher
 from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, raises, read, rows, staged
 from txnlog.errors import StoreError, VersionNotAvailable
@@ -308,7 +308,7 @@ VERSIONS: Final = 6
 @pytest.fixture
 def url(lake: Any, clock: ManualClock, tables: Catalog, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of the Delta table of a topic that was dropped a week ago, with a checkpoint among its versions."""
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
     address = tables.publish("sales", "orders").url
     for number in range(VERSIONS):
         lake.produce("orders", rows(number))

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
 from catalog import Catalog
-from catalog.publication import publisher, segments_table
+from catalog.publication import segments_table, table_publisher
 from tests.catalog.judging import SEGMENT_COLUMNS, check_segments_table, in_order, segment_rows
 from tests.catalog.published import grown
 from tests.catalog.stories import Step, Story, steps
@@ -29,7 +29,7 @@ DAY_MS = 24 * 3_600_000
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments_table, "STRETCH", 5)
     monkeypatch.setattr(segments_table, "MOST_STRETCHES", 2)
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
 
 
 def path(place: Place) -> Path:

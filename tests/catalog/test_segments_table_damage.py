@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import catalog as txn_catalog
-from catalog.publication import publisher, segments_table
+from catalog.publication import segments_table, table_publisher
 from tests.catalog.judging import check_segments_table
 from tests.client.support import SCHEMA, Place, rows
 from txnlog.format import keys
@@ -29,7 +29,7 @@ Damage = Callable[[bytes], bytes]
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments_table, "STRETCH", 5)
-    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
 
 
 def encoded(table: pa.Table) -> bytes:
@@ -222,7 +222,7 @@ def test_a_checkpoint_that_is_made_again_takes_no_newer_file_away(
         newest = max((folder(place) / "_delta_log").glob("*.checkpoint.parquet"))
         newest.unlink()
         monkeypatch.setattr(segments_table, "KEPT_MS", -1)
-        monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 100)
+        monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 100)
         with txn_catalog.open(place.root) as other:
             other.publish("sales")
         assert newest.exists()

@@ -14,7 +14,7 @@ from tests.cli.command_line import run
 from txnlog.cli.rendering import CALLS, command_at, worded
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, InvalidTransactionState, OutcomeUnknown, StoreError
-from txnlog.log.failed_append import blocked, outcome_unknown
+from txnlog.log.append_errors import blocked, outcome_unknown
 from txnlog.sentences import Call, Words
 
 main_module = importlib.import_module("txnlog.cli.main")

@@ -1,12 +1,13 @@
-"""A namespace with messages for consumers of a Shared subscription, and a second handle."""
+"""A namespace with messages for consumers of a Shared subscription, a second handle, and a store that misbehaves."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, rows
 from txnlog.testing import ManualClock
 
 LEASE_MS = 10_000
@@ -36,3 +37,17 @@ def actions(ns: Any, kind: type, since: int) -> list[Any]:
         for action in ns._connection.follower.log.entry(version).actions
         if isinstance(action, kind)
     ]
+
+
+def begin(call: Any) -> threading.Thread:
+    """A call in a thread of its own."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def shared(memory: Place, clock: ManualClock, count: int = 10, **options: Any) -> tuple[Any, FaultyStore]:
+    """Messages and a Shared subscription, over a store that misbehaves on demand."""
+    ns, store = memory.faulty_orders(*range(count), clock=clock)
+    ns.create_subscription("orders", "billing", type="shared", lease_ms=LEASE_MS, **options)
+    return ns, store

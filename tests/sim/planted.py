@@ -57,7 +57,7 @@ from txnlog.log.follower import Follower
 from txnlog.log.log_reader import Log
 from txnlog.log.number_pool import _Range
 from txnlog.maintenance import optimizer, vacuum
-from txnlog.maintenance.compaction import Output, Part
+from txnlog.maintenance.merge_plan import Output, Part
 from txnlog.store.base import Created, ObjectNotFound
 from txnlog.testing.actors import ACTOR_KINDS
 from txnlog.testing.client import Client

@@ -80,7 +80,7 @@ class Namespace(Administration):
         """Requests that this handle sent to the store so far, by call and kind of object, ``("put", "segment"): 3``.
 
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
-        entry, segment, checkpoint, hint (a heartbeat), delta, probe, root and other.
+        entry, segment, checkpoint, hint (a heartbeat), proposal, delta, probe, root and other.
         """
         return self._connection.session.requests.counts()
 

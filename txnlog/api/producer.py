@@ -16,8 +16,8 @@ from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFo
 from txnlog.fold.expiry import overdue
 from txnlog.fold.topics import topic_named
 from txnlog.fold.transactions import too_many_open
+from txnlog.log.append_errors import note_repeatable
 from txnlog.log.commands import digest_of_call
-from txnlog.log.failed_append import note_repeatable
 from txnlog.log.transaction_commands import CommitCommand, Opening
 from txnlog.replies import AGAIN_WITH_SEQUENCE, IfUnknown, unknown_outcome
 from txnlog.results import Committed

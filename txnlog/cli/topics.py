@@ -14,21 +14,18 @@ from txnlog.common.validation import shown
 from txnlog.data.python_rows import python_rows
 from txnlog.errors import InvalidInputError
 from txnlog.format import schema
-from txnlog.format.column_text import type_text
+from txnlog.format.column_text import SPARK_SQL_NAMES, type_text
 from txnlog.format.delta_mode import DELTA
 from txnlog.format.merge_mode import MERGE
 from txnlog.results import TopicInfo
 
 _SQL_TYPES: Final = {
-    "tinyint": "byte",
-    "smallint": "short",
-    "int": "integer",
-    "bigint": "long",
+    **{name: kind for kind, name in SPARK_SQL_NAMES.items()},
     "real": "float",
     "dec": "decimal",
     "numeric": "decimal",
 }
-"""What Spark SQL calls types otherwise than the log."""
+"""What people who write Spark SQL call types otherwise than the log."""
 
 
 @click.command()

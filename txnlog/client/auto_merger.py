@@ -3,7 +3,7 @@
 No process is chosen for it. Each one that appends counts the small segments that it knows of, and draws how many it
 lets come together; so mostly one of them is first, and the others see from its entry that there is nothing left to do.
 Where two begin at once the second one's entry replaces nothing. Which of them one merge takes is in
-``maintenance/compaction.py`` (``newest``).
+``maintenance/merge_plan.py`` (``newest``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txnlog.common.limits import AUTO_MERGE_BYTES, AUTO_MERGE_SEGMENTS
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TopicNotFound, TxnLogError
-from txnlog.fold.compactions import is_small
+from txnlog.fold.segment_replacement import is_small
 from txnlog.fold.state import Draft, SegmentRecord, State
 from txnlog.format.merge_mode import MERGE
 from txnlog.log.follower import Follower

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from txnlog.engine.effects import Effect
-from txnlog.engine.engine import Command
+from txnlog.engine.engine import Work
 from txnlog.engine.runtime import Runtime
 
 _MOST_MS: Final = 60_000.0
@@ -32,7 +32,7 @@ class BackgroundWork:
             self._is_under_way = True
             self._runtime.engine.post(self._noted(work), keeps_process=False)
 
-    def _noted(self, work: Callable[[], Coroutine[Effect[Any], Any, None]]) -> Command[None]:
+    def _noted(self, work: Callable[[], Coroutine[Effect[Any], Any, None]]) -> Work[None]:
         async def noted() -> None:
             try:
                 await work()

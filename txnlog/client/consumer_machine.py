@@ -16,7 +16,7 @@ from txnlog.client.subscription_ownership import raising_epochs
 from txnlog.common.backoff import pause_between_looks
 from txnlog.common.ranges import EMPTY, intersect
 from txnlog.engine.effects import STILL_WANTED, Turn
-from txnlog.engine.engine import Command
+from txnlog.engine.engine import Work
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold.state import Draft
 from txnlog.format.actions import AnyAction, Header
@@ -68,9 +68,9 @@ class ConsumerMachine:
         self.is_closed = True
         return self._owner is self._connection.identity and not self._has_ended
 
-    def run(self, command: Command[R], *, goes_on: bool = False) -> R:
-        """Run a command of the engine, and wait for it: ``Appender.run``. Also where the handle was closed."""
-        return self._appender.run(command, goes_on=goes_on)
+    def run(self, work: Work[R], *, goes_on: bool = False) -> R:
+        """Run a task of the engine, and wait for it: ``Appender.run``. Also where the handle was closed."""
+        return self._appender.run(work, goes_on=goes_on)
 
     def receive(
         self, call: Receiving, wait_ms: float, reply: Callable[[TopicDelivery, Received, Delivery], R]

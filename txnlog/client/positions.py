@@ -11,6 +11,7 @@ from txnlog.client.partition_numbers import check_partition
 from txnlog.common.validation import epoch_ms, is_to_come, shown, whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.fold.state import State, TopicRecord
+from txnlog.fold.visibility import state_at
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -36,7 +37,7 @@ def end_offsets(follower: Follower, topic: TopicRecord, version: int) -> dict[in
     ends = dict.fromkeys(range(topic.partitions), 0)
     segments, _ = follower.segments(topic.id)
     for segment in segments:
-        if segment.state != "visible" or segment.ended_version is None or segment.ended_version > version:
+        if state_at(segment, version) != "COMMITTED":
             continue
         for item in segment.slices:
             if item.offset is not None:

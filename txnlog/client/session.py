@@ -225,7 +225,7 @@ class Session:
                     self.follower,
                     self.store,
                     self.runtime,
-                    SharedSegmentBuilder(self.runtime.unique),
+                    SharedSegmentBuilder(self.runtime.unique, self.reader.keep_written),
                     min_commit_interval_ms=self._min_commit_interval_ms,
                     before_append=self._before_append,
                     before_put=self.follower.log.check_there if is_local else lambda: None,

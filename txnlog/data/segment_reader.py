@@ -34,6 +34,13 @@ _CACHED_BYTES = 64 << 20
 _CACHEABLE_BYTES = 4 << 20
 """Small segments are cut into many batches by consumers: kept decoded, up to a bound."""
 
+_WRITTEN_BYTES = 4 << 20
+"""Rows that this process wrote, as it had them: whoever merges small segments need not fetch and decode its own. A
+merge comes after some hundred of them."""
+
+_RUN_BYTES = 4 << 20
+"""Of the files of one run: a consumer decodes all of them before it delivers the first message."""
+
 _OPEN_BYTES = 256 << 20
 """Big ones too, while a consumer is in the middle of them: else every batch would fetch and decode the whole file."""
 
@@ -110,6 +117,7 @@ class SegmentReader:
         self._store = store
         self._runtime = runtime
         self._small: Recent[tuple[str, int], pa.Table] = Recent(_CACHED_BYTES, _bytes_of)
+        self._written: Recent[str, pa.Table] = Recent(_WRITTEN_BYTES, _bytes_of)
         self._open: Recent[tuple[str, int], pa.Table] = Recent(_OPEN_BYTES, _bytes_of, least=1)
         self.runs: Recent[RunKey, SegmentRun] = Recent(_RUNS_BYTES, _weight_of_run, least=1)
         self._arrow: dict[int, tuple[StructType, pa.Schema]] = {}
@@ -136,8 +144,8 @@ class SegmentReader:
 
     @property
     def most_bytes_of_run(self) -> int:
-        """The bytes of the files that a run may have: as many as of a file that is kept decoded."""
-        return _CACHEABLE_BYTES
+        """The bytes of the files that a run may have."""
+        return _RUN_BYTES
 
     def run(self, plan: ScanPlan) -> SegmentRun:
         """All rows of some visible segments with their metadata, decoded and shaped at once. Keeps nothing.
@@ -224,6 +232,18 @@ class SegmentReader:
         )
         check_partitions(segment, table)
         return table
+
+    def keep_written(self, key: str, table: pa.Table) -> None:
+        """Keep the rows of a file that is being written, for ``written``."""
+        self._written.put(key, table)
+
+    def written(self, schema: pa.Schema, segment: PlannedSegment) -> pa.Table | None:
+        """What ``whole`` gives of a file that this process wrote lately; None where it has to be asked for.
+
+        Nothing is verified: whoever reads for somebody else than for a merge wants to know what is on the store.
+        """
+        table = self._written.get(segment.key)
+        return table if table is not None and table.schema.equals(file_schema(schema, segment)) else None
 
     def _arrow_schema(self, plan: ScanPlan) -> pa.Schema:
         known = self._arrow.get(id(plan.schema))

@@ -1,4 +1,4 @@
-"""Steps of many callers for one command of the engine, which looks for them by itself while it is at work."""
+"""Steps of many callers for one task of the engine, which looks for them by itself while it is at work."""
 
 from __future__ import annotations
 

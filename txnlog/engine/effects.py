@@ -1,4 +1,4 @@
-"""What a command awaits: requests, time, other commands. The engine begins each, and goes on with others meanwhile."""
+"""What a task awaits: requests, time, other tasks. The engine begins each, and goes on with others meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Cancelled(BaseException):
-    """Raised once in a command whose caller no longer waits, where it waits for other commands or for time."""
+    """Raised once in a task whose caller no longer waits, where it waits for other tasks or for time."""
 
 
 Step = Callable[[], None]
@@ -22,7 +22,7 @@ Step = Callable[[], None]
 
 
 class Result(Generic[R_co]):
-    """What a command, or a request, came to: a value, or an error."""
+    """What a task, or a request, came to: a value, or an error."""
 
     __slots__ = ("error", "value")
 
@@ -50,7 +50,7 @@ def result_of(call: Callable[[], R]) -> Result[R]:
 
 
 class Waiting(Protocol):
-    """A command that awaits an effect, as the effect sees it. To be called in the engine, but for ``resume``."""
+    """A task that awaits an effect, as the effect sees it. To be called in the engine, but for ``resume``."""
 
     def go_on(self) -> None:
         """From here on it runs to its end, whoever waits for it."""
@@ -69,10 +69,10 @@ class Waiting(Protocol):
 
 
 class Effect(Generic[R_co]):
-    """Something that a command awaits.
+    """Something that a task awaits.
 
     Attributes:
-        can_be_cancelled: whether it need not begin where the command's caller is gone.
+        can_be_cancelled: whether it need not begin where the task's caller is gone.
     """
 
     can_be_cancelled = False
@@ -81,11 +81,11 @@ class Effect(Generic[R_co]):
         return (yield self)
 
     def begin(self, waiting: Waiting) -> Result[R_co] | None:
-        """Begin it for a command. Gives the result where it is there at once."""
+        """Begin it for a task. Gives the result where it is there at once."""
         raise NotImplementedError
 
     def cancel(self, waiting: Waiting) -> bool:  # noqa: ARG002 - see below
-        """The command's caller is gone. False where the command has to wait all the same."""
+        """The task's caller is gone. False where the task has to wait all the same."""
         return False
 
 
@@ -125,7 +125,7 @@ class Request(Effect[R]):
 
 
 class Read(Request[R]):
-    """A request that changes nothing. Where the command's caller is gone nobody waits for its end."""
+    """A request that changes nothing. Where the task's caller is gone nobody waits for its end."""
 
     can_be_cancelled = True
 
@@ -162,7 +162,7 @@ class Requests(Effect[list[R]]):
 
 
 class Reply(Effect[R]):
-    """A value, or an error, that one command gives to others: once."""
+    """A value, or an error, that one task gives to others: once."""
 
     can_be_cancelled = True
 
@@ -204,7 +204,7 @@ class _StillWanted(Effect[None]):
 
 
 STILL_WANTED: Final = _StillWanted()
-"""Awaits nothing, but ends the command where its caller is gone."""
+"""Awaits nothing, but ends the task where its caller is gone."""
 
 
 class _GoOn(Effect[None]):
@@ -215,7 +215,7 @@ class _GoOn(Effect[None]):
 
 
 GO_ON: Final = _GoOn()
-"""Awaits nothing. From here on the command runs to its end, whoever waits for it: something is to be settled."""
+"""Awaits nothing. From here on the task runs to its end, whoever waits for it: something is to be settled."""
 
 
 class _Written(Effect[None]):
@@ -226,7 +226,7 @@ class _Written(Effect[None]):
 
 
 WRITTEN: Final = _Written()
-"""Awaits nothing. Notes that the command has written something, which is on the store already."""
+"""Awaits nothing. Notes that the task has written something, which is on the store already."""
 
 
 class _Done:

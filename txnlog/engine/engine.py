@@ -1,10 +1,10 @@
-"""The engine: one thread that owns what the clients of a process know. Calls are commands, and run in it step by step.
+"""The engine: one thread that owns what the clients of a process know. Calls are tasks, and run in it step by step.
 
-A command is a coroutine. It runs without a pause up to the next effect that it awaits, so what it changes is never seen
+A task is a coroutine. It runs without a pause up to the next effect that it awaits, so what it changes is never seen
 halfway, and nothing there needs a lock. What blocks (a request of a store, encoding a file) runs in a pool meanwhile.
 
-Whoever calls waits for a reply, and a signal (Ctrl-C) can interrupt nothing but this wait. The command is cancelled
-then: where it waits for other commands or for time it ends, and where it waits for a request it goes on to its end.
+Whoever calls waits for a reply, and a signal (Ctrl-C) can interrupt nothing but this wait. The task is cancelled
+then: where it waits for other tasks or for time it ends, and where it waits for a request it goes on to its end.
 
 A forked child makes an engine of its own. What the parent had under way goes on in the parent only.
 """
@@ -27,8 +27,8 @@ R = TypeVar("R")
 
 _LOG_PAUSE_MS: Final = 50.0
 
-Command = Callable[[], Coroutine[Effect[Any], Any, R]]
-"""Makes the coroutine of a command: in the engine, so that there is none where an interrupt comes before."""
+Work = Callable[[], Coroutine[Effect[Any], Any, R]]
+"""Makes the coroutine of a task: in the engine, so that there is none where an interrupt comes before."""
 
 
 def _nothing(_result: object = None) -> None:
@@ -40,7 +40,7 @@ async def _begun() -> Any:
 
 
 class Task(Generic[R]):
-    """A command under way.
+    """A task under way.
 
     Attributes:
         keeps_process: whether the end of the process waits for it.
@@ -50,7 +50,6 @@ class Task(Generic[R]):
     """
 
     __slots__ = (
-        "_command",
         "_coroutine",
         "_done",
         "_effect",
@@ -58,6 +57,7 @@ class Task(Generic[R]):
         "_is_cancelled",
         "_is_shielded",
         "_undo",
+        "_work",
         "ended",
         "has_written",
         "is_refused",
@@ -67,14 +67,14 @@ class Task(Generic[R]):
     def __init__(
         self,
         engine: Engine,
-        command: Command[R],
+        work: Work[R],
         done: Callable[[Result[R]], None],
         *,
         undo: Callable[[], object] = _nothing,
         keeps_process: bool = False,
     ) -> None:
         self._engine = engine
-        self._command = command
+        self._work = work
         self._coroutine: Coroutine[Effect[Any], Any, R] | None = None
         self._done = done
         self._effect: Effect[Any] | None = None
@@ -117,8 +117,8 @@ class Task(Generic[R]):
     def begin(self) -> None:
         """Run it up to what it awaits first; nothing where it was cancelled, or has begun, before."""
         if not self.ended and not self.is_refused and self._coroutine is None:
-            self._coroutine = self._command()
-            self._command = _begun  # what it was made of is not kept
+            self._coroutine = self._work()
+            self._work = _begun  # what it was made of is not kept
             self._advance(Result(None))
 
     def cancel(self) -> None:
@@ -137,7 +137,7 @@ class Task(Generic[R]):
             self._advance(self._cancelled())
 
     def _cancelled(self) -> Result[Any]:
-        self._is_cancelled = False  # it is raised once: a command that goes on is to end
+        self._is_cancelled = False  # it is raised once: a task that goes on is to end
         return Result(None, Cancelled())
 
     def _advance(self, result: Result[Any]) -> None:
@@ -163,7 +163,7 @@ class Task(Generic[R]):
                 continue
             try:
                 next_result = effect.begin(self)
-            except Exception as error:  # noqa: BLE001 - as no thread that could be started: the command gets it
+            except Exception as error:  # noqa: BLE001 - as no thread that could be started: the task gets it
                 next_result = Result(None, error)
 
     def _end(self, result: Result[R]) -> None:
@@ -173,7 +173,7 @@ class Task(Generic[R]):
 
 
 class Engine:
-    """Runs commands, each a coroutine over effects, in one thread."""
+    """Runs tasks, each a coroutine over effects, in one thread."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -186,29 +186,29 @@ class Engine:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is called in the engine: by a command."""
+        """Whether this is called in the engine: by a task."""
         return self._worker.is_current()
 
     def call(
         self,
-        command: Command[R],
+        work: Work[R],
         *,
         through: Callable[[Step], None] | None = None,
         interrupted: Callable[[BaseException], None] = _nothing,
         undo: Callable[[], object] = _nothing,
         goes_on: bool = False,
     ) -> R:
-        """Run a command, and wait for it. Raises whatever the command raises, and what interrupts the wait.
+        """Run a task, and wait for it. Raises whatever the task raises, and what interrupts the wait.
 
         Args:
-            command: makes its coroutine.
+            work: makes its coroutine.
             through: has a step run in the engine; by default at once.
             interrupted: as of ``exchange``.
-            undo: called in the engine where the command came to its end, but the wait was interrupted before.
+            undo: called in the engine where the task came to its end, but the wait was interrupted before.
             goes_on: whether it runs to its end where the wait is interrupted, and the end of the process waits for it.
         """
         replies = self._host.inbox()
-        task = Task(self, command, replies.put, undo=undo, keeps_process=goes_on)
+        task = Task(self, work, replies.put, undo=undo, keeps_process=goes_on)
         begin = partial(self._begin, task, through or self._put)
         try:
             return self.exchange(replies, begin, task.cancel, interrupted, go_on=task.begin if goes_on else None)
@@ -274,21 +274,21 @@ class Engine:
 
     def post(
         self,
-        command: Command[R],
+        work: Work[R],
         done: Callable[[Result[R]], None] = _nothing,
         *,
         through: Callable[[Step], None] | None = None,
         keeps_process: bool = True,
     ) -> Step:
-        """Run a command that nobody waits for. From any thread. Returns what cancels it, from any thread.
+        """Run a task that nobody waits for. From any thread. Returns what cancels it, from any thread.
 
         Args:
-            command: makes its coroutine.
+            work: makes its coroutine.
             done: called in the engine when it came to its end, also where this call is refused or interrupted.
             through: has a step run in the engine; by default at once.
             keeps_process: whether the end of the process waits for it.
         """
-        task = Task(self, command, done, keeps_process=keeps_process)
+        task = Task(self, work, done, keeps_process=keeps_process)
         try:
             self._begin(task, through or self._put)
         except BaseException:
@@ -298,11 +298,11 @@ class Engine:
         return partial(self._put, task.cancel)
 
     def has_work(self) -> bool:
-        """Whether a command is under way. From any thread."""
+        """Whether a task is under way. From any thread."""
         return bool(self._under_way)
 
     def keeps_process(self) -> bool:
-        """Whether the end of the process should wait for a command. From any thread."""
+        """Whether the end of the process should wait for a task. From any thread."""
         return any(task.keeps_process for task in list(self._under_way))
 
     def _begin(self, task: Task[Any], through: Callable[[Step], None]) -> None:
@@ -324,7 +324,7 @@ async def _call(function: Callable[[], R]) -> R:
 
 _of_process: Final[dict[str, Any]] = {}
 _of_parents: Final[list[Any]] = []
-"""Never collected: that would run the ends of commands that go on in the parent."""
+"""Never collected: that would run the ends of tasks that go on in the parent."""
 
 
 def engine_of_process() -> Engine:
@@ -369,9 +369,9 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 __all__ = [
-    "Command",
     "Engine",
     "Task",
+    "Work",
     "callbacks_of_process",
     "engine_of_process",
 ]

@@ -32,7 +32,7 @@ class Promise(Future[T]):
     """The Future of work in the background, which would end with the process: its end waits, a minute at most.
 
     Its result is set in the engine, and its callbacks are called elsewhere: so none of them keeps another Future, or
-    a command, from its end, whatever it waits for. Failures that nobody asked for are reported to Python's logging when
+    a task, from its end, whatever it waits for. Failures that nobody asked for are reported to Python's logging when
     the process ends.
 
     Args:

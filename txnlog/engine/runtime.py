@@ -92,11 +92,11 @@ def _at_exit() -> None:
 
 
 _working: Final[set[tuple[Runtime, object]]] = set()
-"""Who does something that a command awaits: each change is one step."""
+"""Who does something that a task awaits: each change is one step."""
 
 
 def is_at_work() -> bool:
-    """Whether any thread of this process does something that a command awaits, or awaited."""
+    """Whether any thread of this process does something that a task awaits, or awaited."""
     return bool(_working)
 
 
@@ -186,7 +186,7 @@ class Runtime:
             ended.take(None)
         return [result.get() for result in results]
 
-    # --- for commands of the engine ---------------------------------------------------------------------------------
+    # --- for tasks of the engine ---------------------------------------------------------------------------------
 
     @property
     def engine(self) -> Engine:
@@ -227,9 +227,9 @@ class Runtime:
 
     @property
     def is_working(self) -> bool:
-        """Whether this thread does something that a command awaits, or is there to do so.
+        """Whether this thread does something that a task awaits, or is there to do so.
 
-        What a finalizer or a logging handler calls there must not wait for a command, which may wait for that one.
+        What a finalizer or a logging handler calls there must not wait for a task, which may wait for that one.
         """
         current = self._host.current()
         return (self, current) in _working or current in self._crew.threads
@@ -260,7 +260,7 @@ class Runtime:
         return Request(self._block_long, call if appends else self._noted(call))
 
     def read(self, call: Callable[[], T]) -> Read[T]:
-        """``job`` for a call that changes nothing: nobody waits for its end where the command's caller is gone."""
+        """``job`` for a call that changes nothing: nobody waits for its end where the task's caller is gone."""
         return Read(self._block_long, self._noted(call))
 
     def pause(self, milliseconds: float) -> Pause:

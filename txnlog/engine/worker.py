@@ -21,7 +21,7 @@ from txnlog.errors import CalledAfterTheEnd, Durable, RetriableError
 _logger = LogLines("txnlog.engine")
 
 CALLBACKS: Final = "txnlog-callbacks"
-"""The thread that calls what users want to have called: no command waits for it."""
+"""The thread that calls what users want to have called: no task waits for it."""
 
 _IDLE_MS: Final = 1_000.0
 """A thread with nothing to do ends after this: a process that forks should have as few threads as it can."""

@@ -5,8 +5,9 @@ answer; a reader applies what the log holds, and there a refusal can only mean d
 entry and action.
 
 So this package says what any log may hold, and a refusal that is added here makes logs that exist damaged: it is for
-new actions and fields only. A rule for those who write from now on goes into the ``decide`` of the command
-(:mod:`txnlog.log.transaction_commands`, ``txnlog.api``).
+new actions and fields only. A rule for those who write from now on goes into the ``decide`` of its command, in ``log``,
+``client``, ``maintenance`` or ``api``. What a writer chooses by the state alone, such as the messages of a lease, is
+here as well: pure functions that no entry is applied by.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.fold import compactions, number_blocks, producers, subscriptions, topics, transaction_ends, transactions
+from txnlog.fold import (
+    number_blocks,
+    producers,
+    segment_replacement,
+    subscriptions,
+    topics,
+    transaction_ends,
+    transactions,
+)
 from txnlog.fold.state import Draft, NamespaceRecord, State
 from txnlog.format.actions import (
     Abort,
@@ -301,7 +310,7 @@ _HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
     Commit: transactions.commit,
     Abort: transaction_ends.abort,
     Prepare: transactions.prepare,
-    Replace: compactions.replace_segments,
+    Replace: segment_replacement.replace_segments,
     Vacuum: _vacuum,
 }
 

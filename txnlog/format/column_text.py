@@ -11,6 +11,9 @@ from typing import Final
 
 from txnlog.format.schema import ArrayType, DataType, MapType, StructField, StructType, type_to_arrow
 
+SPARK_SQL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+"""What Spark SQL calls types otherwise than Spark's schemas, and so the log."""
+
 _MOST_SHOWN: Final = 4
 """Differences in a message."""
 
@@ -89,4 +92,4 @@ def _of_columns(there: StructField, wanted: StructField, path: str) -> Iterator[
     )
 
 
-__all__ = ["column_text", "difference_text", "type_text"]
+__all__ = ["SPARK_SQL_NAMES", "column_text", "difference_text", "type_text"]

@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from txnlog.common.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
 from txnlog.engine.effects import Effect, Result, Waiting
 from txnlog.errors import TxnLogError
+from txnlog.log.append_errors import note_unsent
 from txnlog.log.commands import Command
-from txnlog.log.failed_append import note_unsent
 from txnlog.log.group_commit import Attempt, Member
 from txnlog.replies import copy_of
 

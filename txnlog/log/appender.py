@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.engine.admission import Admission
 from txnlog.engine.effects import Effect, Reply, Result
-from txnlog.engine.engine import Command as EngineCommand
+from txnlog.engine.engine import Work
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.engine.worker import refuse_after_end
@@ -29,10 +29,10 @@ from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.format.codec import Entry, decode_entry
+from txnlog.log.append_errors import answer_of, no_numbers, note_interrupted
 from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
 from txnlog.log.commands import ONE_RENEWAL, Command, Piece, effect
 from txnlog.log.entry_riders import EntryRiders
-from txnlog.log.failed_append import answer_of, no_numbers, note_interrupted
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Needed, SharedWave
 from txnlog.log.number_pool import NumberPool, NumbersWanted
@@ -81,19 +81,19 @@ class _Unresolved:
 
 
 class _Submitted(Generic[R]):
-    """A command in the background, which ``close`` waits for."""
+    """A task in the background, which ``close`` waits for."""
 
-    __slots__ = ("_appender", "_command", "_done")
+    __slots__ = ("_appender", "_done", "_work")
 
-    def __init__(self, appender: Appender, command: EngineCommand[R], done: Callable[[Result[R]], None]) -> None:
+    def __init__(self, appender: Appender, work: Work[R], done: Callable[[Result[R]], None]) -> None:
         self._appender = appender
-        self._command = command
+        self._work = work
         self._done = done
 
     def begin(self) -> Coroutine[Effect[Any], Any, R]:
         """Make its coroutine. In the engine."""
         self._appender._submitted.add(self)
-        return self._command()
+        return self._work()
 
     def end(self, result: Result[R]) -> None:
         """It came to its end, or never began. In the engine."""
@@ -164,20 +164,20 @@ class Appender:
 
     def run(
         self,
-        command: EngineCommand[R],
+        work: Work[R],
         txn_ids: Iterable[int] = (),
         *,
         through: Callable[[Callable[[], None]], None] | None = None,
         undo: Callable[[], object] | None = None,
         goes_on: bool = False,
     ) -> R:
-        """Run a command of the engine that may append something, and wait for it.
+        """Run a task of the engine that may append something, and wait for it.
 
         Args:
-            command: makes its coroutine.
+            work: makes its coroutine.
             txn_ids: numbers of the transactions that it is about: what interrupts the wait says how to ask for them.
             through: how it gets into the engine; by default at once.
-            undo: for a command without effect where the wait is interrupted: called in the engine where it came to its
+            undo: for a task without effect where the wait is interrupted: called in the engine where it came to its
                 end before. Such a one is about no transaction, and need not go on.
             goes_on: whether it runs to its end, also where the wait is interrupted.
         """
@@ -187,31 +187,31 @@ class Appender:
         if undo is not None:
             assert not txn_ids, "it has no effect"
             assert not goes_on, "it has no effect"
-            return engine.call(command, through=through, undo=undo)
+            return engine.call(work, through=through, undo=undo)
         interrupted = partial(self._note_interrupted, txn_ids)
-        return engine.call(command, through=through, interrupted=interrupted, goes_on=goes_on)
+        return engine.call(work, through=through, interrupted=interrupted, goes_on=goes_on)
 
-    def run_with_next(self, command: EngineCommand[R], txn_ids: Iterable[int]) -> R:
-        """``run`` a command that appends something, when the next entry is made."""
-        return self.run(command, txn_ids, through=self._admission.add)
+    def run_with_next(self, work: Work[R], txn_ids: Iterable[int]) -> R:
+        """``run`` a task that appends something, when the next entry is made."""
+        return self.run(work, txn_ids, through=self._admission.add)
 
     def _note_interrupted(self, txn_ids: Iterable[int], error: BaseException) -> None:
         if not isinstance(error, CalledInItsOwnWork):
             note_interrupted(error, map(self._follower.state.txn_id, txn_ids))
 
-    def submit(self, command: EngineCommand[R], done: Callable[[Result[R]], None]) -> None:
-        """Run a command of the engine in the background, when the next entry is made. ``close`` waits for it.
+    def submit(self, work: Work[R], done: Callable[[Result[R]], None]) -> None:
+        """Run a task of the engine in the background, when the next entry is made. ``close`` waits for it.
 
         Args:
-            command: makes its coroutine.
+            work: makes its coroutine.
             done: called in the engine when it came to its end.
 
-        Raises what refuses new commands.
+        Raises what refuses new tasks.
         """
         if self._closed is not None:
             raise copy_of(self._closed)
         refuse_after_end()
-        submitted = _Submitted(self, command, done)
+        submitted = _Submitted(self, work, done)
         self._runtime.engine.post(submitted.begin, submitted.end, through=self._admission.add)
 
     def ride(self, command: Command[object]) -> Ride:

@@ -38,8 +38,12 @@ class BuiltSegment:
 class SharedSegmentBuilder:
     """Makes, for each topic, the one segment that the commits of an entry share."""
 
-    def __init__(self, unique: Callable[[], str]) -> None:
+    def __init__(
+        self, unique: Callable[[], str], keep: Callable[[str, pa.Table], object] = lambda _key, _table: None
+    ) -> None:
+        """``keep`` is shown the key and the rows of each."""
         self._unique = unique
+        self._keep = keep
 
     def build(self, draft: Draft, pieces: list[tuple[int, Piece]], numbers: NumberPool) -> SharedWave | None:
         """See SharedSegments. Rows lie by partition, in each partition by commit, in each commit as produced."""
@@ -101,7 +105,9 @@ class SharedSegmentBuilder:
         for _, piece in items:
             rows[piece.partition] = rows.get(piece.partition, 0) + piece.rows
         slices = tuple([SliceRows(partition, count) for partition, count in rows.items()])
-        return make(topic, table, slices, segment, f"{self._unique()}.parquet", None)
+        made = make(topic, table, slices, segment, f"{self._unique()}.parquet", None)
+        self._keep(made.key, table)
+        return made
 
 
 def make(

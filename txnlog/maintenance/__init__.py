@@ -1,1 +1,1 @@
-"""Work off the commit path: checkpoints, and deleting what nobody can need."""
+"""Work off the commit path: merging small segments, deleting what nobody can need, and both as ``maintain``."""

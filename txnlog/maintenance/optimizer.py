@@ -30,8 +30,8 @@ from txnlog.format import schema as schemas
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.keys import segment_key
 from txnlog.log.slots import put_unnamed
-from txnlog.maintenance import compaction
-from txnlog.maintenance.compaction import Merge, Output, Part, ReplaceCommand
+from txnlog.maintenance import merge_plan
+from txnlog.maintenance.merge_plan import Merge, Output, Part, ReplaceCommand
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import Optimized
 from txnlog.store.base import ObjectNotFound
@@ -172,8 +172,8 @@ class Optimization:
         self._known = version  # not the newest: by then they may be merged, and that may be forgotten
         follower = self._connection.follower
         starts = follower.look(lambda _state: start_offsets(follower, self._topic))
-        chosen = compaction.newest(small, self._target)
-        for merge in compaction.merges(chosen, {}, self._known, starts, self._target):
+        chosen = merge_plan.newest(small, self._target)
+        for merge in merge_plan.merges(chosen, {}, self._known, starts, self._target):
             if not self._merge(merge):
                 break
         return self._result(finished=True)
@@ -187,7 +187,7 @@ class Optimization:
         follower = self._connection.follower
         self._known, starts = follower.look(lambda state: (state.head.version, start_offsets(follower, self._topic)))
         records, removals = follower.segments(self._topic.id)
-        return compaction.merges(
+        return merge_plan.merges(
             records,
             removals,
             self._known,
@@ -296,7 +296,7 @@ class Optimization:
             by_partition.setdefault(output.partition, []).append((index, output))
         try:
             for record, segment, table in self._tables(merge, schema):
-                for part in compaction.parts_of(record, {}):
+                for part in merge_plan.parts_of(record, {}):
                     for index, rows in _wanted_of(part, by_partition.get(part.partition, ()), table):
                         ended = list(writers[index].write(_with_metadata(rows, schema, segment)))
                         assert not ended, "a writer without a target has one segment"
@@ -340,10 +340,15 @@ class Optimization:
 
     def _decoded_gently(self, schema: pa.Schema, segments: Sequence[PlannedSegment]) -> Iterator[pa.Table]:
         connection, runtime = self._connection, self._connection.runtime
-        files = runtime.run_all([partial(self._of, item, connection.store.get, item.key) for item in segments])
-        for segment, data in zip(segments, files, strict=True):
+        written = [connection.reader.written(schema, item) for item in segments]
+        asked = [item for item, table in zip(segments, written, strict=True) if table is None]
+        files = iter(runtime.run_all([partial(self._of, item, connection.store.get, item.key) for item in asked]))
+        for segment, table in zip(segments, written, strict=True):
+            if table is not None:
+                yield table
+                continue
             began_ms = runtime.elapsed_ms()
-            yield self._of(segment, connection.reader.whole_of, data, schema, segment)
+            yield self._of(segment, connection.reader.whole_of, next(files), schema, segment)
             runtime.sleep_ms(min(runtime.elapsed_ms() - began_ms, _LONGEST_REST_MS))
 
     def _of(self, segment: PlannedSegment, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

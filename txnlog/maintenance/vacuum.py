@@ -24,7 +24,7 @@ from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
 from txnlog.format import keys
 from txnlog.format.actions import Close, Header
 from txnlog.format.actions import Vacuum as VacuumAction
-from txnlog.format.delta_mode import DELTA
+from txnlog.format.delta_mode import is_auto
 from txnlog.log.commands import Answer, effect
 from txnlog.replies import IfUnknown, Rest, finishing, note_written, unknown_outcome
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
@@ -158,7 +158,7 @@ def _becoming_unreadable(connection: Connection, target: int) -> Unreadable | No
 
 def _table_must_show(connection: Connection, topic: TopicRecord, gone: Sequence[SegmentRecord]) -> int | None:
     """See ``UnreadableTopic``. What a table shows only its publisher knows; that there is one the store does."""
-    if topic.dropped or not gone or DELTA.of(topic.properties) == "auto":
+    if topic.dropped or not gone or is_auto(topic.properties):
         return None
     if next(iter(connection.store.list(keys.delta_prefix(topic.folder))), None) is None:
         return None

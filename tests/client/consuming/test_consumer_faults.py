@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.faults import LEASE_MS, begin, shared
+from tests.client.shared import LEASE_MS, begin, shared
 from tests.client.support import SCHEMA, FaultyStore, Place, cursor, holding, ids, received, rows, run_threads, take
 from tests.interrupts import hearing_signal
 from txnlog.errors import OutcomeUnknown, RetriableError, StoreError, TransactionConflict, TxnLogError

@@ -84,6 +84,7 @@ def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
 
 def test_a_big_segment_is_fetched_once_and_kept_until_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_reader, "_CACHEABLE_BYTES", 0)
+    monkeypatch.setattr(segment_reader, "_RUN_BYTES", 0)
     ns = place.orders(*range(10))
     consumer = ns.consumer("orders", "billing")
     before = ns.store_requests.get(("get", "segment"), 0)

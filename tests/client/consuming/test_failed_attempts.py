@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.faults import begin, shared
+from tests.client.shared import begin, shared
 from tests.client.support import (
     SCHEMA,
     Place,

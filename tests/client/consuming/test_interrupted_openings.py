@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.faults import LEASE_MS, shared
+from tests.client.shared import LEASE_MS, shared
 from tests.client.support import SCHEMA, Place, received, rows, take, wait_for
 from tests.interrupts import hearing_interrupts, interrupt_main_thread
 from txnlog.engine.engine import engine_of_process

@@ -77,7 +77,7 @@ def test_each_time_that_it_comes_to_the_end_it_reads_more_files(memory: Place) -
 def test_no_more_is_read_ahead_than_may_be_kept(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     ns = spread(memory, files=30, each=2, partitions=1)
     size_bytes = max(segment.size_bytes for segment in ns.snapshot().plan("orders").segments)
-    monkeypatch.setattr(segment_reader, "_CACHEABLE_BYTES", 4 * size_bytes)
+    monkeypatch.setattr(segment_reader, "_RUN_BYTES", 4 * size_bytes)
     consumer = ns.consumer("orders", "billing")
     for _ in range(30):
         before = fetched(ns)

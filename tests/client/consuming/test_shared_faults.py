@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.faults import LEASE_MS, begin, shared
+from tests.client.shared import LEASE_MS, begin, shared
 from tests.client.support import SCHEMA, FaultyStore, Place, counts, ids, received, rows, take
 from txnlog import Consumer
 from txnlog.errors import OutcomeUnknown, StoreError, TransactionConflict, TxnLogError

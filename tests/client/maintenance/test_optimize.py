@@ -15,7 +15,7 @@ from txnlog.data.segment_file import SegmentWriter
 from txnlog.errors import InvalidInputError, ReadOnly, TopicNotFound
 from txnlog.format import codec
 from txnlog.format.actions import DeleteRecords, Replace
-from txnlog.maintenance import compaction, optimizer
+from txnlog.maintenance import merge_plan, optimizer
 
 __all__ = ["ns"]  # fixtures
 
@@ -144,14 +144,14 @@ def test_pending_and_aborted_rows_stay_where_they_are(ns: Any) -> None:
 
 def test_only_what_was_there_at_the_beginning_is_merged(ns: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     other = place.open()
-    planned = compaction.merges
+    planned = merge_plan.merges
 
     def merges(*args: Any) -> Any:
         for number in (100, 101):
             other.produce("orders", rows(number))
         return planned(*args)
 
-    monkeypatch.setattr(compaction, "merges", merges)
+    monkeypatch.setattr(merge_plan, "merges", merges)
     done = ns.optimize("orders")
     assert (done.finished, done.merged_segments) == (True, 12)
     assert segments(ns) == [36, 1, 1, 1, 1], "what came meanwhile is left for the next one"

@@ -30,7 +30,7 @@ from tests.faults import Once
 from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, OutcomeUnknown, StoreError, TopicNotFound
 from txnlog.format import keys
 from txnlog.format.actions import Close, Replace, Segment
-from txnlog.maintenance import compaction
+from txnlog.maintenance import merge_plan
 from txnlog.store import HookStore, StoreCall
 from txnlog.testing import ManualClock
 
@@ -289,7 +289,7 @@ def test_a_file_that_was_merged_and_vacuumed_meanwhile_is_no_damage(
 ) -> None:
     ns = filled(memory.open(clock=clock))
     other = memory.open(clock=clock)
-    planned = compaction.merges
+    planned = merge_plan.merges
     late: list[Callable[[], object]] = [
         lambda: other.optimize("orders"),
         lambda: clock.advance(30 * 24 * 3_600_000),
@@ -298,13 +298,13 @@ def test_a_file_that_was_merged_and_vacuumed_meanwhile_is_no_damage(
 
     def merges(*args: Any) -> Any:
         found = planned(*args)
-        monkeypatch.setattr(compaction, "merges", planned)
+        monkeypatch.setattr(merge_plan, "merges", planned)
         for call in late:
             call()
         return found
 
     before = whole(ns)
-    monkeypatch.setattr(compaction, "merges", merges)
+    monkeypatch.setattr(merge_plan, "merges", merges)
     done = ns.optimize("orders")
     assert (done.lost_races, done.entries, done.finished) == (1, 0, True)
     assert whole(ns) == before

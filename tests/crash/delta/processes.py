@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import catalog
 from catalog import Catalog, Published
-from catalog.publication import publisher, topic_versions
+from catalog.publication import table_publisher, topic_versions
 from tests.crash.core import keepers
 from tests.crash.core.worker import Batch, Worker
 from tests.crash.core.workload import Role
@@ -71,7 +71,7 @@ class Publishing(Member):
         plan = self._plan
         draw = partial(plan.random, self._worker, self._generation)
         topic_versions.MOST_FILES = draw("files").choice(_FILES_AT_ONCE)  # type: ignore[misc]  # of this process
-        publisher.CHECKPOINT_VERSIONS = draw("checkpoints").choice(_VERSIONS_PER_CHECKPOINT)  # type: ignore[misc]
+        table_publisher.CHECKPOINT_VERSIONS = draw("checkpoints").choice(_VERSIONS_PER_CHECKPOINT)  # type: ignore[misc]
         real = open_store(plan.root, plan.options)
         faulty = FaultyStore(real, draw("faults"), plan.spool, plan.faults, is_slot)
         return WatchedStore(faulty, real, draw("deaths"), self.progress, self._worker)

@@ -15,7 +15,7 @@ import pytest
 
 import catalog
 import txnlog
-from catalog.publication import publisher
+from catalog.publication import table_publisher
 from tests.catalog.engines import FAST, Engines, engines_in
 from tests.catalog.replaying import Facts, Published, difference, replay_segments, replay_topic
 from tests.crash.delta.checks import told_in, with_offsets
@@ -59,7 +59,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
 def case(tmp_path_factory: pytest.TempPathFactory, engines: Engines) -> Iterator[Case]:
     root = tmp_path_factory.mktemp("lake")
     with pytest.MonkeyPatch.context() as patch, txnlog.open(root, NAMESPACE, create=True) as ns:
-        patch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
+        patch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
         ns.create_topic("orders", SCHEMA, partitions=2)
         with catalog.open(root) as cat:
             cat.publish(NAMESPACE)

@@ -53,7 +53,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a published version is trusted as it is read",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "if not same_content(view.commit(wanted), data, bounds=self._compares_bounds):",
         "if not data:",
         "a commit that lost a line stays, and its files are never read",
@@ -61,7 +61,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a commit of somebody else is passed over",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "if not stamp.is_of(self._table.identity):",
         "if stamp.fields is not None and not stamp.is_of(self._table.identity):",
         "a foreign commit is overwritten as damaged",
@@ -69,7 +69,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who lost a race to publish goes on as if it had won",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "            if found == prepared:\n",
         "            if found:\n",
         "its next version begins elsewhere than the one before ends",
@@ -77,7 +77,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a publisher goes on behind what it knows without a look",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "return self._note(self._follow(self._looked_at(self._shown, changes), changes, ahead=2))",
         "return self._shown",
         "a gap where the newest version was removed, rows in two versions where others made it again",
@@ -88,7 +88,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "whether a checkpoint is left of the next version is not asked",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "            if self._was_there(wanted.delta_version, view):",
         "            if not wanted:",
         "rows that readers who begin at the checkpoint never see",
@@ -96,7 +96,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a checkpoint is written without a look at what its version shows after that",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "            if there == shown:\n                break\n",
         "            break\n",
         "a version whose rows depend on whether a reader begins at the checkpoint",
@@ -107,7 +107,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a version that was written again keeps the checkpoint that others made of it meanwhile",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "return self._renew_checkpoint(written, changes)",
         "return written",
         "a version whose rows depend on whether a reader begins at the checkpoint",
@@ -115,7 +115,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what a lost version showed is not looked up",
-        "catalog/publication/publisher.py",
+        "catalog/publication/table_publisher.py",
         "if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:",
         "if following == version and max(shown.version, 0) <= limit <= view.newest:",
         "a version that others have read becomes another one",

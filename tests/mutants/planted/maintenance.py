@@ -16,7 +16,7 @@ from tests.mutants.names import (
 )
 
 _ATTACKED: Final = "tests/client/maintenance/test_auto_merger_attacked.py::test_"
-_COMPACTION: Final = "tests/unit/maintenance/test_compaction.py::test_"
+_OWN_ROWS: Final = "tests/client/maintenance/test_merging_own_rows.py::test_"
 
 MUTANTS: Final = (
     # --- collection -------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ MUTANTS: Final = (
     # --- optimize -----------------------------------------------------------------------------------------------------
     Mutant(
         "segments are replaced by what was known before",
-        "txnlog/maintenance/compaction.py",
+        "txnlog/maintenance/merge_plan.py",
         "if not all(self._is_there(draft, number) for number in self.removed):",
         "if not self.removed:",
         "of two optimizers the second cannot end",
@@ -63,7 +63,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what the state was trimmed of counts as visible",
-        "txnlog/maintenance/compaction.py",
+        "txnlog/maintenance/merge_plan.py",
         "draft.segments.get(number) is not None or self.forgotten() <= self.known",
         "draft.segments.get(number) is not None or self.forgotten() >= -1",
         "rows that were merged are merged again, and are there twice",
@@ -82,7 +82,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "neighbours with a hole between them are merged",
-        "txnlog/maintenance/compaction.py",
+        "txnlog/maintenance/merge_plan.py",
         "if last is not None and last.partition == part.partition and last.offset + last.rows == part.offset:",
         "if last is not None and last.partition == part.partition:",
         "the rows behind the hole get other offsets",
@@ -90,7 +90,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "whatever is small is merged at once",
-        "txnlog/maintenance/compaction.py",
+        "txnlog/maintenance/merge_plan.py",
         "if biggest * 2 <= sum(weights):",
         "if biggest <= sum(weights):",
         "a topic that grows slowly is written again and again",
@@ -115,12 +115,12 @@ MUTANTS: Final = (
     # --- merges in the background ------------------------------------------------------------------------------------
     Mutant(
         "all that was merged is merged again with whatever comes",
-        "txnlog/maintenance/compaction.py",
+        "txnlog/maintenance/merge_plan.py",
         "or (record.compacted and record.rows > rows):",
         "or (record.compacted and record.rows < 0):",
         "each row is written again with every sixty-fourth commit",
         (
-            "tests/unit/maintenance/test_compaction.py::test_the_newest_are_merged_and_what_is_left_is_few_and_was_seldom_written",
+            "tests/unit/maintenance/test_merge_plan.py::test_the_newest_are_merged_and_what_is_left_is_few_and_was_seldom_written",
         ),
     ),
     Mutant(
@@ -154,5 +154,21 @@ MUTANTS: Final = (
         "                pass\n",
         "a writer that makes and drops topics grows for ever",
         (_ATTACKED + "segments_of_dropped_topics_are_not_kept_in_memory",),
+    ),
+    Mutant(
+        "own rows of older columns are merged as they were",
+        "txnlog/data/segment_reader.py",
+        "return table if table is not None and table.schema.equals(file_schema(schema, segment)) else None",
+        "return table",
+        "a topic that was altered is merged no more",
+        (_OWN_ROWS + "rows_that_were_written_before_the_topic_was_altered_are_merged_with_those_behind",),
+    ),
+    Mutant(
+        "own small segments are read again",
+        "txnlog/data/segment_reader.py",
+        "        self._written.put(key, table)\n",
+        "        pass\n",
+        "merging costs whoever commits twice as much of a processor",
+        (_OWN_ROWS + "no_file_that_it_committed_is_read_and_every_version_shows_the_same",),
     ),
 )

@@ -18,8 +18,8 @@ import pytest
 import spark_ext
 import txnlog
 from spark_ext.processing.run import Run
-from spark_ext.read.scan import spark_schema
 from spark_ext.support import namespace_cache
+from spark_ext.support.spark_schemas import spark_schema
 from spark_ext.write.task_writer import TaskIdentity
 from tests.client.support import FaultyStore, unique_name
 from tests.effort import tries

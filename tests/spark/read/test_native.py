@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
-from spark_ext.read.scan import metadata_fields, spark_schema
+from spark_ext.read.scan import metadata_fields
 from spark_ext.read.segment_constants import Places
+from spark_ext.support.spark_schemas import spark_schema
 from tests.by_hand import append, commit_sparse, compact, lay
 from tests.spark.support import assert_same_rows, executed, partition_filters, path_of
 from txnlog.data.segment_file import EncodedSegment

@@ -12,7 +12,7 @@ import pytest
 import spark_ext
 import txnlog
 from spark_ext.read import native_scan, scan_session
-from spark_ext.read.scan import spark_schema
+from spark_ext.support.spark_schemas import spark_schema
 from tests.by_hand import append, commit_sparse
 from tests.spark.support import assert_same_rows, path_of
 from txnlog.errors import CorruptionError, LimitExceeded

@@ -14,7 +14,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 import spark_ext
 import txnlog
-from spark_ext.write.write_jobs import arrow_schema
+from spark_ext.support.spark_schemas import arrow_schema
 from tests.pages import blocks, needs_spark, page, programs, run_page, section
 from txnlog.data.arrow_coercion import Unfit, conform_array
 from txnlog.errors import SchemaMismatch

@@ -16,9 +16,9 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
 )
+from txnlog.log.append_errors import outcome_unknown
 from txnlog.log.append_queue import AppendQueue, Asked
 from txnlog.log.commands import effect
-from txnlog.log.failed_append import outcome_unknown
 from txnlog.replies import copy_of
 
 KINDS = [getattr(errors, name) for name in errors.__all__ if name != "Durable"]

@@ -78,6 +78,16 @@ def test_a_stream_of_batches_comes_back_in_order(table, target):
         )
 
 
+@given(tables())
+@settings(max_examples=tries(150, 30), deadline=None)
+def test_rows_as_they_were_written_are_merged_as_those_that_are_read_back(table):
+    """Who merges small segments takes the rows of its own files as it had them."""
+    encoded = encode(table)
+    read = decode(encoded.data, encoded.checksum, schema=table.schema, rows=encoded.rows, key=KEY)
+    merged = [list(encode_many([rows, rows], table.schema, 1 << 20)) for rows in (table, read)]
+    assert merged[0] == merged[1]
+
+
 def test_the_same_rows_give_the_same_bytes():
     assert encode(TABLE) == encode(pa.Table.from_pylist(TABLE.to_pylist(), schema=SCHEMA))
 

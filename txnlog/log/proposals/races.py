@@ -1,27 +1,19 @@
 """Races for the next slot of the log, and who ends them: a writer that collects what others propose.
 
-All of it happens in the engine, but for a look, ``say``, ``_put`` and ``timed``, which run in the thread of a request.
+All of it happens in the engine, but for ``say``, ``_put`` and ``timed``, which run in the thread of a request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
-
-from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import AccessDenied, TxnLogError
-from txnlog.format import keys
 from txnlog.log.follower import Follower
 from txnlog.log.proposals.rhythm import LATELY_TRIPS, RoundTrip
+from txnlog.log.proposals.who_collects import LONGEST_PLACE_MS, Collecting, CollectorLook, put_collecting
 from txnlog.store.base import Store
-
-_logger = LogLines("txnlog.proposals")
-
-_MOST_BYTES: Final = 1_000
 
 _RACE_PAUSE_MS: Final = 1.0
 _LONGEST_RACE_PAUSE_MS: Final = 20.0
@@ -32,51 +24,16 @@ T = TypeVar("T")
 
 
 _LOST_BEFORE_ASKING: Final = 8
+"""Races lost to one writer in a row: of two that are as near to the store, one loses so many once in 256 times."""
+
 _ASKED_EVERY_ENTRIES: Final = 128
 """Own entries between two looks of a writer that does not collect, whether somebody asks it for a place."""
 
 _PLACE_TRIPS: Final = 8.0
-_LONGEST_PLACE_MS: Final = 1_000
 """Of who asks: in so long it hears of the newest entry, and puts its own, whatever it is about just now."""
 
 _BETWEEN_PLACES_MS: Final = 10_000.0
 """Whoever may put a mailbox may ask, again and again: it takes a tenth of a writer's time at most."""
-
-
-class _Collecting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The object that says who collects, and who is asked for a place in the log.
-
-    Attributes:
-        writer: who collects; empty where nobody does.
-        asked: who is asked to append nothing for a while, and to collect from then on; empty where nobody is.
-        place_ms: the while.
-    """
-
-    writer: str
-    asked: str = ""
-    place_ms: Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_PLACE_MS)] = 0
-
-
-_NOBODY: Final = _Collecting("")
-
-
-class CollectorLook:
-    """One look at who collects: called in a thread, and then shown to ``Races.note``. Best effort."""
-
-    def __init__(self, store: Store, runtime: Runtime) -> None:
-        self._store = store
-        self._runtime = runtime
-        self.found = _NOBODY
-        self.is_made = False
-
-    def __call__(self) -> None:
-        """Make it."""
-        try:
-            data = self._store.get_range(keys.COLLECTOR_KEY, 0, _MOST_BYTES)
-            self.found = msgspec.json.decode(data, type=_Collecting)
-        except Exception:  # noqa: BLE001 - whatever stands there, or fails, it names nobody
-            self.found = _NOBODY
-        self.is_made = True
 
 
 class Races:
@@ -140,8 +97,8 @@ class Races:
         """Ask for a place whoever won all the last races: it is nearer to the store, and wins each one."""
         if self._lost_to_winner % _LOST_BEFORE_ASKING:
             return
-        place_ms = min(_LONGEST_PLACE_MS, int(_PLACE_TRIPS * self.trip.ms))
-        await self._runtime.request(partial(self._put, _Collecting(self.collector or "", self._winner, place_ms)))
+        place_ms = min(LONGEST_PLACE_MS, int(_PLACE_TRIPS * self.trip.ms))
+        await self._runtime.request(partial(self._put, Collecting(self.collector or "", self._winner, place_ms)))
 
     @property
     def is_time_to_look(self) -> bool:
@@ -157,7 +114,7 @@ class Races:
 
     def look(self) -> CollectorLook:
         """A look at who collects, to be made."""
-        return CollectorLook(self._store, self._runtime)
+        return CollectorLook(self._store)
 
     def looks_at_loss(self) -> list[CollectorLook]:
         """What to look at where the race at hand is lost: a single one that is lost in a while says nothing."""
@@ -205,15 +162,10 @@ class Races:
 
     def say(self, writer: str) -> bool:
         """Say who collects, nobody where that is empty. For a thread of a request; False where the right is missing."""
-        return self._put(_Collecting(writer))
+        return self._put(Collecting(writer))
 
-    def _put(self, said: _Collecting) -> bool:
-        try:
-            self._store.put_hint(keys.COLLECTOR_KEY, msgspec.json.encode(said))
-        except TxnLogError as error:
-            _logger.debug("put of %s: %s", keys.COLLECTOR_KEY, error.message)
-            return not isinstance(error, AccessDenied)
-        return True
+    def _put(self, said: Collecting) -> bool:
+        return put_collecting(self._store, said)
 
     def timed(self, put: Callable[[], T]) -> T:
         """What a put gives, which shows how long one takes. For a thread of a request."""
@@ -223,4 +175,4 @@ class Races:
         return found
 
 
-__all__ = ["CollectorLook", "Races"]
+__all__ = ["Races"]

@@ -22,7 +22,7 @@ from typing import Final
 
 from catalog.delta_log.checkpoint import Hint, checkpoint_bytes, hint_bytes, is_checkpoint
 from catalog.delta_log.commit import NOTHING_SHOWN, Shown
-from catalog.delta_log.commit_provenance import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
+from catalog.delta_log.commit_stamp import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
 from catalog.delta_log.objects import COMMITS_AT_ONCE, DeltaLog
 from catalog.publication.table import Table, View
 from txnlog.errors import CorruptionError, Durable, ForeignDeltaLog, TxnLogError

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Final
 
 from txnlog.errors import Durable, TopicNotFound
-from txnlog.fold.compactions import is_small
+from txnlog.fold.segment_replacement import is_small
 from txnlog.fold.state import Draft, SegmentRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import AnyAction, Begin, Header, Replace, Segment

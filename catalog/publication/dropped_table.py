@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from catalog.delta_log.commit import Identity
-from catalog.delta_log.commit_provenance import DamagedCommitError, stamp_of
+from catalog.delta_log.commit_stamp import DamagedCommitError, stamp_of
 from catalog.delta_log.objects import DeltaLog
 from txnlog.format import keys
 from txnlog.store.base import ObjectInfo

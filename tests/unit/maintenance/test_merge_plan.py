@@ -16,7 +16,7 @@ from txnlog.errors import TopicNotFound
 from txnlog.fold.state import SegmentRecord, SegmentSlice
 from txnlog.format.actions import Begin, DropTopic, Header, Replace, Reserve
 from txnlog.log.commands import Answer
-from txnlog.maintenance.compaction import LEAST_WEIGHT_BYTES, Merge, Output, ReplaceCommand, merges, newest, parts_of
+from txnlog.maintenance.merge_plan import LEAST_WEIGHT_BYTES, Merge, Output, ReplaceCommand, merges, newest, parts_of
 
 MIB = 1 << 20
 TARGET = 128 * MIB
