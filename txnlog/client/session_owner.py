@@ -16,7 +16,7 @@ from txnlog.common.names import parse_namespace_name
 from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.engine.worker import has_ended
-from txnlog.errors import InvalidInputError, InvalidTransactionState
+from txnlog.errors import CalledInItsOwnWork, InvalidInputError, InvalidTransactionState
 from txnlog.fold import number_blocks
 from txnlog.fold.state import Outcome, SegmentRecord
 from txnlog.format.actions import AbortReason
@@ -120,6 +120,8 @@ class SessionOwner:
         """
         session = self._current
         if session is not None and not has_ended():
+            if session.runtime.is_in_work:  # a finalizer there would wait for the work that waits for it
+                raise CalledInItsOwnWork
             session.auto_merger.close()  # what is under way needs the handle
         self._closed = True
         # When the program has ended (finalizers run then) its end has waited for the work, and reported the rest.

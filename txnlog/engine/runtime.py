@@ -94,6 +94,9 @@ def _at_exit() -> None:
 _working: Final[set[tuple[Runtime, object]]] = set()
 """Who does something that a task awaits: each change is one step."""
 
+_in_jobs: Final[set[tuple[Runtime, object]]] = set()
+"""The same of jobs, which may call the client."""
+
 
 def is_at_work() -> bool:
     """Whether any thread of this process does something that a task awaits, or awaited."""
@@ -102,6 +105,7 @@ def is_at_work() -> bool:
 
 def _after_fork() -> None:
     _working.clear()
+    _in_jobs.clear()
     for item in _there(_renewed):
         item._begin_in_child()
 
@@ -234,16 +238,21 @@ class Runtime:
         current = self._host.current()
         return (self, current) in _working or current in self._crew.threads
 
-    def _noted(self, call: Callable[[], T]) -> Callable[[], T]:
+    @property
+    def is_in_work(self) -> bool:
+        """``is_working``, or whether this thread does a job, which may call the client, but not wait for its end."""
+        return self.is_working or (self, self._host.current()) in _in_jobs
+
+    def _noted(self, call: Callable[[], T], among: set[tuple[Runtime, object]] = _working) -> Callable[[], T]:
         def noted() -> T:
             work = (self, self._host.current())
-            if work in _working:
+            if work in among:
                 return call()
-            _working.add(work)
+            among.add(work)
             try:
                 return call()
             finally:
-                _working.discard(work)
+                among.discard(work)
 
         return noted
 
@@ -257,7 +266,7 @@ class Runtime:
 
     def job(self, call: Callable[[], T], *, appends: bool = True) -> Request[T]:
         """Await what a call gives that may itself call the client, also to append something, unless it says no."""
-        return Request(self._block_long, call if appends else self._noted(call))
+        return Request(self._block_long, self._noted(call, _in_jobs if appends else _working))
 
     def read(self, call: Callable[[], T]) -> Read[T]:
         """``job`` for a call that changes nothing: nobody waits for its end where the task's caller is gone."""

@@ -222,4 +222,14 @@ MUTANTS: Final = (
         "a writer at work goes on, and acknowledges, in a log without a beginning, that nobody can open",
         (MOVED_FOLDERS + "a_writer_does_not_make_a_folder_again_that_goes_away_in_the_middle_of_a_commit",),
     ),
+    Mutant(
+        "a finalizer in a job closes the handle",
+        "txnlog/engine/runtime.py",
+        "return self.is_working or (self, self._host.current()) in _in_jobs",
+        "return self.is_working",
+        "it waits for a minute for the merge that waits for it",
+        (
+            "tests/client/maintenance/test_closing_in_background.py::test_a_finalizer_that_closes_does_not_wait_for_its_own_thread",
+        ),
+    ),
 )

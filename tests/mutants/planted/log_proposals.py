@@ -177,4 +177,22 @@ MUTANTS: Final = (
             "tests/sim/test_proposals_hostile.py::test_a_mailbox_of_a_few_kilobytes_does_not_stop_the_process_that_collects",
         ),
     ),
+    Mutant(
+        "a proposal is over by the clock of whoever proposed it",
+        "txnlog/log/proposals/proposer.py",
+        "at.version, head_ms)]",
+        "at.version, at.timestamp_ms)]",
+        "a commit is refused past its deadline, and another writer, whose clock is behind, brings it into the log",
+        (
+            "tests/sim/test_proposals_clocks.py::test_a_commit_that_is_refused_by_a_clock_that_is_ahead_does_not_come_true",
+        ),
+    ),
+    Mutant(
+        "a slow put makes all waits as long",
+        "txnlog/log/proposals/rhythm.py",
+        "self.ms = min(max(_LEAST_TRIP_MS, statistics.median(self._seen)), _LONGEST_TRIP_MS)",
+        "self.ms = max(_LEAST_TRIP_MS, statistics.median(self._seen))",
+        "behind one lost answer a process waits for a quarter of a minute with each commit",
+        ("tests/sim/test_proposals_slow_puts.py::test_after_one_slow_put_a_process_commits_as_fast_as_others",),
+    ),
 )

@@ -96,9 +96,14 @@ class Proposer:
         }
 
     def retractions(self, draft: Draft, at: Header) -> list[AnyAction]:
-        """What makes void, in an entry, the proposals that may come true yet. No refusal is one before it is there."""
+        """What makes void, in an entry, the proposals that may come true yet. No refusal is one before it is there.
+
+        The time of this entry says nothing: what is refused needs none, and the next entry may be that of somebody
+        whose clock is behind this one.
+        """
         self._open = self._still_open()
-        return [Abort(number, "failed") for number in self._open_at(draft, at.version, at.timestamp_ms)]
+        head_ms = self._follower.state.head.timestamp_ms
+        return [Abort(number, "failed") for number in self._open_at(draft, at.version, head_ms)]
 
     def add_numbers(self) -> None:
         """Take over the block that somebody else reserved for this writer since it proposed that, and no other one.

@@ -11,6 +11,8 @@ from typing import Final
 
 _FIRST_TRIP_MS: Final = 50.0
 _LEAST_TRIP_MS: Final = 0.5
+_LONGEST_TRIP_MS: Final = 1_000.0
+"""A put that took longer waited for more than its way: for a store that throttles, or for an answer that got lost."""
 
 LATELY_TRIPS: Final = 24.0
 """Round trips for which a lost race, and a sign of life of who collects, count."""
@@ -33,7 +35,7 @@ _LONGEST_TRIPS: Final = 12.0
 
 
 class RoundTrip:
-    """How long the put of an entry takes, on its way there and back: the median of the newest ones.
+    """How long the put of an entry takes, on its way there and back: the median of the newest ones, a second at most.
 
     It is the unit of all waits of this folder, also of those for reads, which take no longer.
     """
@@ -45,7 +47,7 @@ class RoundTrip:
     def note(self, milliseconds: float) -> None:
         """One took so long."""
         self._seen.append(milliseconds)
-        self.ms = max(_LEAST_TRIP_MS, statistics.median(self._seen))
+        self.ms = min(max(_LEAST_TRIP_MS, statistics.median(self._seen)), _LONGEST_TRIP_MS)
 
 
 class Rhythm:
