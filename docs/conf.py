@@ -18,7 +18,8 @@ version = release = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").re
 # The source folder is the repository: so links between README.md, docs/ and PROTOCOL.md are the same here and in git.
 root_doc = "README"
 include_patterns = [
-    "README.md", "PROTOCOL.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/RESULTS.md", "docs/**.md"
+    "README.md", "PROTOCOL.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**.md",
+    "benchmarks/RESULTS.md", "benchmarks/peers/results/RESULTS.md",
 ]  # fmt: skip
 exclude_patterns = [".venv*", "build", "dist", "out", ".git", ".*_cache", "tests", "spark-warehouse"]
 
@@ -66,8 +67,8 @@ NAVIGATION = {
         "testing", "command-line",
     )), "PROTOCOL"],
     "The project": [
-        "docs/guarantees", "docs/testing", "docs/decisions", "Benchmarks </benchmarks/RESULTS>", "docs/map", "CHANGELOG", "CONTRIBUTING",
-        "SECURITY",
+        "docs/guarantees", "docs/testing", "docs/decisions", "Benchmarks </benchmarks/RESULTS>",
+        "Kafka, Pulsar and others </benchmarks/peers/results/RESULTS>", "docs/map", "CHANGELOG", "CONTRIBUTING", "SECURITY",
     ],
 }  # fmt: skip
 """The site's navigation. README.md is its first page, and has none in git."""
