@@ -67,7 +67,7 @@ def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The tests that a push does not run, of those that were collected."""
     left_out: set[pytest.Item] = set()
     cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    modules: dict[tuple[str, int], list[str]] = defaultdict(list)
+    modules: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
     by_test: dict[str, list[pytest.Item]] = defaultdict(list)
     clauses: dict[str, set[str]] = defaultdict(set)
     for item in items:
@@ -80,8 +80,8 @@ def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         if counts := [mark for mark in marks if mark.args]:
             cases[_other_parameters(item, test, counts[0]), counts[0].args[0]].append(item)
         steps = [mark for mark in marks if not mark.args]
-        if steps and len(by_test[test]) == 1:
-            modules[test.partition("::")[0], steps[0].kwargs["one_in"]].append(test)
+        if steps:
+            modules[test.partition("::")[0], steps[0].kwargs["one_in"]][test] = None
         for mark in item.iter_markers("clause"):
             for clause in mark.args:
                 clauses[clause].add(test)
@@ -94,13 +94,13 @@ def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 
 def _of_other_days(
-    modules: Mapping[tuple[str, int], Sequence[str]], shown: Iterable[Collection[str]], collected: Collection[str]
+    modules: Mapping[tuple[str, int], Iterable[str]], shown: Iterable[Collection[str]], collected: Collection[str]
 ) -> set[str]:
     """The tests of modules of which one in so many is run, but for what then would not be shown by any other test."""
     others: set[str] = set()
     for (name, step), tests in modules.items():
         first = _number_of_day() % step
-        others.update(test for place, test in enumerate(_shuffled(name, tests)) if place % step != first)
+        others.update(test for place, test in enumerate(_shuffled(name, list(tests))) if place % step != first)
     for group in shown:
         there = sorted(test for test in group if test in collected)
         if there and others.issuperset(there):

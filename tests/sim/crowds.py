@@ -13,7 +13,8 @@ import pytest
 import xxhash
 
 from txnlog.api.namespace import Namespace
-from txnlog.errors import StoreError
+from txnlog.api.transaction import Transaction
+from txnlog.errors import OutcomeUnknown, StoreError, TransactionTimedOut
 from txnlog.format import keys
 from txnlog.format.actions import Commit
 from txnlog.format.codec import Entry, decode_entry
@@ -258,3 +259,30 @@ def put_mailbox(world: FarWorld, writer: str, number: int | None, *commands: Any
     made = {"format": 1, "writer": writer, "number": number, "version": head.version, "time_ms": head.timestamp_ms}
     content = msgspec.msgpack.encode({**made, "commands": commands, "rows": rows or {}})
     world.objects.put(mailbox(world, writer), xxhash.xxh3_128_digest(content) + content)
+
+
+def commit_as_advised(txn: Transaction, heard: list[str], on_unknown: Callable[[], object]) -> None:
+    """Commit, again where the outcome is unknown, three times at most; note what came of it."""
+    for _ in range(3):
+        try:
+            txn.commit()
+            heard.append("committed")
+        except OutcomeUnknown:
+            on_unknown()
+            continue
+        except TransactionTimedOut:
+            heard.append("refused")
+        break
+
+
+def start_slow_writer(world: FarWorld) -> None:
+    """One that commits each four seconds, for two minutes, and brings nothing of others."""
+
+    def slowly(ns: Namespace) -> None:
+        world.stores["slow"].denied = "proposal"
+        while world.now_ms < 120_000:
+            with ns.begin() as txn:
+                txn.produce("audit", [{"value": 2}])
+            world.scheduler.sleep(4_000)
+
+    world.start("slow", slowly)

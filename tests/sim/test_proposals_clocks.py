@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.crowds import _known_writers, mailbox, read_all, workers, world, writer_of
+from tests.sim.crowds import (
+    _known_writers,
+    commit_as_advised,
+    mailbox,
+    read_all,
+    start_slow_writer,
+    workers,
+    world,
+    writer_of,
+)
 from txnlog.api.namespace import Namespace
-from txnlog.errors import OutcomeUnknown, StoreError, TransactionTimedOut
+from txnlog.errors import StoreError
 from txnlog.log.proposals.races import Races
 
 __all__ = ["_known_writers", "workers", "world"]
@@ -48,28 +57,16 @@ def test_a_commit_that_is_refused_by_a_clock_that_is_ahead_does_not_come_true(wo
         txn = ns.begin()  # a minute
         txn.produce("audit", [{"value": 777}])
         began_ms = world.now_ms
-        for _ in range(3):
-            try:
-                txn.commit()
-                heard.append("committed")
-            except OutcomeUnknown:
-                heard_so_far.append("unknown")
-                world.scheduler.sleep(began_ms + 65_000 - world.now_ms)
-                continue
-            except TransactionTimedOut:
-                heard.append("refused")
-            break
+
+        def wait() -> None:
+            heard_so_far.append("unknown")
+            world.scheduler.sleep(began_ms + 65_000 - world.now_ms)
+
+        commit_as_advised(txn, heard, wait)
 
     world.start("p", work)
 
-    def slowly(ns: Namespace) -> None:
-        world.stores["slow"].denied = "proposal"  # it brings nothing of others
-        while world.now_ms < 120_000:
-            with ns.begin() as txn:
-                txn.produce("audit", [{"value": 2}])
-            world.scheduler.sleep(4_000)
-
-    world.start("slow", slowly)
+    start_slow_writer(world)
     world.run(68_000)
     assert heard == ["refused"]
     workers.start("w0", "w1", "w2", "w3")

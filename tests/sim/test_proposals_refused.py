@@ -8,16 +8,18 @@ import pytest
 
 from tests.sim.crowds import (
     _known_writers,
+    commit_as_advised,
     commit_until_proposed,
     commits,
     mailbox,
     read_all,
+    start_slow_writer,
     workers,
     world,
     writer_of,
 )
 from txnlog.api.namespace import Namespace
-from txnlog.errors import OutcomeUnknown, StoreError, TransactionTimedOut
+from txnlog.errors import StoreError
 from txnlog.log.proposals.races import Races
 from txnlog.log.transaction_commands import CommitCommand
 
@@ -91,7 +93,7 @@ def test_who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent(world,
 
 
 @pytest.mark.clause("P-245", "P-246")
-def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_says(  # noqa: C901 - one story
+def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_says(
     world, workers, monkeypatch
 ):
     """REPORTED: a commit is refused, past its deadline, and is brought into the log afterwards.
@@ -139,29 +141,17 @@ def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_sa
         world.actors["p"].skew_ms = 50_000
         txn = ns.begin(timeout_ms=20_000)
         txn.produce("audit", [{"value": 777}])
-        for _ in range(3):
-            try:
-                txn.commit()
-                heard.append("committed")
-            except OutcomeUnknown:
-                lost.append("unknown")
-                world.scheduler.sleep(80_000)
-                continue
-            except TransactionTimedOut:
-                heard.append("refused")
-            break
+
+        def wait() -> None:
+            lost.append("unknown")
+            world.scheduler.sleep(80_000)
+
+        commit_as_advised(txn, heard, wait)
         ns.close()
 
     world.start("p", work)
 
-    def slowly(ns: Namespace) -> None:
-        world.stores["slow"].denied = "proposal"  # it brings nothing of others
-        while world.now_ms < 120_000:
-            with ns.begin() as txn:
-                txn.produce("audit", [{"value": 2}])
-            world.scheduler.sleep(4_000)
-
-    world.start("slow", slowly)
+    start_slow_writer(world)
     world.run(90_000)
     assert heard == ["refused"]
     world.objects.put(mailbox(world, writer_of(world, "p") or ""), first[0])

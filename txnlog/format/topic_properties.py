@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from txnlog.common.limits import MAX_LABEL_CHARACTERS
 from txnlog.common.names import nearest
@@ -88,14 +88,18 @@ class ModeSetting(Generic[Mode]):
 
     def parse(self, text: object) -> Mode:
         """A valid mode, or InvalidInputError."""
-        if text not in self.modes:
+        mode = self._mode_of(text)
+        if mode is None:
             raise InvalidInputError(f"unknown {self._name} {ascii(text)[:60]}", advice=nearest(str(text), self.modes))
-        return cast(Any, text)
+        return mode
 
     def of(self, properties: Mapping[str, str]) -> Mode:
         """The mode that a topic's properties say."""
-        found = properties.get(self._property, self.default)
-        return next((mode for mode in self.modes if mode == found), self._if_newer)
+        return self._mode_of(properties.get(self._property, self.default)) or self._if_newer
+
+    def _mode_of(self, text: object) -> Mode | None:
+        """The word itself, whatever is equal to it: a text of another class cannot be stored."""
+        return next((mode for mode in self.modes if mode == text), None)
 
     def put_into(self, properties: Mapping[str, str], mode: Mode) -> dict[str, str]:
         """Properties with a mode."""

@@ -37,6 +37,16 @@ def test_the_mode_is_a_property_and_the_default_is_left_out(sales: Any, memory: 
     assert DELTA.of(properties) == mode
 
 
+def test_a_mode_that_is_a_text_of_another_class_is_kept_as_the_word_itself(sales: Any) -> None:
+    """Such as an element of an array of NumPy, or of an enumeration."""
+
+    class Text(str):
+        __slots__ = ()
+
+    sales.create_topic("texts", delta=Text("auto"))
+    assert type(sales.topic("texts").properties["txnlog.delta"]) is str
+
+
 def test_a_topic_is_manual_by_default(sales: Any) -> None:
     assert sales.topic("orders").properties == {}
     assert DELTA.of({}) == "manual"

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
-    COMPACTION,
+    MERGE_PLAN,
     OPTIMIZE,
     OPTIMIZE_MEANWHILE,
     RETENTION,
@@ -59,7 +59,7 @@ MUTANTS: Final = (
         "if not all(self._is_there(draft, number) for number in self.removed):",
         "if not self.removed:",
         "of two optimizers the second cannot end",
-        (COMPACTION + "what_is_gone_by_now_is_not_replaced_again",),
+        (MERGE_PLAN + "what_is_gone_by_now_is_not_replaced_again",),
     ),
     Mutant(
         "what the state was trimmed of counts as visible",
@@ -68,7 +68,7 @@ MUTANTS: Final = (
         "draft.segments.get(number) is not None or self.forgotten() >= -1",
         "rows that were merged are merged again, and are there twice",
         (
-            COMPACTION + "what_the_fold_has_let_go_of_is_replaced_only_if_it_was_known_to_be_there",
+            MERGE_PLAN + "what_the_fold_has_let_go_of_is_replaced_only_if_it_was_known_to_be_there",
             OPTIMIZE_MEANWHILE + "who_comes_second_plans_again_and_replaces_nothing_twice",
         ),
     ),
@@ -86,7 +86,7 @@ MUTANTS: Final = (
         "if last is not None and last.partition == part.partition and last.offset + last.rows == part.offset:",
         "if last is not None and last.partition == part.partition:",
         "the rows behind the hole get other offsets",
-        (COMPACTION + "a_big_file_between_shared_segments_stays_and_cuts_its_partition",),
+        (MERGE_PLAN + "a_big_file_between_shared_segments_stays_and_cuts_its_partition",),
     ),
     Mutant(
         "whatever is small is merged at once",
@@ -94,7 +94,7 @@ MUTANTS: Final = (
         "if biggest * 2 <= sum(weights):",
         "if biggest <= sum(weights):",
         "a topic that grows slowly is written again and again",
-        (COMPACTION + "a_row_is_written_again_a_few_times_only",),
+        (MERGE_PLAN + "a_row_is_written_again_a_few_times_only",),
     ),
     Mutant(
         "optimize goes on with what comes meanwhile",

@@ -1,6 +1,6 @@
 """Races for the next slot of the log, and who ends them: a writer that collects what others propose.
 
-All of it happens in the engine, but for ``say``, ``_put`` and ``timed``, which run in the thread of a request.
+All of it happens in the engine, but for ``say`` and ``timed``, which run in the thread of a request.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Races:
         if self._lost_to_winner % _LOST_BEFORE_ASKING:
             return
         place_ms = min(LONGEST_PLACE_MS, int(_PLACE_TRIPS * self.trip.ms))
-        await self._runtime.request(partial(self._put, Collecting(self.collector or "", self._winner, place_ms)))
+        said = Collecting(self.collector or "", self._winner, place_ms)
+        await self._runtime.request(partial(put_collecting, self._store, said))
 
     @property
     def is_time_to_look(self) -> bool:
@@ -162,10 +163,7 @@ class Races:
 
     def say(self, writer: str) -> bool:
         """Say who collects, nobody where that is empty. For a thread of a request; False where the right is missing."""
-        return self._put(Collecting(writer))
-
-    def _put(self, said: Collecting) -> bool:
-        return put_collecting(self._store, said)
+        return put_collecting(self._store, Collecting(writer))
 
     def timed(self, put: Callable[[], T]) -> T:
         """What a put gives, which shows how long one takes. For a thread of a request."""
