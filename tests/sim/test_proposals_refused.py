@@ -93,9 +93,7 @@ def test_who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent(world,
 
 
 @pytest.mark.clause("P-245", "P-246")
-def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_says(
-    world, workers, monkeypatch
-):
+def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_says(world, workers, monkeypatch):
     """REPORTED: a commit is refused, past its deadline, and is brought into the log afterwards.
 
     A clock that was 50 s ahead (which is allowed: P-112) is set right between two proposals under one number. The
