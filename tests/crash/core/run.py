@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--local", type=int, default=2000, metavar="KILLS", help="over local files (2000)")
     parser.add_argument("--s3", type=int, default=300, metavar="KILLS", help="over an S3 server on loopback (300)")
+    parser.add_argument("--workers", type=int, default=16, help="processes that live at once (16; the tests have 8)")
     add_arguments(parser, KEPT)
     given = parser.parse_args(arguments)
     here = Surroundings.of(given, "crash")
     columns: list[tuple[str, Counter[str]]] = []
     found: list[str] = []
-    for name, plan in _plans(here.base, here.seed, given.local, given.s3):
+    for name, plan in _plans(here.base, here.seed, given.workers, given.local, given.s3):
         report = run.carry_out_watched(name, plan, SUPERVISOR, here.console)
         columns.append((name, run.numbers(report)))
         found += problems(plan, report)
@@ -146,16 +148,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return here.end(found, KEPT) or int(not columns)
 
 
-def _plans(base: Path, seed: int, local: int, s3: int) -> Iterator[tuple[str, Plan]]:
+def _plans(base: Path, seed: int, workers: int, local: int, s3: int) -> Iterator[tuple[str, Plan]]:
     if local > 0:
         folder = base / "local"
         folder.mkdir()
-        yield "local files", local_plan(folder, seed, local, 0, 60 + LOCAL_KILL_SECONDS * local)
+        plan = local_plan(folder, seed, local, 0, 60 + LOCAL_KILL_SECONDS * local)
+        yield "local files", replace(plan, workers=workers)
     if s3 > 0:
         folder = base / "s3"
         folder.mkdir()
         with s3_server() as server:
-            yield "S3", s3_plan(server, folder, seed, s3, 0, 60 + S3_KILL_SECONDS * s3)
+            plan = s3_plan(server, folder, seed, s3, 0, 60 + S3_KILL_SECONDS * s3)
+            yield "S3", replace(plan, workers=workers)
 
 
 if __name__ == "__main__":

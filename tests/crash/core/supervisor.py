@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import txnlog
 from tests.crash.core import verify
@@ -28,7 +28,10 @@ from tests.crash.harness.supervisor import Supervisor, main
 class CoreSupervisor(Supervisor):
     """Workers, and beside them keepers, killed like them."""
 
-    cast: ClassVar[tuple[type[Member], ...]] = (*(Worker,) * WORKERS, Vacuum, Decider)
+    @staticmethod
+    def members(plan: Plan) -> Sequence[type[Member]]:
+        """So many workers as the plan wants, a vacuum, and who decides about what was prepared."""
+        return (*(Worker,) * (plan.workers or WORKERS), Vacuum, Decider)
 
     def set_up(self) -> int:
         """The namespace, its topics, and the subscriptions of the consumers."""

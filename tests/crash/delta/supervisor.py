@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import txnlog
@@ -13,20 +13,25 @@ from tests.crash.delta import verify
 from tests.crash.delta.comparing import compare
 from tests.crash.delta.plan import KEYED, MODES, PHASES, SCHEMA, TOPICS, DeltaPlan, Progress
 from tests.crash.delta.processes import CAST, Publishing, make_passing
-from tests.crash.harness.plan import NAMESPACE
+from tests.crash.harness.member import Member
+from tests.crash.harness.plan import NAMESPACE, Plan
 from tests.crash.harness.supervisor import Process, Supervisor, main
 
 
 class DeltaSupervisor(Supervisor):
     """Kills keepers as often as writers, and knows where they stood."""
 
-    cast = CAST
     keepers_share = 0.6
 
     def __init__(self, plan: DeltaPlan) -> None:
         super().__init__(plan)
         self._delta_plan = plan
         self.progress = Publishing.progress = Progress(len(CAST))
+
+    @staticmethod
+    def members(plan: Plan) -> Sequence[type[Member]]:
+        """Writers, and who publishes, merges and removes."""
+        return CAST
 
     def set_up(self) -> int:
         """The namespace and its topics."""

@@ -40,6 +40,7 @@ class Plan:
         seconds: of load; it goes on until the least numbers are met, up to ``longest_seconds``.
         least_counts: of what the supervisor counts, by name.
         least_figures: of what the journals tell, by name.
+        workers: how many processes do the work; 0 is the number that a supervisor has by itself.
         pause_ms: of a worker between two transactions, at most.
         faults: rates by name, see ``faulty_store``.
     """
@@ -49,6 +50,7 @@ class Plan:
     seed: int
     seconds: float
     options: dict[str, Any] = field(default_factory=dict)
+    workers: int = 0
     pause_ms: float = 140.0
     kills_per_second: float = 8.0
     least_counts: dict[str, int] = field(default_factory=dict)

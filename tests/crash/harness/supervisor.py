@@ -96,15 +96,13 @@ class Unsettled:
 class Supervisor:
     """See the module. A subclass says who takes part, and what comes before and after the load."""
 
-    cast: ClassVar[Sequence[type[Member]]]
-    """By number what each process is."""
-
     keepers_share: ClassVar[float] = 0.12
     """Of all signals, those to keepers."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._chance = plan.random("supervisor")
+        self.cast = self.members(plan)
         self._keepers = {number for number, kind in enumerate(self.cast) if kind.keeper}
         self.board = self._board = Board(len(self.cast))
         self._processes: dict[int, Process] = {}
@@ -114,6 +112,11 @@ class Supervisor:
         self._unsettled: dict[int, Unsettled] = defaultdict(Unsettled)
         self.counts: Counter[str] = Counter()
         self.broken: list[str] = []
+
+    @staticmethod
+    def members(plan: Plan) -> Sequence[type[Member]]:
+        """By number what each process is."""
+        raise NotImplementedError
 
     def set_up(self) -> int:
         """Make the namespace and its topics."""
