@@ -11,6 +11,23 @@ from tests.sim.crowds import _known_writers, workers, world
 __all__ = ["_known_writers", "workers", "world"]
 
 
+def flushing(world, name, until_ms):
+    """Six threads of one process flush what they write, as big transactions do, until then."""
+
+    def flush(ns):
+        def loop():
+            while world.now_ms < until_ms:
+                with ns.begin() as txn:
+                    txn.produce("orders", [{"value": 1}])
+                    txn.flush()
+
+        for number in range(5):
+            world.actors[name].start(loop, f"thread {number}")
+        loop()
+
+    world.start(name, flush)
+
+
 @pytest.mark.parametrize("trip", [10.0, 5.0])
 def test_a_far_proposer_does_not_fall_behind_the_collector(world, workers, trip):
     """STALL: each commit of a far writer takes longer than the one before: 0.3 s, 0.4, 0.6, 0.9, 1.4, and so on.
@@ -55,19 +72,45 @@ def test_who_flushes_without_a_pause_leaves_others_a_place(world, workers):
     entry, which is put as soon as the last one is there.
     """
 
-    def flush(ns):
-        def loop():
-            while world.now_ms < 30_000:
-                with ns.begin() as txn:
-                    txn.produce("orders", [{"value": 1}])
-                    txn.flush()
-
-        for number in range(5):
-            world.actors["busy"].start(loop, f"thread {number}")
-        loop()
-
-    world.start("busy", flush)
+    flushing(world, "busy", 30_000)
     world.run(3_000)
     workers.start("other")
     world.run(30_000)
     assert workers.gained(3_000).get("other", 0) >= 5, "in 27 seconds: none without that"
+
+
+def test_two_near_ones_that_flush_leave_a_far_writer_a_place(world, workers):
+    """STALL: as above, with two at 10 ms: each of them wins about every second race, and none of them all of them.
+
+    What they append cannot be proposed, so they race on where somebody collects, and a cycle of who collects takes
+    longer than two of their races.
+    """
+    workers.start("far")
+    world.run(1_000)
+    near_ones(world, 21_000)
+    world.run(21_000)
+    assert workers.gained(1_000).get("far", 0) >= 12, "in 20 seconds: 2 without that"
+
+
+def test_two_near_ones_leave_a_far_one_a_place_for_what_cannot_be_proposed(world):
+    """STALL: as above, where the far one opens a producer again and again: its epoch cannot be proposed."""
+    opened = []
+
+    def open_producers(ns):
+        while world.now_ms < 21_000:
+            ns.producer("loader").close()
+            opened.append(world.now_ms)
+
+    world.start("far", open_producers)
+    world.run(1_000)
+    near_ones(world, 21_000)
+    world.run(21_000)
+    later = [at for at in opened if at > 5_000]
+    assert len(later) >= 4, "in 16 seconds: none without that"
+
+
+def near_ones(world, until_ms):
+    """Two processes at 10 ms that flush all the time."""
+    for name in ("busy", "too"):
+        flushing(world, name, until_ms)
+        world.stores[name]._trip_ms = 10.0

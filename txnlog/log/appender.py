@@ -429,6 +429,7 @@ class Appender:
         while left:
             left -= 1
             await self._check()  # each time: the clock may have moved during a lost race
+            await self._races.let_collector_in()
             made = Needed.WAVE if attempt.has_rows_of_no_wave() else self._make_entry(attempt)
             if made is Needed.DONE:
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from txnlog.errors import (
 from txnlog.fold.apply import applied
 from txnlog.fold.garbage import may_be_gone
 from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange, TopicRecord
-from txnlog.format.actions import Commit, Segment
+from txnlog.format.actions import Commit, Header, Segment
 from txnlog.format.codec import Entry, damaged_entry, decode_entry
 from txnlog.format.keys import entry_key
 from txnlog.log import checkpoint_codec
@@ -43,6 +43,13 @@ _LOOK_MS: Final = 5_000.0
 _MOST_HEARD: Final = 256
 
 
+class Heard(NamedTuple):
+    """An entry of another writer: when it was read, by the clock that never jumps, and its version."""
+
+    at_ms: float
+    version: int
+
+
 class Follower:
     """The materialized state of a log, in memory.
 
@@ -52,7 +59,7 @@ class Follower:
         state: the materialized state.
         base: the checkpoint that holds the cold rows which are not in the state any more.
         on_applied: called in the engine when an entry was applied, before anything else changes.
-        heard: of the writers whose entries were read last, when: by the clock that never jumps.
+        heard: of the writers whose entries were read last, their newest one.
         applied_ms: when an entry was applied last, or the log was loaded, by that clock.
     """
 
@@ -64,7 +71,7 @@ class Follower:
         self.state, self.base, self.applied_bytes = log.load()
         log.note_known(self.state)
         self._seen_ms = runtime.elapsed_ms()
-        self.heard: dict[str, float] = {}
+        self.heard: dict[str, Heard] = {}
         self.applied_ms = self._seen_ms
         self.on_applied: Callable[[], None] = lambda: None
         self._indexes: dict[int, SegmentIndex] = {}
@@ -166,11 +173,11 @@ class Follower:
                 self.log.check_there()  # of another namespace it says nothing about this one
                 raise
             self._merge(draft, entry.size_bytes)
-            self._note_heard(entry.header.writer)
+            self._note_heard(entry.header)
 
-    def _note_heard(self, writer: str) -> None:
-        self.heard.pop(writer, None)
-        self.heard[writer] = self.runtime.elapsed_ms()
+    def _note_heard(self, header: Header) -> None:
+        self.heard.pop(header.writer, None)
+        self.heard[header.writer] = Heard(self.runtime.elapsed_ms(), header.version)
         if len(self.heard) > _MOST_HEARD:
             del self.heard[next(iter(self.heard))]
 

@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 _COLLECTOR: Final = "tests/unit/log/test_collector.py::test_"
+_DISTANCES: Final = "tests/sim/test_proposals_distances.py::test_"
 _CODEC: Final = "tests/unit/log/test_proposal_codec.py::test_"
 _ROWS: Final = "tests/unit/data/test_wire_rows.py::test_"
 _RHYTHM: Final = "tests/unit/log/test_rhythm.py::test_"
@@ -69,7 +70,23 @@ MUTANTS: Final = (
         "        await self._collector.make_place()\n",
         "",
         "who is farther from the store than a busy process commits nothing",
-        ("tests/sim/test_proposals_distances.py::test_a_far_writer_commits_next_to_a_near_one",),
+        (_DISTANCES + "a_far_writer_commits_next_to_a_near_one",),
+    ),
+    Mutant(
+        "who collects is not let in by those who race",
+        "txnlog/log/proposals/races.py",
+        "        return self._follower.version - newest >= _MOST_BETWEEN\n",
+        "        return False\n",
+        "whoever proposes waits in vain, since two busy processes win all races against who collects",
+        (_DISTANCES + "two_near_ones_that_flush_leave_a_far_writer_a_place",),
+    ),
+    Mutant(
+        "only who is asked makes a place",
+        "txnlog/log/proposals/races.py",
+        "            if (is_asked or is_begun) and",
+        "            if is_asked and",
+        "the place of one busy process is the other's: who is far from the store appends nothing",
+        (_DISTANCES + "two_near_ones_leave_a_far_one_a_place_for_what_cannot_be_proposed",),
     ),
     Mutant(
         "whoever is far from the store reads one entry at a time",
@@ -77,7 +94,7 @@ MUTANTS: Final = (
         "            count = _READ_AT_ONCE if late >= _LATE_LOOKS else 1\n",
         "            count = 1\n",
         "each of its commits takes longer than the one before",
-        ("tests/sim/test_proposals_distances.py::test_a_far_proposer_does_not_fall_behind_the_collector",),
+        (_DISTANCES + "a_far_proposer_does_not_fall_behind_the_collector",),
     ),
     Mutant(
         "the texts of a stream in a mailbox have any length",

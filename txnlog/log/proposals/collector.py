@@ -41,8 +41,8 @@ _GATHER_TRIPS: Final = 0.45
 _IDLE_CYCLES: Final = 6
 """Cycles in which two must have had commits, this one counted, else a writer collects no more."""
 
-_ASKED_PLACES: Final = 8
-"""Who was asked collects for so many times as long as it made the place.
+_ASKED_MS: Final = 3_000.0
+"""For so long who was asked collects, from the last proposal that it found on.
 
 Its cycles are shorter than the way of one that is far, whose next commit would come too late for it to pay.
 """
@@ -212,12 +212,19 @@ class Collector:
             look = self._races.look()
             await self._runtime.request(look)
             self._races.note(look)
-        place_ms = self._races.take_place_ms()
-        if place_ms:
-            await self._runtime.pause(place_ms)
-            self._asked_until_ms = self._runtime.elapsed_ms() + _ASKED_PLACES * place_ms
-            if not self._is_denied:
+        place = self._races.take_place()
+        begins = place.begins and not self._is_denied
+        if place.ms:
+            if begins and self._races.is_open:
+                self._races.note_named(self._writer)
+                await self._runtime.request(partial(self._races.say, self._writer, place.ms))
+            await self._runtime.pause(place.ms)
+        if begins:
+            self._asked_until_ms = self._runtime.elapsed_ms() + _ASKED_MS
+            if not self.collects:
                 self._begin()
+            elif self._races.is_named:
+                await self._runtime.request(partial(self._races.say, self._writer))
 
     def _begin(self) -> None:
         self.collects, self._is_said = True, False
@@ -274,6 +281,8 @@ class Collector:
         if lists:
             self._finds = self._note_listed(found[len(wanted)])
         members = self._members(dict(zip(wanted, found, strict=False)))
+        if members and self._runtime.elapsed_ms() < self._asked_until_ms:
+            self._asked_until_ms = self._runtime.elapsed_ms() + _ASKED_MS
         commands = list(own())
         self._own_idle = 0 if commands else self._own_idle + 1
         self._note_shared(self._writer, commands)

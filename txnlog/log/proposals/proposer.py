@@ -193,6 +193,8 @@ class Proposer:
             self._awaits_numbers = False
             if attempt.members:
                 self._races.note_in_vain()
+            else:
+                self._races.note_brought()
 
     async def _put(self, data: bytes) -> bool:
         """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""

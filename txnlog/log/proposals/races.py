@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from txnlog.engine.runtime import Runtime
 from txnlog.log.follower import Follower
-from txnlog.log.proposals.rhythm import LATELY_TRIPS, RoundTrip
+from txnlog.log.proposals.rhythm import LATELY_TRIPS, PATIENCE_TRIPS, RoundTrip
 from txnlog.log.proposals.who_collects import LONGEST_PLACE_MS, Collecting, CollectorLook, put_collecting
 from txnlog.store.base import Store
 
@@ -24,16 +24,33 @@ T = TypeVar("T")
 
 
 _LOST_BEFORE_ASKING: Final = 8
-"""Races lost to one writer in a row: of two that are as near to the store, one loses so many once in 256 times."""
+"""Races lost in a row: of two that are as near to the store, one loses so many once in 256 times."""
+
+_MOST_WINNERS: Final = 3
+"""Who won them. A crowd in which nobody collects yet has more: it needs who collects, and no place."""
 
 _ASKED_EVERY_ENTRIES: Final = 128
-"""Own entries between two looks of a writer that does not collect, whether somebody asks it for a place."""
+_ASKED_EVERY_IN_RACES: Final = 8
+"""Own entries between two looks of a writer that does not collect, whether somebody asks for a place: the first one of
+who loses no race, the second one of who lost one lately."""
 
-_PLACE_TRIPS: Final = 8.0
-"""Of who asks: in so long it hears of the newest entry, and puts its own, whatever it is about just now."""
+_PLACE_TRIPS: Final = 16.0
+"""Of who asks. All others have looked within the first half; in the second one it hears of the newest entry, and puts
+its own, whatever it is about just now."""
 
-_BETWEEN_PLACES_MS: Final = 10_000.0
+_PLACES_SHARE: Final = 10
 """Whoever may put a mailbox may ask, again and again: it takes a tenth of a writer's time at most."""
+
+_MOST_BETWEEN: Final = 4
+"""Entries of others between two of who collects. Its cycle is longer than a race, so it loses most of them against two
+writers that append without a pause what cannot be proposed; and those who propose to it wait for its entries."""
+
+
+class Place(NamedTuple):
+    """For how many milliseconds to append nothing, and whether to collect from then on."""
+
+    ms: int
+    begins: bool
 
 
 class Races:
@@ -53,22 +70,26 @@ class Races:
         self._named = ""
         self._named_ms = 0.0
         self._in_vain: tuple[str, float] = ("", 0.0)
+        self._named_version = 0
         self._won = 0
-        self._looks = 0
-        self._winner = ""
-        self._lost_to_winner = 0
-        self._place_ms = 0
-        self._not_asked_before_ms = 0.0
+        self._won_at_look = 0
+        self._winners: list[str] = []
+        self._place = Place(0, begins=False)
+        self._no_place_before_ms = 0.0
+        self._own_place_until_ms = 0.0
 
     def won(self) -> None:
         """An entry of this writer took the slot."""
         self._won += 1
-        self._lost_to_winner = 0
+        self._winners.clear()
+
+    def note_brought(self) -> None:
+        """Somebody else brought all that this writer had."""
+        self._winners.clear()
 
     def note_winner(self, writer: str) -> None:
         """An entry of that writer took the slot that this one asked for."""
-        self._lost_to_winner = self._lost_to_winner + 1 if writer == self._winner else 1
-        self._winner = writer
+        self._winners.append(writer)
 
     def lost(self) -> None:
         """Another entry took the slot."""
@@ -94,22 +115,52 @@ class Races:
     # --- a place for others -------------------------------------------------------------------------------------------
 
     async def ask_for_a_place(self) -> None:
-        """Ask for a place whoever won all the last races: it is nearer to the store, and wins each one."""
-        if self._lost_to_winner % _LOST_BEFORE_ASKING:
+        """Ask who collects for a place, or else who won last: a few that are nearer to the store win each race."""
+        if len(self._winners) < _LOST_BEFORE_ASKING:
+            return
+        winners, self._winners = self._winners, []
+        if len(set(winners)) > _MOST_WINNERS:
             return
         place_ms = min(LONGEST_PLACE_MS, int(_PLACE_TRIPS * self.trip.ms))
-        said = Collecting(self.collector or "", self._winner, place_ms)
+        self._own_place_until_ms = self._runtime.elapsed_ms() + 2 * place_ms
+        collector = self.collector
+        said = Collecting(self._writer if self.is_named else collector or "", collector or winners[-1], place_ms)
         await self._runtime.request(partial(put_collecting, self._store, said))
 
     @property
     def is_time_to_look(self) -> bool:
         """Whether to look now whether somebody asks for a place: who wins all races does not hear of those who lose."""
-        return self._won // _ASKED_EVERY_ENTRIES > self._looks
+        every = _ASKED_EVERY_IN_RACES if self.are_lost else _ASKED_EVERY_ENTRIES
+        return self._won - self._won_at_look >= every
 
-    def take_place_ms(self) -> int:
-        """For how long to append nothing, since somebody asked for that; once."""
-        place_ms, self._place_ms = self._place_ms, 0
-        return place_ms
+    def take_place(self) -> Place:
+        """The place that is to be made now; once."""
+        place, self._place = self._place, Place(0, begins=False)
+        return place
+
+    async def let_collector_in(self) -> None:
+        """Append nothing until who collects has an entry in the log, where others have had several since its last one.
+
+        For ten round trips at most. It reads the log meanwhile, which whoever appends next has to do anyway.
+        """
+        began_ms = self._runtime.elapsed_ms()
+        while self._is_collector_behind():
+            if self._runtime.elapsed_ms() - began_ms > PATIENCE_TRIPS * self.trip.ms:
+                self._named_version = self._follower.version  # once for so many entries, also of one that is gone
+                return
+            look = self.look()
+            calls: list[Callable[[], Any]] = [*self._follower.reads_of_next(1), look]
+            found = await self._runtime.requests(calls)
+            self.note(look)
+            self._follower.apply_next(found[0])
+
+    def _is_collector_behind(self) -> bool:
+        collector = self.collector
+        if collector is None:
+            return False
+        heard = self._follower.heard.get(collector)
+        newest = self._named_version if heard is None else max(heard.version, self._named_version)
+        return self._follower.version - newest >= _MOST_BETWEEN
 
     # --- who collects -------------------------------------------------------------------------------------------------
 
@@ -124,21 +175,28 @@ class Races:
     def note(self, look: CollectorLook) -> None:
         """A look was made, or was not needed."""
         if look.is_made:
-            # Once for so many entries: one who proposes from here on, and wins no more, would look each time.
-            self._looks = self._won // _ASKED_EVERY_ENTRIES
-            self.note_named(look.found.writer)
+            self._won_at_look = self._won
+            found = look.found
+            self.note_named(found.writer)
             now_ms = self._runtime.elapsed_ms()
-            if look.found.asked == self._writer and now_ms >= self._not_asked_before_ms:
-                self._place_ms, self._not_asked_before_ms = look.found.place_ms, now_ms + _BETWEEN_PLACES_MS
+            is_asked = found.asked == self._writer
+            is_begun = not found.asked and found.writer != self._writer and now_ms >= self._own_place_until_ms
+            if (is_asked or is_begun) and now_ms >= self._no_place_before_ms:
+                self._place = Place(found.place_ms, begins=is_asked)
+                self._no_place_before_ms = now_ms + _PLACES_SHARE * found.place_ms
+            elif is_asked:
+                self._place = Place(self._place.ms, begins=True)
 
     def note_named(self, writer: str) -> None:
         """This writer collects, as far as anybody says."""
         if writer != self._named:
             self._named, self._named_ms = writer, self._runtime.elapsed_ms()
+            self._named_version = self._follower.version
 
     def note_in_vain(self) -> None:
         """Whoever is named did not bring what was proposed: the next loss looks again."""
         self._in_vain = (self._named, self._runtime.elapsed_ms())
+        self._won_at_look = self._won - _ASKED_EVERY_ENTRIES  # it may make a place, which others look for next
         self.note_named("")
 
     @property
@@ -146,24 +204,32 @@ class Races:
         """Another writer that collects, if it has shown life lately: by an entry, or by being named."""
         if not self._named or self._named == self._writer:
             return None
-        shown_ms = max(self._named_ms, self._follower.heard.get(self._named, 0.0))
-        return self._named if self._is_lately(shown_ms) else None
+        return self._named if self._is_lately(max(self._named_ms, self._heard_ms(self._named))) else None
+
+    def _heard_ms(self, writer: str) -> float:
+        heard = self._follower.heard.get(writer)
+        return 0.0 if heard is None else heard.at_ms
 
     @property
     def is_open(self) -> bool:
         """Whether nobody else collects, or one who was waited for in vain and has appended nothing since."""
         collector = self.collector
         in_vain, since_ms = self._in_vain
-        return collector is None or (collector == in_vain and self._follower.heard.get(collector, 0.0) < since_ms)
+        return collector is None or (collector == in_vain and self._heard_ms(collector) < since_ms)
 
     @property
     def is_named(self) -> bool:
         """Whether it is this writer that collects."""
         return self._named == self._writer
 
-    def say(self, writer: str) -> bool:
-        """Say who collects, nobody where that is empty. For a thread of a request; False where the right is missing."""
-        return put_collecting(self._store, Collecting(writer))
+    def say(self, writer: str, place_ms: int = 0) -> bool:
+        """Say who collects, nobody where that is empty. For a thread of a request; False where the right is missing.
+
+        Args:
+            writer: who collects.
+            place_ms: for so long it appends nothing, and nor shall others.
+        """
+        return put_collecting(self._store, Collecting(writer, "", place_ms))
 
     def timed(self, put: Callable[[], T]) -> T:
         """What a put gives, which shows how long one takes. For a thread of a request."""

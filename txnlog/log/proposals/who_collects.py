@@ -28,7 +28,7 @@ class Collecting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     Attributes:
         writer: who collects; empty where nobody does.
         asked: who is asked to append nothing for a while, and to collect from then on; empty where nobody is.
-        place_ms: the while.
+        place_ms: the while. Where nobody is asked, who collects has begun it, and asks all others to do the same.
     """
 
     writer: str
