@@ -300,6 +300,10 @@ class IfUnknown:
     """Who adopts a namespace does not open it."""
     REGISTER: Final = "call it again"
     CHECKPOINT: Final = "make a checkpoint again, any time: no commit depends on it"
+    DELETE_RECORDS: Final = Words(
+        "call ", Call("delete_records", "topic", "..."), " again: what was deleted stays deleted"
+    )
+    RETENTION: Final = Words("call ", Call("maintain", "..."), " again")
     OPTIMIZE: Final = Words(
         "call ",
         Call("optimize", "topic", "..."),

@@ -337,11 +337,78 @@ class Optimized(_Shown):
 
 
 @dataclass(frozen=True)
+class KeptFor(_Shown):
+    """Messages that retention would delete, and that are kept because a subscription has not acknowledged them.
+
+    Attributes:
+        subscription: its name.
+        messages: how many are kept for it.
+        since_ms: when the oldest of them would have been deleted: epoch milliseconds, by the time of the log. None
+            where ``retention_bytes`` alone would delete them.
+    """
+
+    subscription: str
+    messages: int
+    since_ms: int | None
+
+
+@dataclass(frozen=True)
+class RetentionInfo(_Shown):
+    """What retention says of a topic, and what it is about to do.
+
+    Attributes:
+        topic: its name.
+        retention_ms: how long messages are kept; None: for ever.
+        retention_bytes: how many bytes of segments are kept; None: all.
+        message_ttl_ms: when a message counts as acknowledged on every subscription; None: never.
+        retain_unacknowledged: whether what a subscription has not acknowledged is kept.
+        messages: that can be read.
+        size_bytes: of the segments that have them.
+        due_messages: that the next ``maintain`` deletes.
+        kept_messages: that it would delete, if all subscriptions had acknowledged them.
+        kept_for: the subscriptions for which they are kept.
+    """
+
+    topic: str
+    retention_ms: int | None
+    retention_bytes: int | None
+    message_ttl_ms: int | None
+    retain_unacknowledged: bool
+    messages: int
+    size_bytes: int
+    due_messages: int
+    kept_messages: int
+    kept_for: tuple[KeptFor, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeletedRecords(_Shown):
+    """What one deletion of messages did, or would do.
+
+    Attributes:
+        topic: the topic.
+        version: the newest version of the log that shows it; None where nothing was deleted.
+        messages: how many are gone by it.
+        start_offsets: by partition the earliest offset that can be read now.
+        expired_messages: those that count as acknowledged because of ``message_ttl_ms``, over all subscriptions.
+        dry_run: nothing was written.
+    """
+
+    topic: str
+    version: int | None
+    messages: int
+    start_offsets: Mapping[int, int]
+    expired_messages: int = 0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
 class Maintained(_Shown):
     """What one call of maintenance did.
 
     Attributes:
         checkpoint: the version of the newest checkpoint.
+        retained: of each topic of which retention deleted messages, what it deleted.
         optimized: of each topic in which segments were merged, what was done.
         published: topics with ``delta="auto"``, whose Delta tables were brought up to date.
         vacuumed: what was deleted.
@@ -351,6 +418,7 @@ class Maintained(_Shown):
     """
 
     checkpoint: int
+    retained: tuple[DeletedRecords, ...]
     optimized: tuple[Optimized, ...]
     published: tuple[str, ...]
     vacuumed: Vacuumed
@@ -380,11 +448,14 @@ class Listing(tuple[Any, ...]):
 
 __all__ = [
     "Committed",
+    "DeletedRecords",
+    "KeptFor",
     "Listing",
     "Maintained",
     "Optimized",
     "PartitionCursor",
     "PartitionLag",
+    "RetentionInfo",
     "SubscriptionInfo",
     "TopicInfo",
     "TransactionInfo",

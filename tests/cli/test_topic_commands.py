@@ -93,3 +93,49 @@ def test_an_alteration_that_cannot_be_is_refused(lake, options, told):
     done = run(lake[0], "topic", "alter", "orders", *options)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+def test_retention_is_set_shown_and_taken_away(lake):
+    path, _ = lake
+    settings = ("--retention-ms", "7d", "--retention-bytes", "10GiB", "--message-ttl-ms", "30d")
+    (found,) = lines(path, "topic", "alter", "orders", *settings, "--json")
+    assert found["properties"] == {
+        "txnlog.retention_ms": "604800000",
+        "txnlog.retention_bytes": "10737418240",
+        "txnlog.message_ttl_ms": "2592000000",
+    }
+    (shown,) = lines(path, "retention", "--json")
+    assert (shown["topic"], shown["retention_ms"], shown["due_messages"]) == ("orders", 604_800_000, 0)
+    taken = ("--retention-ms", "-1", "--retention-bytes", "-1", "--message-ttl-ms", "-1")
+    assert lines(path, "topic", "alter", "orders", *taken, "--json")[0]["properties"] == {}
+    refused = run(path, "topic", "alter", "orders", "--retention-bytes", "5x")
+    assert (refused.returncode, "--retention-bytes is a number of bytes" in refused.stderr) == (2, True)
+
+
+def test_what_retention_deletes_and_who_holds_it_back_is_shown(lake):
+    path, _ = lake
+    run(path, "topic", "alter", "orders", "--retention-ms", "1")
+    heading, row = run(path, "retention").stdout.splitlines()
+    assert heading.split()[-3:] == ["due_messages", "kept_messages", "kept_for"]
+    assert row.split()[-2:] == ["billing", "2"]
+    (shown,) = lines(path, "retention", "orders", "--json")
+    assert [(item["subscription"], item["messages"]) for item in shown["kept_for"]] == [("billing", 2)]
+
+
+def test_records_are_deleted_by_offset_and_by_name(lake):
+    path, _ = lake
+    refused = run(path, "delete-records", "orders", "--before", "1:1", "--yes")
+    assert refused.returncode == 2
+    assert "pass --allow-unacknowledged" in refused.stderr
+    run(path, "subscriptions")
+    meant = ("--allow-unacknowledged", "--json")
+    (found,) = lines(path, "delete-records", "orders", "--before", "1:1", "--dry-run", *meant)
+    assert (found["messages"], found["version"], found["start_offsets"]) == (1, None, {"0": 0, "1": 1})
+    asked = run(path, "delete-records", "orders", "--before", "1:1", "--allow-unacknowledged")
+    assert (asked.returncode, "Delete 1 messages of 'orders'" in asked.stdout) == (1, True)
+    (found,) = lines(path, "delete-records", "orders", "--before", "1:1", "--yes", *meant)
+    assert found["messages"] == 1
+    (found,) = lines(path, "delete-records", "orders", "--before", "latest", "--yes", *meant)
+    assert (found["messages"], lines(path, "read", "orders", "--json")) == (1, [])
+    wrong = run(path, "delete-records", "orders", "--before", "0:x", "--yes")
+    assert (wrong.returncode, "PARTITION:OFFSET" in wrong.stderr) == (2, True)

@@ -17,10 +17,12 @@ from txnlog.results import Committed, TopicInfo
 
 CALLS = {
     (txnlog, "open"): "root namespace create mode storage_options store clock min_commit_interval_ms",
-    (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta",
+    (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta merge "
+    "retention_ms retention_bytes retain_unacknowledged message_ttl_ms",
     (Namespace, "topics"): "",
     (Namespace, "topic"): "name",
-    (Namespace, "alter_topic"): "name add_columns widen properties delta",
+    (Namespace, "alter_topic"): "name add_columns widen properties delta merge retention_ms retention_bytes "
+    "retain_unacknowledged message_ttl_ms",
     (Namespace, "drop_topic"): "name",
     (Namespace, "producer"): "name",
     (Namespace, "begin"): "timeout_ms txn_app_id txn_version",
@@ -44,6 +46,8 @@ CALLS = {
     (Namespace, "enable"): "feature",
     (Namespace, "checkpoint"): "",
     (Namespace, "vacuum"): "retain_ms grace_ms allow_short_retention dry_run before progress",
+    (Namespace, "delete_records"): "topic before allow_unacknowledged dry_run",
+    (Namespace, "retention"): "topic",
     (Namespace, "optimize"): "topic target_size_bytes max_bytes dry_run progress",
     (Namespace, "maintain"): "target_size_bytes max_bytes retain_ms grace_ms allow_short_retention before progress",
     (Namespace, "close"): "",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txnlog.api import features, producers, transaction_admin
+from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, callback, truth
-from txnlog.maintenance import optimizer, upkeep, vacuum
+from txnlog.maintenance import optimizer, retention, upkeep, vacuum
 from txnlog.maintenance.vacuum import Before
 from txnlog.replies import in_parts
-from txnlog.results import Committed, Listing, Maintained, Optimized, TransactionInfo, Vacuumed
+from txnlog.results import Committed, DeletedRecords, Listing, Maintained, Optimized, TransactionInfo, Vacuumed
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -168,6 +169,47 @@ class Administration:
             progress=callback("progress", progress),
         )
 
+    def delete_records(
+        self, topic: str, before: Position, *, allow_unacknowledged: bool = False, dry_run: bool = False
+    ) -> DeletedRecords:
+        """Delete the messages of a topic before a position, for ever and at every version. Offsets stay as they are.
+
+        Readers do not see them from the entry of this call on. Their files stay until an :meth:`optimize` takes them
+        off the log, and a :meth:`vacuum` deletes them; :meth:`maintain` does both. A Delta table of the topic shows a
+        file as long as some message in it can be read.
+
+        Args:
+            topic: the topic.
+            before: ``{partition: offset}`` (partitions that are not named stay as they are), a time with a zone
+                (messages of entries up to it), or ``"latest"``: all that are there.
+            allow_unacknowledged: also what a subscription has not acknowledged yet; it goes on behind it.
+            dry_run: only count. Works with mode="r" too.
+
+        Raises:
+            InvalidInputError: a subscription has not acknowledged all of it; nothing was deleted.
+            OffsetOutOfRange: the partition does not exist, or ends before the offset; nothing was deleted.
+            TopicNotFound: also where it is dropped meanwhile.
+            OutcomeUnknown: call it again.
+        """
+        return retention.delete_records(
+            self._connection,
+            topic,
+            before,
+            allow_unacknowledged=truth("allow_unacknowledged", allow_unacknowledged),
+            dry_run=truth("dry_run", dry_run),
+        )
+
+    def retention(self, topic: str | None = None) -> Listing:
+        """What the next :meth:`maintain` deletes of each topic, and for which subscriptions messages are kept.
+
+        Args:
+            topic: one topic; by default all.
+
+        Raises:
+            TopicNotFound: with the nearest name.
+        """
+        return retention.listing(self._connection, topic)
+
     @in_parts()
     def optimize(
         self,
@@ -223,7 +265,10 @@ class Administration:
         before: Before | None = None,
         progress: upkeep.Progress | None = None,
     ) -> Maintained:
-        """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
+        """Do what a namespace needs from time to time: a checkpoint, retention, :meth:`optimize`, :meth:`vacuum`.
+
+        Retention deletes messages as the settings of their topics say (``retention_ms``, ``retention_bytes``), and no
+        others: see :meth:`create_topic`, and :meth:`retention` for what it will delete.
 
         Before the vacuum the Delta tables of the topics with ``delta="auto"`` are brought up to date, and of no others:
         a table of a ``"manual"`` topic shows what it was published with, also a file that vacuum deletes, until

@@ -22,7 +22,7 @@ from txnlog.client.connection import Connection
 from txnlog.client.positions import Position
 from txnlog.common.limits import DEFAULT_LEASE_MS
 from txnlog.common.names import parse_label
-from txnlog.common.validation import Duration
+from txnlog.common.validation import Duration, Size
 from txnlog.replies import only_looking
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo
 
@@ -106,6 +106,10 @@ class Namespace(Administration):
         properties: Mapping[str, str] | None = None,
         delta: str | None = None,
         merge: str | None = None,
+        retention_ms: Duration | None = None,
+        retention_bytes: Size | None = None,
+        retain_unacknowledged: bool | None = None,
+        message_ttl_ms: Duration | None = None,
     ) -> TopicInfo:
         """Create a topic.
 
@@ -117,13 +121,20 @@ class Namespace(Administration):
             partitions: their number, from 1 to 10,000 (``LimitExceeded`` above). Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
             if_not_exists: return the topic that is there, if it has the same schema, partitions and key (and the
-                same ``delta`` and ``merge``, if they are given).
+                same settings, if they are given).
             properties: labels of your own, texts under names that begin with ``user.``; others are refused.
             delta: whether the committed topic is a Delta table, too: ``"manual"`` (the default: brought up to date by
                 ``catalog``'s ``publish``), ``"auto"`` (also after every commit, in the background), or ``"off"``:
                 never. A ``timestamp`` without a zone needs ``"off"``: readers of Delta lack it.
             merge: whether clients that commit to the topic merge its small segments in the background, so that reading
                 stays fast: ``"auto"`` (the default), or ``"manual"``: only :meth:`optimize` and :meth:`maintain` do.
+            retention_ms: how long messages are kept: milliseconds, or ``"7d"``, ``"36h"``; -1, the default: for ever.
+                :meth:`maintain` deletes older ones. The age of a message is that of its entry in the log.
+            retention_bytes: how many bytes of segments are kept: a whole number, or ``"10GiB"``; -1, the default: all.
+                :meth:`maintain` deletes the oldest messages beyond that, in whole segments.
+            retain_unacknowledged: whether these two keep what a subscription has not acknowledged (the default).
+            message_ttl_ms: after this time a message counts as acknowledged on every subscription, so that retention
+                can delete it; -1, the default: never. At least as long as ``retention_ms``.
 
         Raises:
             TopicExists, NameNotAllowed, SchemaMismatch, InvalidInputError, LimitExceeded: nothing was written.
@@ -136,8 +147,14 @@ class Namespace(Administration):
             key,
             if_not_exists=if_not_exists,
             properties=properties,
-            delta=delta,
-            merge=merge,
+            given={
+                "delta": delta,
+                "merge": merge,
+                "retention_ms": retention_ms,
+                "retention_bytes": retention_bytes,
+                "retain_unacknowledged": retain_unacknowledged,
+                "message_ttl_ms": message_ttl_ms,
+            },
         )
         return topics.describe(made)
 
@@ -150,6 +167,10 @@ class Namespace(Administration):
         properties: Mapping[str, str | None] | None = None,
         delta: str | None = None,
         merge: str | None = None,
+        retention_ms: Duration | None = None,
+        retention_bytes: Size | None = None,
+        retain_unacknowledged: bool | None = None,
+        message_ttl_ms: Duration | None = None,
     ) -> TopicInfo:
         """Change a topic: more columns, wider ones, other properties. What is so already is fine, and writes nothing.
 
@@ -169,13 +190,25 @@ class Namespace(Administration):
                 one away, others stay.
             delta: whether the topic is a Delta table as well: ``"auto"``, ``"manual"``, ``"off"``.
             merge: whether clients that commit merge its small segments: ``"auto"``, ``"manual"``.
+            retention_ms: how long messages are kept, as of :meth:`create_topic`; -1: for ever.
+            retention_bytes: how many bytes of segments are kept; -1: all.
+            retain_unacknowledged: whether both keep what a subscription has not acknowledged.
+            message_ttl_ms: when a message counts as acknowledged on every subscription; -1: never.
 
         Raises:
             SchemaMismatch: naming the column and the rule; nothing was written.
             TopicNotFound, InvalidInputError, NameNotAllowed: nothing was written.
             OutcomeUnknown: call it again.
         """
-        wanted = Alteration.parse(name, add_columns, widen, properties, delta, merge)
+        given = {
+            "delta": delta,
+            "merge": merge,
+            "retention_ms": retention_ms,
+            "retention_bytes": retention_bytes,
+            "retain_unacknowledged": retain_unacknowledged,
+            "message_ttl_ms": message_ttl_ms,
+        }
+        wanted = Alteration.parse(name, add_columns, widen, properties, given)
         return topics.describe(self._connection.appender.call(wanted.command()))
 
     def drop_topic(self, name: str) -> None:

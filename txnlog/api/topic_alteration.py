@@ -21,11 +21,12 @@ from txnlog.fold.state import Draft, TopicRecord
 from txnlog.format import schema
 from txnlog.format.actions import AlterTopic, Header
 from txnlog.format.delta_mode import DELTA, DeltaMode, check_delta_columns, check_delta_widening
-from txnlog.format.merge_mode import MERGE, MergeMode
 from txnlog.format.schema import DataType, StructField, StructType
 from txnlog.format.topic_properties import check_properties
+from txnlog.format.topic_settings import GivenSettings
 from txnlog.log.commands import Answer, Simple
 
+_NO_SETTINGS = GivenSettings({})
 _COLUMNS_ADVICE = 'pass pa.schema([("note", pa.string())]), or a list of pa.field(...) or (name, type)'
 
 
@@ -42,11 +43,10 @@ class Alteration:
     added: tuple[StructField, ...] = ()
     widened: Mapping[str, tuple[DataType, bool | None]] = field(default_factory=dict)
     properties: Mapping[str, str | None] = field(default_factory=dict)
-    delta: DeltaMode | None = None
-    merge: MergeMode | None = None
+    settings: GivenSettings = _NO_SETTINGS
 
     @classmethod
-    def parse(cls, topic: str, add_columns: Any, widen: Any, properties: Any, delta: Any, merge: Any) -> Alteration:
+    def parse(cls, topic: str, add_columns: Any, widen: Any, properties: Any, given: Mapping[str, Any]) -> Alteration:
         """What the arguments of a call ask for. Raises InvalidInputError, SchemaMismatch, NameNotAllowed."""
         changed = mapping("properties", properties)
         for name, value in changed.items():
@@ -60,8 +60,7 @@ class Alteration:
             _added(add_columns),
             _widened(widen),
             changed,
-            None if delta is None else DELTA.parse(delta),
-            None if merge is None else MERGE.parse(merge),
+            GivenSettings.parse(given),
         )
 
     def command(self) -> Simple[TopicRecord]:
@@ -73,10 +72,7 @@ class Alteration:
         columns = schema_evolution.evolved(record.schema, self.added, self._wider(record.schema), record.key)
         kept = {name: value for name, value in record.properties.items() if name not in self.properties}
         properties = kept | {name: value for name, value in self.properties.items() if value is not None}
-        if self.delta is not None:
-            properties = DELTA.put_into(properties, self.delta)
-        if self.merge is not None:
-            properties = MERGE.put_into(properties, self.merge)
+        properties = self.settings.put_into(properties)
         self._check_publishable(record, columns, DELTA.of(properties))
         if columns == record.schema:
             if properties == record.properties:

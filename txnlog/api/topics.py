@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,9 +17,9 @@ from txnlog.fold.topics import too_many_partitions, topic_named
 from txnlog.format import schema
 from txnlog.format.actions import DropTopic, Header, Topic
 from txnlog.format.column_text import difference_text
-from txnlog.format.delta_mode import DELTA, DeltaMode, check_delta_columns
-from txnlog.format.merge_mode import MERGE, MergeMode
+from txnlog.format.delta_mode import DELTA, check_delta_columns
 from txnlog.format.topic_properties import check_properties
+from txnlog.format.topic_settings import GivenSettings
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import TopicInfo
@@ -38,30 +38,28 @@ def create(
     *,
     if_not_exists: bool,
     properties: Mapping[str, str] | None,
-    delta: str | None,
-    merge: str | None,
+    given: Mapping[str, Any],
 ) -> TopicRecord:
     """Create a topic; see ``Namespace.create_topic``."""
     stored = _schema_of(columns)
     if key is not None and not isinstance(key, str):
         raise InvalidInputError(f"key is the name of a column, not {type(key).__name__}")
-    mode = None if delta is None else DELTA.parse(delta)
-    merging = None if merge is None else MERGE.parse(merge)
-    settings = text_properties(properties)
-    check_properties(settings)
+    settings = GivenSettings.parse(given)
+    labels = text_properties(properties)
+    check_properties(labels)
     if_not_exists = truth("if_not_exists", if_not_exists)
     action = Topic(
         parse_topic_name(name),
         stored,
         _partitions(partitions),
         key,
-        MERGE.put_into(DELTA.put_into(settings, mode or DELTA.default), merging or MERGE.default),
+        settings.put_into(labels),
     )
 
     def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
         record = topic_named(draft, action.name)
         if record is not None:
-            if (clash := _clash(record, action, mode, merging)) is not None:
+            if (clash := _clash(record, action, settings)) is not None:
                 raise TopicExists(
                     f"the topic {name!r} exists with other {clash}",
                     advice=Words(
@@ -75,7 +73,7 @@ def create(
             if not if_not_exists:
                 raise TopicExists(f"the topic {name!r} exists")
             return Answer(record)
-        check_delta_columns(stored, mode or DELTA.default)
+        check_delta_columns(stored, DELTA.of(action.properties))
         return [action]
 
     def result(draft: Draft, at: Header) -> TopicRecord:
@@ -126,7 +124,7 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
     return schema.from_arrow(given)
 
 
-def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None, merging: MergeMode | None) -> str | None:
+def _clash(there: TopicRecord, wanted: Topic, settings: GivenSettings) -> str | None:
     """How a topic differs from one that is wanted; None if it does not."""
     if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
         return f"columns: {difference_text(there.schema, wanted.schema)}"
@@ -134,11 +132,7 @@ def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None, merging: M
         return f"partitions: {there.partitions} instead of {wanted.partitions}"
     if there.key != wanted.key:
         return f"key: {there.key!r} instead of {wanted.key!r}"
-    found = DELTA.of(there.properties)
-    if mode not in {None, found}:
-        return f"delta: {found!r} instead of {mode!r}"
-    merges = MERGE.of(there.properties)
-    return None if merging in {None, merges} else f"merge: {merges!r} instead of {merging!r}"
+    return settings.difference(there.properties)
 
 
 def _partitions(value: object) -> int:

@@ -62,7 +62,7 @@ class Commands(click.Group):
 
 def duration(text: str) -> Duration:
     """A number where the text is one, else the text: what it means is said by ``txnlog.common.validation`` alone."""
-    return int(text) if text.isascii() and text.isdecimal() else text
+    return int(text) if text.isascii() and text.removeprefix("-").isdecimal() else text
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")

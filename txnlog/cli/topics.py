@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 import pyarrow as pa
 
-from txnlog.cli.commands import Commands, json_option
+from txnlog.cli.commands import Commands, duration, json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.target import Target
 from txnlog.common.validation import shown
@@ -26,6 +27,36 @@ _SQL_TYPES: Final = {
     "numeric": "decimal",
 }
 """What people who write Spark SQL call types otherwise than the log."""
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_SETTINGS: Final = (
+    click.option("--delta", type=click.Choice(DELTA.modes), help="Whether the topic is a Delta table too."),
+    click.option("--merge", type=click.Choice(MERGE.modes), help="Whether those who commit merge small segments."),
+    click.option(
+        "--retention-ms",
+        type=duration,
+        metavar="DURATION",
+        help='How long messages are kept: milliseconds, or "7d", "36h"; -1: for ever.',
+    ),
+    click.option(
+        "--retention-bytes",
+        type=duration,
+        metavar="SIZE",
+        help='How many bytes of segments are kept: a number, or "500MB", "10GiB"; -1: all.',
+    ),
+    click.option(
+        "--retain-unacknowledged/--no-retain-unacknowledged",
+        default=None,
+        help="Whether both keep what a subscription has not acknowledged.",
+    ),
+    click.option(
+        "--message-ttl-ms",
+        type=duration,
+        metavar="DURATION",
+        help="When a message counts as acknowledged on every subscription; -1: never.",
+    ),
+)
 
 
 @click.command()
@@ -67,15 +98,23 @@ def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
     Printer(as_json).record({**record, "properties": dict(info.properties)})
 
 
+def _with_settings(command: _Command) -> _Command:
+    """A command with an option for each setting of a topic."""
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return command
+
+
 @topic.command("create")
 @click.argument("name")
 @click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists, with as many partitions, is no error.")
+@_with_settings
 @click.pass_obj
-def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: bool) -> None:
+def topic_create(target: Target, /, name: str, partitions: int, *, if_not_exists: bool, **settings: Any) -> None:
     """Create a topic of key, value and headers; one with columns of its own is made in Python."""
     with target.open(write=True) as ns:
-        made = ns.create_topic(name, partitions=partitions, if_not_exists=if_not_exists)
+        made = ns.create_topic(name, partitions=partitions, if_not_exists=if_not_exists, **settings)
     click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
 
 
@@ -90,32 +129,31 @@ def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: b
 )
 @click.option("--widen", multiple=True, metavar="COLUMN:TYPE", help="A column and its wider type.")
 @click.option(
-    "--property", "settings", multiple=True, metavar="NAME=VALUE", help="A label, user.NAME; NAME= takes it away."
+    "--property", "labels", multiple=True, metavar="NAME=VALUE", help="A label, user.NAME; NAME= takes it away."
 )
-@click.option("--delta", type=click.Choice(DELTA.modes), help="Whether the topic is a Delta table too.")
-@click.option("--merge", type=click.Choice(MERGE.modes), help="Whether those who commit merge small segments.")
+@_with_settings
 @json_option
 @click.pass_obj
 def topic_alter(
     target: Target,
+    /,
     name: str,
     add_columns: tuple[str, ...],
     widen: tuple[str, ...],
-    settings: tuple[str, ...],
-    delta: str | None,
-    merge: str | None,
+    labels: tuple[str, ...],
     *,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Add columns, widen others, or change settings; a change that was made already is no error.
 
     Types are Spark's: string, binary, boolean, byte (tinyint), short (smallint), integer (int), long (bigint), float
     (real), double, date, timestamp, timestamp_ntz, decimal(10,2). Nested ones are added in Python.
     """
-    properties = {key: value or None for key, value in (_pair(item, "=") for item in settings)}
+    properties = {key: value or None for key, value in (_pair(item, "=") for item in labels)}
     with target.open(write=True) as ns:
         info = ns.alter_topic(
-            name, _columns(add_columns), widen=dict(_columns(widen)), properties=properties, delta=delta, merge=merge
+            name, _columns(add_columns), widen=dict(_columns(widen)), properties=properties, **settings
         )
     _print_topic(info, as_json=as_json)
 

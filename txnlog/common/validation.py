@@ -27,6 +27,16 @@ _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "m
 _DURATION: Final = re.compile(rf"([0-9]{{1,18}})({'|'.join(_UNITS_MS)})", re.ASCII)
 _EXAMPLES: Final = '"500ms", "30s", "15m", "36h", "7d"'
 
+_UNITS_BYTES: Final = {
+    "B": 1,
+    **{f"{letter}B": 1_000 ** (power + 1) for power, letter in enumerate("kMGT")},
+    **{f"{letter}iB": 1_024 ** (power + 1) for power, letter in enumerate("KMGT")},
+}
+_SIZE: Final = re.compile(rf"([0-9]{{1,18}}) ?({'|'.join(_UNITS_BYTES)})", re.ASCII)
+
+Size = int | str
+"""A number of bytes: whole, or text of a whole number and a unit: ``"500MB"`` (1,000s), ``"10GiB"`` (1,024s)."""
+
 Duration = int | str
 """A length of time: whole milliseconds, or text of a whole number and a unit, such as ``"30s"`` or ``"7d"``."""
 
@@ -155,6 +165,21 @@ def long_enough_ms(
     return found
 
 
+def size_bytes(what: str, value: object, least: int, most: int | None = None) -> int:
+    """Bytes of a size in a range, or InvalidInputError: a whole number, or text like ``"500MB"`` or ``"10GiB"``."""
+    number: object = value
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        number = None if match is None else int(match[1]) * _UNITS_BYTES[match[2]]
+    try:
+        return whole_number(what, number, least, most)
+    except InvalidInputError:
+        raise InvalidInputError(
+            Words(Argument(what), f" is a number of bytes, at least {least}, not {shown(value)}"),
+            advice='give bytes as a whole number, or text with a unit, like "500MB" or "10GiB"',
+        ) from None
+
+
 def duration_text(milliseconds: int) -> str:
     """A duration as text in the largest unit that leaves no rest."""
     unit, size = next(
@@ -225,6 +250,7 @@ def is_to_come(timestamp_ms: int, log_ms: int) -> bool:
 __all__ = [
     "IN_SECONDS",
     "Duration",
+    "Size",
     "callback",
     "duration_ms",
     "duration_text",
@@ -238,6 +264,7 @@ __all__ = [
     "printable_json",
     "shortened",
     "shown",
+    "size_bytes",
     "text_properties",
     "time_of",
     "truth",

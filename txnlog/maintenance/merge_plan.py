@@ -114,7 +114,7 @@ def merges(
     found = [Merge(tuple(passed[i : i + MOST_REPLACED]), ()) for i in range(0, len(passed), MOST_REPLACED)]
     gone = {record.number for record in passed}
     small = [r for r in visible if r.number not in gone and is_small(r, target_size_bytes)]
-    shared = _merges_of_shared(_in_log_order(small), starts, target_size_bytes)
+    shared = _merges_of_shared(in_log_order(small), starts, target_size_bytes)
     gone = {record.number for merge in shared for record in merge.removed}
     single = [record for record in small if record.number not in gone and len(record.slices) == 1]
     return [*found, *shared, *_merges_of_partitions(single, starts, target_size_bytes)]
@@ -128,7 +128,7 @@ def newest(records: Iterable[SegmentRecord], most_bytes: int) -> list[SegmentRec
     """
     found: list[SegmentRecord] = []
     rows = size = 0
-    for record in reversed(_in_log_order(list(records))):
+    for record in reversed(in_log_order(list(records))):
         if size + record.size_bytes > most_bytes or (record.compacted and record.rows > rows):
             break
         found.append(record)
@@ -140,7 +140,7 @@ def newest(records: Iterable[SegmentRecord], most_bytes: int) -> list[SegmentRec
 # --- shared segments --------------------------------------------------------------------------------------------------
 
 
-def _in_log_order(records: Sequence[SegmentRecord]) -> list[SegmentRecord]:
+def in_log_order(records: Sequence[SegmentRecord]) -> list[SegmentRecord]:
     """The segments so that the offsets of every partition ascend, otherwise in the order in which they came.
 
     When the rows of a compacted one came its record does not say: it stands as early as it can.
@@ -324,6 +324,7 @@ __all__ = [
     "Output",
     "Part",
     "ReplaceCommand",
+    "in_log_order",
     "merges",
     "newest",
     "outputs_of",

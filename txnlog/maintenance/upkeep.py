@@ -1,8 +1,8 @@
 """``ns.maintain``: what a namespace needs from time to time, bounded, in an order that keeps what others read.
 
-Checkpoint; small segments merged; the Delta tables of topics with ``delta="auto"`` brought up to date; then vacuum, so
-that none of these tables shows a file that it deletes. Each step stands by itself: a call that ends anywhere is simply
-made again.
+Checkpoint; old messages deleted, as the settings of their topics say; small segments merged; the Delta tables of topics
+with ``delta="auto"`` brought up to date; then vacuum, so that none of these tables shows a file that it deletes. Each
+step stands by itself: a call that ends anywhere is simply made again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txnlog.common.validation import Duration, whole_number
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CorruptionError, SchemaMismatch, TopicNotFound, TxnLogError
 from txnlog.format.delta_mode import is_auto
-from txnlog.maintenance import optimizer, vacuum
+from txnlog.maintenance import optimizer, retention, vacuum
 from txnlog.replies import Rest, as_part_of
 from txnlog.results import Maintained, Optimized
 from txnlog.sentences import Words
@@ -51,6 +51,7 @@ def maintain(
     vacuum.check_times(retain_ms, grace_ms, allow_short_retention=allow_short_retention)
     _ = connection.appender  # a reader is refused before it looks at anything
     checkpoint = connection.session.checkpoint()
+    retained = retention.retain(connection)
     optimized: list[Optimized] = []
     failures: dict[str, str] = {}
     finished = True
@@ -93,7 +94,7 @@ def maintain(
         before=before,
         progress=_reported(progress, "vacuum"),
     )
-    return Maintained(checkpoint, tuple(optimized), published, vacuumed, failures, finished)
+    return Maintained(checkpoint, retained, tuple(optimized), published, vacuumed, failures, finished)
 
 
 def _reported(progress: Progress | None, step: str) -> optimizer.Progress | None:

@@ -158,8 +158,9 @@ def test_properties_too_big_for_an_entry_are_refused(sales: Any, memory: Place) 
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("retention.ms", "no such setting yet: messages are kept"),
-        ("retention_ms", "did you mean 'retention.ms'?"),
+        ("retention.ms", "use retention_ms=..."),
+        ("retention_ms", "use retention_ms=..."),
+        ("retention.bites", "did you mean 'retention.bytes'? use retention_bytes=..."),
         ("cleanup.polcy", "did you mean 'cleanup.policy'?"),
         ("partitons", "use ns.create_topic(name, partitions=...)"),
         ("delta.deletedFileRetentionDuration", "ns.vacuum"),

@@ -16,6 +16,8 @@ from tests.mutants.names import (
 )
 
 _ATTACKED: Final = "tests/client/maintenance/test_auto_merger_attacked.py::test_"
+_RETENTION: Final = "tests/client/maintenance/test_topic_retention.py::test_"
+_DELETE: Final = "tests/client/maintenance/test_delete_records.py::test_"
 _OWN_ROWS: Final = "tests/client/maintenance/test_merging_own_rows.py::test_"
 
 MUTANTS: Final = (
@@ -170,5 +172,47 @@ MUTANTS: Final = (
         "        pass\n",
         "merging costs whoever commits twice as much of a processor",
         (_OWN_ROWS + "no_file_that_it_committed_is_read_and_every_version_shows_the_same",),
+    ),
+    # --- retention --------------------------------------------------------------------------------------------------
+    Mutant(
+        "retention passes a cursor",
+        "txnlog/maintenance/retention.py",
+        "            found[partition] = min(found[partition], _cursor(draft, item, partition).position)\n",
+        "            found[partition] = max(found[partition], _cursor(draft, item, partition).position)\n",
+        "messages are deleted that a subscription has not received",
+        (_RETENTION + "what_a_subscription_has_not_acknowledged_is_kept_and_listed",),
+    ),
+    Mutant(
+        "messages expire that a consumer has",
+        "txnlog/maintenance/retention.py",
+        "            left = ranges.subtract(left, live(cursor, now_ms))\n",
+        "",
+        "whoever works on a message cannot acknowledge it any more",
+        (_RETENTION + "messages_that_somebody_works_on_do_not_expire",),
+    ),
+    Mutant(
+        "the age of a merged message is that of the merge",
+        "txnlog/maintenance/retention.py",
+        "    return end_offsets(connection.follower, topic, version)\n",
+        "    found = [r for r in _visible(connection, topic, times.version) if (r.ended_version or 0) <= version]\n"
+        "    return {s.partition: (s.offset or 0) + s.rows for r in found for s in r.slices}\n",
+        "merging keeps messages alive for ever",
+        (_RETENTION + "merged_messages_keep_the_age_of_their_entries",),
+    ),
+    Mutant(
+        "a deletion asks no subscription",
+        "txnlog/maintenance/retention.py",
+        "None if allow_unacknowledged else _refuse)",
+        "None)",
+        "whoever deletes by hand takes messages from a subscription without a word",
+        (_DELETE + "what_a_subscription_has_not_acknowledged_is_refused_unless_it_is_meant",),
+    ),
+    Mutant(
+        "the newest segment goes as well",
+        "txnlog/maintenance/retention.py",
+        "    is_enough = False\n",
+        "    is_enough = bool(visible) and visible[-1].size_bytes > most_bytes\n",
+        "the messages of a big commit are deleted at once",
+        (_RETENTION + "the_oldest_segments_beyond_a_size_are_deleted_and_the_newest_stays",),
     ),
 )
