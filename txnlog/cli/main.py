@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from txnlog.cli import log, maintenance, retention, subscriptions, topics, transactions
+from txnlog.cli import backups, log, maintenance, retention, subscriptions, topics, transactions
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
@@ -39,10 +39,11 @@ for _command in (
     *(topics.topics, topics.topic, subscriptions.subscriptions, subscriptions.lag),
     *(transactions.transactions, transactions.producers, log.log, topics.read),
     *(retention.retention, retention.delete_records),
-    *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
+    *(backups.backup, backups.restore, maintenance.adopt),
+    *(maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
 ):
     cli.add_command(_command)
-cli.can_be_repeated = frozenset({"adopt", "checkpoint", "maintain", "optimize", "vacuum"})
+cli.can_be_repeated = frozenset({"adopt", "backup", "checkpoint", "maintain", "optimize", "restore", "vacuum"})
 
 
 def main(arguments: list[str] | None = None) -> None:

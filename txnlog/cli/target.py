@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 from txnlog.api.adoption import adopt_namespace
+from txnlog.api.backups import backup, restore
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
 from txnlog.errors import InvalidInputError
+from txnlog.results import BackedUp, Restored
 
 
 class Target:
@@ -25,6 +27,26 @@ class Target:
     def adopt(self, *, force: bool) -> tuple[str, int]:
         """Make the log in the folder a namespace of its root; its name and its new coordinator id."""
         return adopt_namespace(self._path, force=force, storage_options=self._storage_options)
+
+    def backup(self, destination: str, options: dict[str, Any], **how: Any) -> BackedUp:
+        """Back up the namespace into a folder."""
+        return backup(
+            self._path,
+            destination,
+            storage_options=self._storage_options,
+            destination_storage_options=options,
+            **how,
+        )
+
+    def restore(self, source: str, options: dict[str, Any], **how: Any) -> Restored:
+        """Make the namespace out of the backup in a folder."""
+        return restore(
+            source,
+            self._path,
+            storage_options=options,
+            destination_storage_options=self._storage_options,
+            **how,
+        )
 
 
 def storage_options_of(text: str | None) -> dict[str, Any]:

@@ -293,21 +293,38 @@ def decode(
     wanted = _wanted(schema, columns)
     view = memoryview(data)
     try:
-        if size_bytes is not None and len(view) != size_bytes:
-            raise DamagedError(f"it has {len(view):,} bytes, the log says {size_bytes:,}")
-        if checksum.startswith(_WHOLE):
-            if _checksum(view) != checksum:
-                raise DamagedError("its checksum differs from the one in the log")
-        else:
-            if bytes(view[: len(MAGIC)]) != MAGIC:
-                raise DamagedError("it does not begin as a Parquet file does")
-            names = frozenset(wanted.names)
-            for chunk in _checked_footer(view, len(view), checksum, rows):
-                if chunk.column in names:
-                    check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
+        _check(view, checksum, size_bytes, rows, frozenset(wanted.names))
         return read_columns(pa.py_buffer(view), wanted, rows)
     except DamagedError as damage:
         raise _corruption(key, str(damage)) from None
+
+
+def check_file(data: bytes, checksum: str, *, size_bytes: int, key: str) -> None:
+    """Raise CorruptionError naming the key unless the bytes are the whole file of a segment, as the log knows it.
+
+    Whoever copies a segment need not know its schema.
+    """
+    try:
+        _check(memoryview(data), checksum, size_bytes, None, None)
+    except DamagedError as damage:
+        raise _corruption(key, str(damage)) from None
+
+
+def _check(
+    view: memoryview, checksum: str, size_bytes: int | None, rows: int | None, names: frozenset[str] | None
+) -> None:
+    """Raise DamagedError where a file is not what the log says; of pages those of some columns, or of all."""
+    if size_bytes is not None and len(view) != size_bytes:
+        raise DamagedError(f"it has {len(view):,} bytes, the log says {size_bytes:,}")
+    if checksum.startswith(_WHOLE):
+        if _checksum(view) != checksum:
+            raise DamagedError("its checksum differs from the one in the log")
+        return
+    if bytes(view[: len(MAGIC)]) != MAGIC:
+        raise DamagedError("it does not begin as a Parquet file does")
+    for chunk in _checked_footer(view, len(view), checksum, rows):
+        if names is None or chunk.column in names:
+            check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
 
 
 def decode_from(
@@ -383,8 +400,11 @@ def _footer_bytes(view: memoryview) -> int:
     return length
 
 
-def _checked_footer(tail: memoryview, size_bytes: int, checksum: str, rows: int) -> tuple[ColumnChunk, ...]:
-    """The column chunks of a file whose footer is the one that the log knows; ``tail`` ends the file and holds it."""
+def _checked_footer(tail: memoryview, size_bytes: int, checksum: str, rows: int | None) -> tuple[ColumnChunk, ...]:
+    """The column chunks of a file whose footer is the one that the log knows; ``tail`` ends the file and holds it.
+
+    ``rows`` is what the log says; None where it is not asked.
+    """
     if not checksum.startswith(_FOOTER):
         raise DamagedError(f"the log gives it a checksum of an unknown kind, {checksum[:32]!r}")
     length = _footer_bytes(tail)
@@ -394,7 +414,7 @@ def _checked_footer(tail: memoryview, size_bytes: int, checksum: str, rows: int)
     if f"{_FOOTER}{zlib.crc32(tail[start:]):08x}" != checksum:
         raise DamagedError("the checksum of its footer differs from the one in the log")
     footer = parse_footer(bytes(tail[start : start + length]), size_bytes - TAIL_BYTES - length)
-    if footer.rows != rows:
+    if rows is not None and footer.rows != rows:
         raise DamagedError(f"it holds {footer.rows:,} rows, the log says {rows:,}")
     return footer.chunks
 
@@ -414,6 +434,7 @@ __all__ = [
     "EncodedSegment",
     "RandomAccessFile",
     "SegmentWriter",
+    "check_file",
     "decode",
     "decode_from",
     "encode",
