@@ -10,6 +10,8 @@ import click
 from txnlog.cli.commands import json_option
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.target import Target, storage_options_of
+from txnlog.common.validation import time_of
+from txnlog.results import BackedUp, Restored
 
 _options_option = click.option(
     "--backup-storage-options",
@@ -36,7 +38,7 @@ def backup(
     options = storage_options_of(options_text)
     with StatusLine() as status:
         found = target.backup(folder, options, version=version, verify=verify, progress=_shown_by(status))
-    Printer(as_json).record(dataclasses.asdict(found))
+    _print(found, as_json=as_json)
 
 
 @click.command()
@@ -56,7 +58,16 @@ def restore(
     options = storage_options_of(options_text)
     with StatusLine() as status:
         found = target.restore(folder, options, version=version, dry_run=dry_run, progress=_shown_by(status))
-    Printer(as_json).record(dataclasses.asdict(found))
+    _print(found, as_json=as_json)
+
+
+def _print(found: BackedUp | Restored, *, as_json: bool) -> None:
+    """Print what was done; people read the time of the version as the time that it is."""
+    record = dataclasses.asdict(found)
+    if not as_json:
+        record = {name.removesuffix("_ms"): value for name, value in record.items()}
+        record["timestamp"] = time_of(found.timestamp_ms)
+    Printer(as_json).record(record)
 
 
 def _shown_by(status: StatusLine) -> Any:

@@ -39,8 +39,8 @@ for _command in (
     *(topics.topics, topics.topic, subscriptions.subscriptions, subscriptions.lag),
     *(transactions.transactions, transactions.producers, log.log, topics.read),
     *(retention.retention, retention.delete_records),
-    *(backups.backup, backups.restore, maintenance.adopt),
-    *(maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
+    *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
+    *(backups.backup, backups.restore),
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset({"adopt", "backup", "checkpoint", "maintain", "optimize", "restore", "vacuum"})
