@@ -311,29 +311,35 @@ def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
     return tuple(sorted(item.name for item in records if item.topic == record.id))
 
 
-def _found_with_ends(connection: Connection, topic: str, name: str, state: State) -> tuple[Found, list[int]]:
+def _found_with_bounds(
+    connection: Connection, topic: str, name: str, state: State
+) -> tuple[Found, list[tuple[int, int]]]:
     found = find(connection, topic, name)
-    return found, [state.end_of(found.topic.id, partition) for partition in range(found.topic.partitions)]
+    number = found.topic.id
+    return found, [(state.start_of(number, p), state.end_of(number, p)) for p in range(found.topic.partitions)]
 
 
 def lag(connection: Connection, topic: str, name: str) -> Listing:
     """How far a subscription is behind, by partition."""
     rows: list[PartitionLag] = []
-    found, ends = connection.follower.look(lambda state: _found_with_ends(connection, topic, name, state))
+    found, bounds = connection.follower.look(lambda state: _found_with_bounds(connection, topic, name, state))
     # Of a version that may be newer: what it has in addition lies behind these ends, and is no part of the lag.
     segments, _ = connection.follower.segments(found.topic.id)
-    for partition, (cursor, end) in enumerate(zip(found.cursors, ends, strict=True)):
-        behind = end - cursor.position - ranges.size(cursor.acknowledged)
+    for partition, (cursor, (start, end)) in enumerate(zip(found.cursors, bounds, strict=True)):
+        low = max(start, cursor.position)  # what was deleted nobody acknowledges any more
+        left = ranges.subtract(((low, end),), cursor.acknowledged) if low < end else ()
         oldest = [
             segment.timestamp_ms
             for segment in segments
             # What was merged says when: a merged segment has the time of the merge.
             if not segment.compacted and segment.timestamp_ms is not None
             for item in segment.slices
-            if item.partition == partition and item.offset is not None and item.offset + item.rows > cursor.position
+            if left and item.partition == partition
+            if item.offset is not None and item.offset + item.rows > left[0][0]
         ]
-        behind_ms = max(0, found.at_ms - min(oldest)) if behind and oldest else None
+        behind_ms = max(0, found.at_ms - min(oldest)) if oldest else None
         leased = ranges.size(leases.live(cursor, found.at_ms))
+        behind = ranges.size(left)
         rows.append(PartitionLag(partition, cursor.position, end, behind, behind_ms, _pending(cursor), leased))
     return Listing(rows)
 

@@ -177,8 +177,8 @@ MUTANTS: Final = (
     Mutant(
         "retention passes a cursor",
         "txnlog/maintenance/retention.py",
-        "            found[partition] = min(found[partition], _cursor(draft, item, partition).position)\n",
-        "            found[partition] = max(found[partition], _cursor(draft, item, partition).position)\n",
+        "            found[partition] = min(found[partition], _first_needed(draft, topic.id, item, partition))\n",
+        "            found[partition] = max(found[partition], _first_needed(draft, topic.id, item, partition))\n",
         "messages are deleted that a subscription has not received",
         (_RETENTION + "what_a_subscription_has_not_acknowledged_is_kept_and_listed",),
     ),
