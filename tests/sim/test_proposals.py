@@ -443,7 +443,7 @@ def test_rows_of_every_type_are_brought_along(world, what):
             with ns.begin() as txn:
                 txn.produce("carts", rows)
             done.append(world.now_ms)
-        malformed.append(ns._connection.appender._collector.malformed)
+        malformed.append(ns._connection.appender.counts.malformed)
         ns.close()
 
     world.start("founder", found)

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from txnlog.cli import log, maintenance, subscriptions, topics, transactions
+from txnlog.cli import log, maintenance, metadata, subscriptions, topics, transactions
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
@@ -38,6 +38,7 @@ def cli(context: click.Context, namespace: str, storage_options: str | None, *, 
 for _command in (
     *(topics.topics, topics.topic, subscriptions.subscriptions, subscriptions.lag),
     *(transactions.transactions, transactions.producers, log.log, topics.read),
+    *(metadata.history, metadata.table, metadata.metrics),
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
 ):
     cli.add_command(_command)
