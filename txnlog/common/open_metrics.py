@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-"""With which a server says that its answer is such text."""
-
 _UNITS: Final = frozenset({"seconds", "bytes"})
 _NAME: Final = re.compile("[a-z][a-z0-9_]*", re.ASCII)
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -81,4 +78,4 @@ def _number(value: Number) -> str:
     return str(value) if isinstance(value, int) else repr(float(value))
 
 
-__all__ = ["CONTENT_TYPE", "Family", "encoded"]
+__all__ = ["Family", "encoded"]
