@@ -45,7 +45,7 @@ class Exporter(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Exporter  # type: ignore[assignment]  # the one that makes it
+    server: Exporter
     protocol_version: ClassVar[str] = "HTTP/1.1"  # type: ignore[misc]  # a constant of the class there as well
 
     def do_GET(self) -> None:

@@ -11,6 +11,8 @@ from txnlog.results import PartitionLag
 
 def pending_of(cursor: Cursor) -> int:
     """How many messages are acknowledged in open transactions."""
+    if not cursor.holds and cursor.cumulative is None:
+        return 0
     found = ranges.normalize(item for hold in cursor.holds for item in hold.ranges)
     if cursor.cumulative is not None:
         below = ranges.subtract(((cursor.position, cursor.cumulative.end),), cursor.acknowledged)
@@ -20,7 +22,7 @@ def pending_of(cursor: Cursor) -> int:
 
 def leased_of(cursor: Cursor, at_ms: int) -> int:
     """How many messages Shared consumers have at a time of the log."""
-    return ranges.size(leases.live(cursor, at_ms))
+    return ranges.size(leases.live(cursor, at_ms)) if cursor.leases else 0
 
 
 def redelivered_of(cursor: Cursor) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 from txnlog.api.lag import lag_of, redelivered_of
 from txnlog.client.commit_times import BOUNDS_MS
 from txnlog.client.ended_transactions import COMMITTED
-from txnlog.common.open_metrics import Family, encoded
+from txnlog.common.open_metrics import Family, Labels, encoded
 from txnlog.fold.expiry import is_overdue
 from txnlog.fold.state import Cursor, Head, State, SubscriptionRecord, TopicRecord, TransactionRecord
 from txnlog.format.actions import AbortReason
@@ -46,7 +46,7 @@ class _Seen(NamedTuple):
 class _Lags(NamedTuple):
     """A subscription, the labels of its metrics, and its partitions."""
 
-    labels: dict[str, str]
+    labels: Labels
     partitions: list[PartitionLag]
     redelivered: int
 
@@ -92,7 +92,7 @@ def _look(session: Session) -> tuple[_Seen, SegmentSummary]:
 
 
 def _of_log(connection: Connection, seen: _Seen) -> Iterator[Family]:
-    labels = {"namespace": connection.name}
+    labels = Labels({"namespace": connection.name})
     head, base = seen.head, seen.recent.base
     parts = () if base is None else base.parts
     values: tuple[tuple[str, str, float], ...] = (
@@ -129,14 +129,14 @@ def _of_log(connection: Connection, seen: _Seen) -> Iterator[Family]:
         yield _gauge(name, text, value, labels)
 
 
-def _gauge(name: str, text: str, value: float, labels: dict[str, str]) -> Family:
+def _gauge(name: str, text: str, value: float, labels: Labels) -> Family:
     family = Family(f"txnlog_{name}", "gauge", text)
     family.add(value, labels)
     return family
 
 
 def _of_transactions(connection: Connection, seen: _Seen, since_ms: int) -> Iterator[Family]:
-    labels = {"namespace": connection.name}
+    labels = Labels({"namespace": connection.name})
     committed = Family(
         "txnlog_transactions_committed",
         "counter",
@@ -153,7 +153,7 @@ def _of_transactions(connection: Connection, seen: _Seen, since_ms: int) -> Iter
         since_ms,
     )
     for reason in _REASONS:
-        aborted.add(seen.ended.get(reason, 0), {**labels, "reason": reason})
+        aborted.add(seen.ended.get(reason, 0), labels.and_(reason=reason))
     yield aborted
     now_ms = connection.log_now_ms()
     unended = Family(
@@ -166,8 +166,8 @@ def _of_transactions(connection: Connection, seen: _Seen, since_ms: int) -> Iter
     )
     for state in ("OPEN", "PREPARED"):
         opened_ms = [item.opened_ms for item in seen.transactions if item.state == state]
-        unended.add(len(opened_ms), {**labels, "state": state})
-        oldest.add(max(0, now_ms - min(opened_ms, default=now_ms)) / 1000, {**labels, "state": state})
+        unended.add(len(opened_ms), labels.and_(state=state))
+        oldest.add(max(0, now_ms - min(opened_ms, default=now_ms)) / 1000, labels.and_(state=state))
     yield unended
     yield oldest
     yield _gauge(
@@ -193,10 +193,10 @@ def _of_topics(connection: Connection, seen: _Seen, summary: SegmentSummary) -> 
         "Those of them that are so small that merging in the background, or optimize, merges them.",
     )
     for topic in sorted(seen.topics, key=lambda item: item.name):
-        labels = {"namespace": connection.name, "topic": topic.name}
+        labels = Labels({"namespace": connection.name, "topic": topic.name})
         totals = summary.totals.get(topic.id) or SegmentTotals()
         ends = sum([seen.ends.get((topic.id, partition), 0) for partition in range(topic.partitions)])
-        messages.add(ends, {**labels, "id": str(topic.id)})
+        messages.add(ends, labels.and_(id=str(topic.id)))
         segments.add(totals.segments, labels)
         size_bytes.add(totals.size_bytes, labels)
         small.add(totals.small, labels)
@@ -230,7 +230,7 @@ def _of_subscriptions(
             family.add(value, labels)
         if partitions:
             for item in found:
-                of_one = {**labels, "partition": str(item.partition)}
+                of_one = labels.and_(partition=str(item.partition))
                 by_partition[0].add(item.behind_messages, of_one)
                 by_partition[1].add((item.behind_ms or 0) / 1000, of_one)
     yield from families
@@ -243,7 +243,7 @@ def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Itera
     topics = {item.id: item for item in seen.topics}
     for record in sorted(seen.subscriptions, key=lambda item: (topics[item.topic].name, item.name)):
         topic = topics[record.topic]
-        labels = {"namespace": connection.name, "topic": topic.name, "subscription": record.name}
+        labels = Labels({"namespace": connection.name, "topic": topic.name, "subscription": record.name})
         cursors = [seen.cursors[record.id, partition] for partition in range(topic.partitions)]
         found = [
             lag_of(topic.id, partition, cursor, seen.ends.get((topic.id, partition), 0), now_ms, summary)
@@ -254,14 +254,14 @@ def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Itera
 
 def _of_handle(connection: Connection) -> Iterator[Family]:
     session = connection.session
-    labels = {"namespace": connection.name}
+    labels = Labels({"namespace": connection.name})
 
     def counter(name: str, text: str) -> Family:
         return Family(f"txnlog_handle_{name}", "counter", f"{text} {_SINCE_OPENED}.", session.began_ms)
 
     requests = counter("store_requests", "Requests that this handle sent to the store, by call and kind of object,")
     for (call, kind), count in sorted(session.requests.counts().items()):
-        requests.add(count, {**labels, "call": call, "kind": kind})
+        requests.add(count, labels.and_(call=call, kind=kind))
     yield requests
     counts = session.append_counts
     races = counter("lost_races", "Entries of this handle that found their slot occupied by that of another writer,")
@@ -272,14 +272,14 @@ def _of_handle(connection: Connection) -> Iterator[Family]:
         "Batches of commands that this handle left to another writer, by whether that one brought all of them into the "
         "log,",
     )
-    proposals.add(counts.brought, {**labels, "result": "brought"})
-    proposals.add(counts.in_vain, {**labels, "result": "in_vain"})
+    proposals.add(counts.brought, labels.and_(result="brought"))
+    proposals.add(counts.in_vain, labels.and_(result="in_vain"))
     yield proposals
     collected = counter(
         "collected_proposals", "Proposals of other writers that this handle read, by whether they could be decoded,"
     )
-    collected.add(counts.collected, {**labels, "result": "decoded"})
-    collected.add(counts.malformed, {**labels, "result": "malformed"})
+    collected.add(counts.collected, labels.and_(result="decoded"))
+    collected.add(counts.malformed, labels.and_(result="malformed"))
     yield collected
     durations = Family(
         "txnlog_handle_commit_duration_seconds",
@@ -293,7 +293,7 @@ def _of_handle(connection: Connection) -> Iterator[Family]:
     yield durations
     failures = counter("commit_failures", "Calls of this handle that commit and ended with an error, by its name,")
     for error, count in sorted(session.commit_times.failures().items()):
-        failures.add(count, {**labels, "error": error})
+        failures.add(count, labels.and_(error=error))
     yield failures
 
 

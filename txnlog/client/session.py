@@ -14,6 +14,7 @@ from txnlog.client.commit_times import CommitTimes
 from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ended_transactions import EndedTransactions
 from txnlog.client.ledger import Ledgers
+from txnlog.client.segment_summaries import SegmentSummaries
 from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
@@ -44,7 +45,6 @@ from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
-from txnlog.log.segment_summary import SegmentSummaries
 from txnlog.replies import Rest, finishing, not_sent
 from txnlog.sentences import Argument, Call, Words
 from txnlog.store.base import Store

@@ -12,7 +12,21 @@ _NAME: Final = re.compile("[a-z][a-z0-9_]*", re.ASCII)
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 Number = int | float
-Labels = Mapping[str, str]
+
+
+class Labels:
+    """Names and values that distinguish the metrics of one name. Written once for all names that have them."""
+
+    __slots__ = ("_pairs", "text")
+
+    def __init__(self, pairs: Mapping[str, str]) -> None:
+        self._pairs = dict(pairs)
+        shown = [f'{name}="{value.translate(_ESCAPED)}"' for name, value in pairs.items()]
+        self.text = f"{{{','.join(shown)}}}" if shown else ""
+
+    def and_(self, **more: str) -> Labels:
+        """These and others."""
+        return Labels({**self._pairs, **more})
 
 
 @dataclass(slots=True)
@@ -34,24 +48,22 @@ class Family:
 
     def add(self, value: Number, labels: Labels) -> None:
         """Add a value of a gauge or a counter."""
-        shown = _labels(labels)
-        self._lines.append(f"{self.name}{'_total' if self.kind == 'counter' else ''}{shown} {_number(value)}")
-        self._add_created(shown)
+        self._lines.append(f"{self.name}{'_total' if self.kind == 'counter' else ''}{labels.text} {_number(value)}")
+        self._add_created(labels)
 
     def add_histogram(self, bounds: Iterable[float], counts: Iterable[int], total: float, labels: Labels) -> None:
         """Add a histogram: by upper bound how many values are above the bound before; one count more for the rest."""
         so_far = 0
         for bound, count in zip((*(_number(float(bound)) for bound in bounds), "+Inf"), counts, strict=True):
             so_far += count
-            self._lines.append(f"{self.name}_bucket{_labels({**labels, 'le': bound})} {so_far}")
-        shown = _labels(labels)
-        self._lines.append(f"{self.name}_count{shown} {so_far}")
-        self._lines.append(f"{self.name}_sum{shown} {_number(total)}")
-        self._add_created(shown)
+            self._lines.append(f"{self.name}_bucket{labels.and_(le=bound).text} {so_far}")
+        self._lines.append(f"{self.name}_count{labels.text} {so_far}")
+        self._lines.append(f"{self.name}_sum{labels.text} {_number(total)}")
+        self._add_created(labels)
 
-    def _add_created(self, shown: str) -> None:
+    def _add_created(self, labels: Labels) -> None:
         if self.created_ms is not None:
-            self._lines.append(f"{self.name}_created{shown} {_number(self.created_ms / 1000)}")
+            self._lines.append(f"{self.name}_created{labels.text} {_number(self.created_ms / 1000)}")
 
     def lines(self) -> list[str]:
         """What is written of it."""
@@ -69,13 +81,8 @@ def encoded(families: Iterable[Family]) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _labels(labels: Labels) -> str:
-    pairs = [f'{name}="{value.translate(_ESCAPED)}"' for name, value in labels.items()]
-    return f"{{{','.join(pairs)}}}" if pairs else ""
-
-
 def _number(value: Number) -> str:
     return str(value) if isinstance(value, int) else repr(float(value))
 
 
-__all__ = ["Family", "encoded"]
+__all__ = ["Family", "Labels", "encoded"]

@@ -1,11 +1,11 @@
-"""How many segments topics have, and since when a message is visible: of all topics at once, as quick with many.
+"""How many segments topics have, and since when a message is visible: of all topics at once, as quick with many. Pure.
 
-What a checkpoint says is looked at in columns, and kept until the handle reads from another one; what the state in
-memory says is that of the entries behind it.
+What a checkpoint says is looked at in columns; what the state in memory says is that of the entries behind it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,8 @@ import pyarrow.compute as pc
 
 from txnlog.common.limits import AUTO_MERGE_BYTES
 from txnlog.fold.segment_replacement import small_bytes
-from txnlog.fold.state import SegmentRecord, State
-from txnlog.log.checkpoint_codec import Manifest, Part
-from txnlog.log.checkpoint_reader import UnusableCheckpoint
-from txnlog.log.follower import Follower
+from txnlog.fold.state import SegmentRecord
+from txnlog.log.checkpoint_codec import Manifest
 
 Numbers = npt.NDArray[np.int64]
 Place = tuple[int, int]
@@ -68,7 +66,7 @@ class _Commits(NamedTuple):
     times_ms: Sequence[int] | Numbers
 
     def time_ms(self, offset: int) -> int | None:
-        place = int(np.searchsorted(self.ends, offset, side="right"))
+        place = bisect_right(self.ends, offset)
         return int(self.times_ms[place]) if place < len(self.ends) else None
 
 
@@ -76,7 +74,7 @@ def _column(table: pa.Table, name: str) -> Numbers:
     return table.column(name).to_numpy()
 
 
-class _Checkpointed:
+class CheckpointedSegments:
     """What a checkpoint says of visible segments, in columns."""
 
     def __init__(self, visible: Sequence[pa.Table], removals: Sequence[pa.Table]) -> None:
@@ -141,19 +139,10 @@ class _Checkpointed:
         }
 
 
-def _visible(run: pa.Table, part: Part) -> pa.Table:
-    """The visible segments of a run. Raises UnusableCheckpoint where the log could not say that of one."""
-    found = run.filter(pc.equal(run.column("state"), "visible"))
-    offsets = pc.struct_field(pc.list_flatten(found.column("slices")), "offset")
-    if offsets.null_count or found.column("timestamp_ms").null_count:
-        raise UnusableCheckpoint(part, "a row of segments contradicts itself")
-    return found
-
-
 class SegmentSummary:
     """The segments of all topics in one state."""
 
-    def __init__(self, recent: RecentSegments, checkpointed: _Checkpointed) -> None:
+    def __init__(self, recent: RecentSegments, checkpointed: CheckpointedSegments) -> None:
         self._recent = recent
         self._checkpointed = checkpointed
 
@@ -194,37 +183,4 @@ class SegmentSummary:
         return None
 
 
-class SegmentSummaries:
-    """Makes summaries for one handle."""
-
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
-        self._last: tuple[Manifest | None, _Checkpointed] = (None, _Checkpointed((), ()))
-
-    def recent(self, state: State) -> RecentSegments:
-        """What a look at the state needs to find for a summary of it."""
-        return RecentSegments(
-            self._follower.base,
-            tuple([record for record in state.segments.values() if record.state == "visible"]),
-            frozenset(state.removals),
-        )
-
-    def of(self, recent: RecentSegments) -> SegmentSummary:
-        """The summary. Raises UnusableCheckpoint: to be called by ``over_checkpoints`` of the follower."""
-        base, checkpointed = self._last
-        if recent.base is not base:
-            checkpointed = self._checkpointed(recent.base)
-            self._last = (recent.base, checkpointed)
-        return SegmentSummary(recent, checkpointed)
-
-    def _checkpointed(self, base: Manifest | None) -> _Checkpointed:
-        if base is None:
-            return _Checkpointed((), ())
-        read_run = self._follower.log.checkpoints.read_run
-        return _Checkpointed(
-            [_visible(read_run(part), part) for part in base.runs("segments")],
-            [read_run(part) for part in base.runs("removals")],
-        )
-
-
-__all__ = ["RecentSegments", "SegmentSummaries", "SegmentSummary", "SegmentTotals"]
+__all__ = ["CheckpointedSegments", "RecentSegments", "SegmentSummary", "SegmentTotals"]

@@ -9,7 +9,7 @@ import pytest
 from tests.by_hand import compact
 from tests.client.support import Place, begun, busy, prepared, raises, rows, take
 from tests.open_metrics import Parsed, parsed
-from txnlog.common.open_metrics import Family, encoded
+from txnlog.common.open_metrics import Family, Labels, encoded
 from txnlog.errors import InvalidInputError, InvalidTransactionState, StoreError
 from txnlog.format import keys
 from txnlog.testing import ManualClock
@@ -50,7 +50,7 @@ def test_the_text_is_strictly_what_openmetrics_says(memory: Place, partitions: b
 
 def test_text_of_others_stays_within_its_label() -> None:
     family = Family("txnlog_tried", "gauge", 'with "quotes",\nlines and \\')
-    family.add(1, {"topic": 'a"b\\c\nd'})
+    family.add(1, Labels({"topic": 'a"b\\c\nd'}))
     found = parsed(encoded([family]))["txnlog_tried"]
     assert found.labels("topic") == {'a"b\\c\nd'}
 
