@@ -199,6 +199,27 @@ class TransactionInfo(_Shown):
 
 
 @dataclass(frozen=True)
+class EntryInfo(_Shown):
+    """An entry of the commit log.
+
+    Attributes:
+        version: its version.
+        timestamp_ms: its time in epoch milliseconds.
+        writer: the process that wrote it; each handle is a writer of its own.
+        actions: how many actions of which kind it has, by the names of the format.
+        transactions_committed: how many transactions it commits, merges of segments included.
+        size_bytes: the size of its object.
+    """
+
+    version: int
+    timestamp_ms: int
+    writer: str
+    actions: Mapping[str, int]
+    transactions_committed: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class UnreadableTopic:
     """What a vacuum makes unreadable of one topic.
 
@@ -449,6 +470,7 @@ class Listing(tuple[Any, ...]):
 __all__ = [
     "Committed",
     "DeletedRecords",
+    "EntryInfo",
     "KeptFor",
     "Listing",
     "Maintained",
