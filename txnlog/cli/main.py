@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from txnlog.cli import log, maintenance, subscriptions, topics, transactions
+from txnlog.cli import fsck, log, maintenance, subscriptions, topics, transactions
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
@@ -39,6 +39,7 @@ for _command in (
     *(topics.topics, topics.topic, subscriptions.subscriptions, subscriptions.lag),
     *(transactions.transactions, transactions.producers, log.log, topics.read),
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
+    fsck.fsck,
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset({"adopt", "checkpoint", "maintain", "optimize", "vacuum"})

@@ -18,6 +18,7 @@ CALLS: Final = {
     "create_topic": "topic create",
     "drop_topic": "topic drop",
     "fence": "producers fence",
+    "fsck": "fsck",
     "lag": "lag",
     "maintain": "maintain",
     "optimize": "optimize",
