@@ -395,9 +395,10 @@ class FsckReport(_Shown):
         version: the version that was checked: the newest one when the check began.
         level: ``quick``, ``full`` or ``deep``.
         checked: how many there were, by kind: ``slot`` (numbers of entries that were looked for), ``entry`` (entries
-            that were read), ``checkpoint``, ``part`` (of checkpoints), ``segment``, ``row``, ``transaction`` (open or
-            prepared).
+            that were read), ``checkpoint``, ``part`` (of checkpoints), ``segment`` (that a readable version shows),
+            ``file`` (segments that were read), ``row``, ``transaction`` (open or prepared).
         findings: what is worst comes first.
+        is_clean: whether all was checked, and nothing but notes was found.
     """
 
     version: int

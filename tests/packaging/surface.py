@@ -43,6 +43,7 @@ CALLS = {
     (Namespace, "forget_app"): "txn_app_id",
     (Namespace, "enable"): "feature",
     (Namespace, "checkpoint"): "",
+    (Namespace, "fsck"): "level progress",
     (Namespace, "vacuum"): "retain_ms grace_ms allow_short_retention dry_run before progress",
     (Namespace, "optimize"): "topic target_size_bytes max_bytes dry_run progress",
     (Namespace, "maintain"): "target_size_bytes max_bytes retain_ms grace_ms allow_short_retention before progress",

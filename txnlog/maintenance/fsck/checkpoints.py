@@ -77,8 +77,8 @@ class Checkpoints:
         wanted = [version for version in versions if version not in self._seen]
         self._seen.update(wanted)
         reads = [partial(self._log.checkpoints.manifest, version) for version in wanted]
+        self._findings.looked_at("checkpoint", len(wanted))
         for version, found in zip(wanted, all_attempted(self._runtime, reads), strict=True):
-            self._findings.looked_at("checkpoint")
             if isinstance(found, Manifest):
                 self._manifests[version] = found
             elif isinstance(found, UnusableCheckpoint):

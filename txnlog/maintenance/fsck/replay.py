@@ -85,6 +85,7 @@ class Replay:
         self._base: Manifest | None = None
         self._read_parts: set[Part] = set()
         self._parts: dict[str, Part] = {}
+        self._begins = {0}  # versions with which runs may begin: that behind a checkpoint
         self._origins: Origins | None = None
 
     def quick(self) -> View:
@@ -222,6 +223,7 @@ class Replay:
         self._base = manifest
         self._read_parts.update(manifest.runs("hot"), *(manifest.runs(kind) for kind in kinds))
         self._chunks = [_Chunk(0, manifest.version, state.head.timestamp_ms, tables)]
+        self._begins.update((manifest.version + 1, *(part.first_version for part in manifest.parts)))
         return state
 
     def _compare(self, manifest: Manifest, state: State) -> None:
@@ -230,6 +232,7 @@ class Replay:
         since = self._chunks[-1].last + 1 if self._chunks else 0
         self._chunks.append(_Chunk(since, head.version, head.timestamp_ms, checkpoint_codec.cold_rows(state)))
         checkpoint_codec.trim(state, head.version)
+        self._begins.add(head.version + 1)
         try:
             restored = self._log.checkpoints.restore(manifest).as_tables()
             self._read_parts.update(manifest.runs("hot"))
@@ -249,13 +252,12 @@ class Replay:
     def _describes_itself(self, manifest: Manifest, timestamp_ms: int) -> bool:
         """Whether the numbers in a manifest are right: nothing else protects them. Its rows were compared before."""
         times_ms = {chunk.last: chunk.last_ms for chunk in self._chunks}
-        begins = {0, *(version + 1 for version in times_ms)}
         for part in manifest.parts:
             known = self._parts.setdefault(part.unique, part)
             if known != part or times_ms.get(part.last_version, part.timestamp_ms) != part.timestamp_ms:
                 return False
             is_run = part.kind != "hot"
-            if is_run and self._checkpoints.are_all_usable and part.first_version not in begins:
+            if is_run and self._checkpoints.are_all_usable and part.first_version not in self._begins:
                 return False
             if not is_run and (part.first_version, part.last_version) != (manifest.version, manifest.version):
                 return False

@@ -230,8 +230,8 @@ class Segments:
                     self._report(file, error)
                 elif isinstance(error, TxnLogError):
                     self._findings.unread("segment", file.key, error)
-                else:
-                    self._findings.looked_at("row", file.record.rows if rows else 0)
+                elif rows:
+                    self._findings.looked_at("row", file.record.rows)
             done += len(wave)
             self._findings.looked_at("file", len(wave), len(files))
 
