@@ -399,6 +399,7 @@ class FsckReport(_Shown):
             ``file`` (segments that were read), ``row``, ``transaction`` (open or prepared).
         findings: what is worst comes first.
         is_clean: whether all was checked, and nothing but notes was found.
+        of: the findings of one severity, as ``report.of("damage")``.
     """
 
     version: int
