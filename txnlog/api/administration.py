@@ -12,9 +12,20 @@ from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, callback, truth
 from txnlog.maintenance import optimizer, retention, upkeep, vacuum
+from txnlog.maintenance.fsck import check, findings
 from txnlog.maintenance.vacuum import Before
 from txnlog.replies import in_parts, only_looking
-from txnlog.results import Committed, DeletedRecords, Listing, Maintained, Optimized, TransactionInfo, Vacuumed
+from txnlog.results import (
+    CheckLevel,
+    Committed,
+    DeletedRecords,
+    FsckReport,
+    Listing,
+    Maintained,
+    Optimized,
+    TransactionInfo,
+    Vacuumed,
+)
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -347,6 +358,30 @@ class Administration:
             InvalidInputError: a limit that is no whole number, or below 0.
         """
         return history.history(self._connection, limit)
+
+    @only_looking()
+    def fsck(self, level: CheckLevel = "quick", *, progress: findings.Progress | None = None) -> FsckReport:
+        """Check the namespace at its newest version. It reads and lists only, so it works with mode="r".
+
+        Args:
+            level: ``"quick"`` looks for missing entries, and for missing checkpoints and segments and such of another
+                size; it reads the newest entries and checkpoint. ``"full"`` also reads every entry, checkpoint and
+                segment, and compares digests and checksums, and checkpoints with the entries. ``"deep"`` also decodes
+                all rows, and compares them with what the log says: counts, partitions, statistics, and of each message
+                its transaction, version and time.
+            progress: called with the kind of objects at work, those looked at so far, and those that are known.
+
+        What others append, replace and vacuum meanwhile is no finding. Published Delta tables, the log of the root,
+        heartbeats and proposals are not checked. A namespace that cannot be opened is checked by the command ``fsck``.
+
+        Raises:
+            InvalidInputError: an unknown level.
+            NamespaceNotFound: its folder was removed or moved.
+            StoreError, RetriableError: the end of the log could not be read. Everything else that could not be read is
+                a finding, ``unchecked``.
+        """
+        connection = self._connection
+        return check.check(connection.store, connection.runtime, level, progress=callback("progress", progress))
 
 
 __all__ = ["Administration"]

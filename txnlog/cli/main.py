@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from txnlog.cli import log, maintenance, metadata, retention, subscriptions, topics, transactions
+from txnlog.cli import fsck, log, maintenance, metadata, retention, subscriptions, topics, transactions
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
@@ -41,6 +41,7 @@ for _command in (
     *(retention.retention, retention.delete_records),
     *(metadata.history, metadata.table, metadata.metrics),
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
+    fsck.fsck,
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset({"adopt", "checkpoint", "maintain", "optimize", "vacuum"})

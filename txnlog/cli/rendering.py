@@ -19,6 +19,7 @@ CALLS: Final = {
     "delete_records": "delete-records",
     "drop_topic": "topic drop",
     "fence": "producers fence",
+    "fsck": "fsck",
     "history": "history",
     "lag": "lag",
     "maintain": "maintain",

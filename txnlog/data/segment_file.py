@@ -293,21 +293,38 @@ def decode(
     wanted = _wanted(schema, columns)
     view = memoryview(data)
     try:
-        if size_bytes is not None and len(view) != size_bytes:
-            raise DamagedError(f"it has {len(view):,} bytes, the log says {size_bytes:,}")
-        if checksum.startswith(_WHOLE):
-            if _checksum(view) != checksum:
-                raise DamagedError("its checksum differs from the one in the log")
-        else:
-            if bytes(view[: len(MAGIC)]) != MAGIC:
-                raise DamagedError("it does not begin as a Parquet file does")
-            names = frozenset(wanted.names)
-            for chunk in _checked_footer(view, len(view), checksum, rows):
-                if chunk.column in names:
-                    check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
+        _check_bytes(view, checksum, rows, size_bytes, frozenset(wanted.names))
         return read_columns(pa.py_buffer(view), wanted, rows)
     except DamagedError as damage:
         raise _corruption(key, str(damage)) from None
+
+
+def verify(data: bytes, checksum: str, *, rows: int, key: str, size_bytes: int) -> None:
+    """Raise CorruptionError naming the key unless the bytes are the file that the log recorded. Decodes no row.
+
+    The arguments are those of ``decode``. All columns are looked at.
+    """
+    try:
+        _check_bytes(memoryview(data), checksum, rows, size_bytes, None)
+    except DamagedError as damage:
+        raise _corruption(key, str(damage)) from None
+
+
+def _check_bytes(
+    view: memoryview, checksum: str, rows: int, size_bytes: int | None, columns: frozenset[str] | None
+) -> None:
+    """Raise DamagedError for a file that the log did not record; ``columns``: those that are read, None for all."""
+    if size_bytes is not None and len(view) != size_bytes:
+        raise DamagedError(f"it has {len(view):,} bytes, the log says {size_bytes:,}")
+    if checksum.startswith(_WHOLE):
+        if _checksum(view) != checksum:
+            raise DamagedError("its checksum differs from the one in the log")
+        return
+    if bytes(view[: len(MAGIC)]) != MAGIC:
+        raise DamagedError("it does not begin as a Parquet file does")
+    for chunk in _checked_footer(view, len(view), checksum, rows):
+        if columns is None or chunk.column in columns:
+            check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
 
 
 def decode_from(
@@ -417,4 +434,5 @@ __all__ = [
     "decode",
     "decode_from",
     "encode",
+    "verify",
 ]
