@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spark_ext.processing.process import process
     from spark_ext.processing.run import Processed
+    from spark_ext.read.metadata import metadata
     from spark_ext.read.native_scan import read_topic, visible
     from spark_ext.streaming.write_stream import write_stream
     from spark_ext.support.namespace_cache import use
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "DataFrameTransaction": "spark_ext.write.dataframe_transaction",
     "Processed": "spark_ext.processing.run",
+    "metadata": "spark_ext.read.metadata",
     "process": "spark_ext.processing.process",
     "read_topic": "spark_ext.read.native_scan",
     "transaction": "spark_ext.write.dataframe_transaction",
@@ -52,6 +54,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "DataFrameTransaction",
     "Processed",
+    "metadata",
     "process",
     "read_topic",
     "transaction",

@@ -6,13 +6,17 @@ import datetime
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from txnlog.common.ids import TxnId
 from txnlog.common.validation import printable, time_of
 from txnlog.fold.state import TransactionState
+
+CheckLevel = Literal["quick", "full", "deep"]
+Severity = Literal["damage", "warning", "unchecked", "note"]
+FindingKind = Literal["entry", "checkpoint", "segment", "transaction"]
 
 
 def _cell(value: object) -> str:
@@ -199,6 +203,27 @@ class TransactionInfo(_Shown):
 
 
 @dataclass(frozen=True)
+class EntryInfo(_Shown):
+    """An entry of the commit log.
+
+    Attributes:
+        version: its version.
+        timestamp_ms: its time in epoch milliseconds.
+        writer: the process that wrote it; each handle is a writer of its own.
+        actions: how many actions of which kind it has, by the names of the format.
+        transactions_committed: how many transactions it commits, merges of segments included.
+        size_bytes: the size of its object.
+    """
+
+    version: int
+    timestamp_ms: int
+    writer: str
+    actions: Mapping[str, int]
+    transactions_committed: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class UnreadableTopic:
     """What a vacuum makes unreadable of one topic.
 
@@ -318,8 +343,7 @@ class BackedUp(_Shown):
         entries: entries of the log that belong to the backup.
         segments: segments that belong to it.
         size_bytes: of all files that belong to it, checkpoints included.
-        copied_files: files that this call copied; the others were there.
-        copied_bytes: of those.
+        copied_files, copied_bytes: what this call copied; the rest was there.
     """
 
     namespace: str
@@ -341,9 +365,7 @@ class Restored(_Shown):
         coordinator: its coordinator id, with which its new TxnIDs begin; None for a dry run.
         version: the version of the backup. The next one is that of the adoption.
         timestamp_ms: when that version was committed, in epoch milliseconds.
-        entries: entries of the log that belong to the backup.
-        segments: segments that belong to it.
-        size_bytes: of all files that belong to it, checkpoints included.
+        entries, segments, size_bytes: as in ``BackedUp``.
         dry_run: whether the backup was only read and compared with its checksums, and nothing was written.
     """
 
@@ -476,6 +498,61 @@ class Maintained(_Shown):
     finished: bool
 
 
+@dataclass(frozen=True)
+class Finding(_Shown):
+    """One thing that a check found.
+
+    Attributes:
+        severity: ``damage``: something is missing or is not what was written. ``warning``: nothing is lost, and
+            somebody should look at it. ``unchecked``: nothing is known, because a right is missing, the store failed,
+            or other damage is in the way. ``note``: no fault.
+        kind: ``entry``, ``checkpoint``, ``segment`` or ``transaction``.
+        key: the object, by its key in the folder of the namespace; of a transaction its TxnID.
+        message: what was found.
+        advice: what to do next.
+    """
+
+    severity: Severity
+    kind: FindingKind
+    key: str
+    message: str
+    advice: str
+
+    def __str__(self) -> str:
+        """A line for people."""
+        return f"{self.severity}: {self.message} ({self.advice})"
+
+
+@dataclass(frozen=True)
+class FsckReport(_Shown):
+    """What a check of a namespace found.
+
+    Attributes:
+        version: the version that was checked: the newest one when the check began.
+        level: ``quick``, ``full`` or ``deep``.
+        checked: how many there were, by kind: ``slot`` (numbers of entries that were looked for), ``entry`` (entries
+            that were read), ``checkpoint``, ``part`` (of checkpoints), ``segment`` (that a readable version shows),
+            ``file`` (segments that were read), ``row``, ``transaction`` (open or prepared).
+        findings: what is worst comes first.
+        is_clean: whether all was checked, and nothing but notes was found.
+        of: the findings of one severity, as ``report.of("damage")``.
+    """
+
+    version: int
+    level: CheckLevel
+    checked: Mapping[str, int]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all was checked, and nothing but notes was found."""
+        return all(item.severity == "note" for item in self.findings)
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """The findings of one severity."""
+        return tuple(item for item in self.findings if item.severity == severity)
+
+
 class Listing(tuple[Any, ...]):
     """A tuple of answers that notebooks show as one table."""
 
@@ -498,8 +575,13 @@ class Listing(tuple[Any, ...]):
 
 __all__ = [
     "BackedUp",
+    "CheckLevel",
     "Committed",
     "DeletedRecords",
+    "EntryInfo",
+    "Finding",
+    "FindingKind",
+    "FsckReport",
     "KeptFor",
     "Listing",
     "Maintained",
@@ -508,6 +590,7 @@ __all__ = [
     "PartitionLag",
     "Restored",
     "RetentionInfo",
+    "Severity",
     "SubscriptionInfo",
     "TopicInfo",
     "TransactionInfo",

@@ -18,6 +18,7 @@ VARYING = [
     (r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", "<time>"),
     (r"\b(?!0{16})[0-9a-f]{32}\b", "<id>"),
     (r'("behind_ms": |PREPARED \d+ <time> )\d+', r"\1<age>"),
+    (r'("timestamp_ms": )\d{13}', r"\1<time>"),
     (r"\b\d{3,5}\b", "<bytes>"),
 ]
 """What differs from one run to the next, or with a newer Arrow: times, ages, ids, sizes; and the blanks that align."""
@@ -28,6 +29,12 @@ def steady(text: str) -> str:
     for pattern, stands in VARYING:
         text = re.sub(pattern, stands, text)
     return text.strip()
+
+
+def fits(printed: str, shown: str) -> bool:
+    """Whether a page shows a part of what is printed: a line ``...`` stands for lines that are left out."""
+    parts = shown.split("\n...\n")
+    return len(parts) > 1 and re.fullmatch(r"\n(?:.*\n)?".join(map(re.escape, parts)), printed, re.DOTALL) is not None
 
 
 def test_the_page_has_every_command_once_as_the_parser_has_it() -> None:
@@ -46,6 +53,7 @@ def test_the_examples_print_what_the_page_shows(tmp_path) -> None:
     def check(call: str, shown: str) -> None:
         done = run(*shlex.split(call.removeprefix("txnlog ")))
         assert done.returncode == DONE, f"{call}: {done.stderr}"
-        assert steady(done.stdout) == steady(shown), call
+        printed = steady(done.stdout)
+        assert printed == steady(shown) or fits(printed, steady(shown)), call
 
     run_page(NAME, tmp_path, console=check)

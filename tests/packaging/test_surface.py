@@ -39,6 +39,7 @@ SILENT = {
 SPARK = {
     "read_topic": "spark path version isolation_level include_metadata timestamp offsets storage_options",
     "visible": "spark path version timestamp offsets storage_options",
+    "metadata": "spark path table limit storage_options",
     "transaction": "spark path producer txn_app_id txn_version decided_by storage_options",
     "write_delta": "df table txn options",
     "write_stream": "df path checkpoint handler acknowledge trigger query_name txn_app_id storage_options",

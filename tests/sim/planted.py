@@ -84,6 +84,7 @@ class Mutant:
         faults: the faults that it concerns; drawn ones, if none are given.
         maintained: whether somebody has to merge segments.
         crowded: whether several have to race.
+        retained: whether somebody has to delete messages.
     """
 
     name: str
@@ -92,11 +93,13 @@ class Mutant:
     faults: Faults | None = None
     maintained: bool = False
     crowded: bool = False
+    retained: bool = False
 
     def simulation(self, seed: int) -> Simulation:
         """The run of a seed that looks for it."""
         kinds = {kind: ACTOR_KINDS[kind] for kind in self.kinds} or None
-        return Simulation(seed, kinds=kinds, faults=self.faults, maintained=self.maintained, crowded=self.crowded)
+        workloads = {"maintained": self.maintained, "crowded": self.crowded, "retained": self.retained}
+        return Simulation(seed, kinds=kinds, faults=self.faults, **workloads)
 
 
 def schedules_until_found(mutant: Mutant, first: int = 0) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tests.sim.planted import MUTANTS, Mutant
+from tests.sim.planted import Mutant
 from txnlog.log.entry_riders import EntryRiders
 from txnlog.log.group_commit import Attempt, Riders
 from txnlog.log.proposals import proposal_codec
@@ -126,6 +126,4 @@ PROPOSAL_MUTANTS: Final = (
     Mutant("proposed without acknowledgements", proposed_without_acknowledgements, ("pipeline",), crowded=True),
     Mutant("proposed without sequences", proposed_without_sequences, crowded=True),
 )
-
-ALL_MUTANTS: Final = (*MUTANTS, *PROPOSAL_MUTANTS)
 """Those of one client, and those of several that propose to each other."""

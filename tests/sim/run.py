@@ -10,21 +10,23 @@ import logging
 import multiprocessing
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
 from tests.sim.planted import ALARM, MOST_SCHEDULES, schedules_until_found
-from tests.sim.planted_proposals import ALL_MUTANTS
-from txnlog.testing.runner import Tally, crowded, maintained, prepare_process, run_many, run_seeds
+from tests.sim.planted_retention import ALL_MUTANTS
+from txnlog.testing.runner import Tally, crowded, maintained, prepare_process, retained, run_many, run_seeds
 
 KEPT: Final = Path(__file__).parent / "seeds.txt"
 """Seeds that found something once, a line each."""
 
 
 MAINTAINED_SHARE: Final = 3
-"""One schedule in so many more has somebody who merges segments and alters topics: a workload of its own."""
+"""One schedule in so many more has somebody who merges segments and alters topics, and one in as many somebody who
+deletes messages: workloads of their own."""
 
 REACHED_CROWDED: Final = (
     "a commit was brought by another writer",
@@ -43,6 +45,14 @@ REACHED_MAINTAINED: Final = (
     "segments were merged",
 )
 """What has to happen in many of these."""
+
+
+REACHED_RETAINED: Final = (
+    "messages were deleted by hand",
+    "messages were deleted by retention",
+    "segments were replaced",
+)
+"""What has to happen where somebody deletes messages."""
 
 
 def kept_seeds() -> list[int]:
@@ -79,11 +89,14 @@ def main(schedules: int, seed: int | None, jobs: int) -> None:
     click.echo(tally.table())
     full = run_many(first, schedules // 2, jobs=jobs, make=crowded)
     cared = run_many(first, schedules // MAINTAINED_SHARE, jobs=jobs, make=maintained)
-    for option, more, wanted in (("crowded", full, REACHED_CROWDED), ("maintained", cared, REACHED_MAINTAINED)):
+    deleted = run_many(first, schedules // MAINTAINED_SHARE, jobs=jobs, make=retained)
+    workloads = {"crowded": (full, REACHED_CROWDED), "maintained": (cared, REACHED_MAINTAINED)}
+    workloads["retained"] = (deleted, REACHED_RETAINED)
+    for option, (more, wanted) in workloads.items():
         click.echo(f"\nwith --{option}\n{more.table()}")
         for name in more.unreached(wanted):
             click.echo(f"{'NEVER':>12}  {name}")
-    sys.exit(1 if failed(kept, found, tally, full, cared) else 0)
+    sys.exit(1 if failed(kept, found, tally, [*workloads.values()]) else 0)
 
 
 def _mutants(found: dict[str, int | None], first: int) -> str:
@@ -94,13 +107,20 @@ def _mutants(found: dict[str, int | None], first: int) -> str:
     return "\n".join([*lines, ""])
 
 
-def failed(kept: Tally, found: dict[str, int | None], tally: Tally, full: Tally, cared: Tally) -> bool:
-    """Whether anything is not as it has to be; the alarm rings in the first run, whatever the seed."""
+def failed(
+    kept: Tally,
+    found: dict[str, int | None],
+    tally: Tally,
+    workloads: Sequence[tuple[Tally, Sequence[str]]],
+) -> bool:
+    """Whether anything is not as it has to be; the alarm rings in the first run, whatever the seed.
+
+    Of each workload: its runs, and what they have to reach.
+    """
     return bool(
-        any(item.failures for item in (kept, tally, full, cared))
+        any(item.failures for item in (kept, tally, *(runs for runs, _ in workloads)))
         or tally.missing
-        or full.unreached(REACHED_CROWDED)
-        or cared.unreached(REACHED_MAINTAINED)
+        or any(runs.unreached(wanted) for runs, wanted in workloads)
         or None in found.values()
         or found[ALARM.name] != 1
     )

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
+from tests.open_metrics import Parsed, parsed
 from tests.sim.crowds import (
     SECONDS,
     TRIP_MS,
@@ -443,7 +444,7 @@ def test_rows_of_every_type_are_brought_along(world, what):
             with ns.begin() as txn:
                 txn.produce("carts", rows)
             done.append(world.now_ms)
-        malformed.append(ns._connection.appender._collector.malformed)
+        malformed.append(ns._connection.appender.counts.malformed)
         ns.close()
 
     world.start("founder", found)
@@ -452,3 +453,35 @@ def test_rows_of_every_type_are_brought_along(world, what):
         world.start(f"w{number}", work)
     world.run(20_000)
     assert sum(malformed) == 0, f"of {len(done)} commits"
+
+
+def test_metrics_count_who_brought_whose_commits(world, commits):
+    done = Counter[str]()
+    found: dict[str, dict[str, Parsed]] = {}
+
+    def work(name: str, ns: Namespace) -> None:
+        ns.metrics()
+        while world.now_ms < 6_000:
+            with ns.begin() as txn:
+                txn.produce("audit", [{"value": -1}])
+            done[name] += 1
+        found[name] = parsed(ns.metrics())
+        ns.close()
+
+    names = [f"w{number}" for number in range(8)]
+    for name in names:
+        world.start(name, partial(work, name))
+    world.run(20_000)
+    assert sorted(found) == names
+
+    def total(family: str, **labels: str) -> dict[str, float]:
+        return {name: found[name][f"txnlog_handle_{family}"].total(**labels) for name in names}
+
+    brought, collected = total("proposals", result="brought"), total("collected_proposals", result="decoded")
+    assert sum(value > 0 for value in brought.values()) >= 6, "most commits are brought by one of them"
+    assert sum(value > 0 for value in collected.values()) <= 2
+    assert sum(collected.values()) >= sum(brought.values()) > 10
+    assert set(total("collected_proposals", result="malformed").values()) == {0}
+    assert all(total("lost_races").values())
+    for name in names:
+        assert found[name]["txnlog_handle_commit_duration_seconds"].value("_count") == done[name]

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from tests.effort import tries
 from tests.sim.planted import ALARM, Mutant, run_planted, schedules_until_found
-from tests.sim.planted_proposals import ALL_MUTANTS
-from tests.sim.run import REACHED_CROWDED, REACHED_MAINTAINED, failed, kept_seeds
+from tests.sim.planted_retention import ALL_MUTANTS
+from tests.sim.run import REACHED_CROWDED, REACHED_MAINTAINED, REACHED_RETAINED, failed, kept_seeds
 from txnlog.errors import Durable, StoreError
 from txnlog.format import keys
 from txnlog.results import Committed
@@ -30,7 +30,7 @@ from txnlog.testing.actors.writer import Writer
 from txnlog.testing.client import Client, live, reported_produce
 from txnlog.testing.faults import Faults
 from txnlog.testing.operations import Produce, Receive
-from txnlog.testing.runner import Tally, crowded, maintained, run_many, run_seeds
+from txnlog.testing.runner import Tally, crowded, maintained, retained, run_many, run_seeds
 from txnlog.testing.simulated_store import Request
 from txnlog.testing.simulation import Failure, Report, Simulation
 from txnlog.testing.world import FAILOVER, NAMESPACE, SCHEMA
@@ -98,26 +98,27 @@ def test_a_planted_bug_is_found(mutant: Mutant):
 
 def test_the_page_says_how_many_bugs_and_situations_there_are():
     text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
-    assert f"each of the {len(ALL_MUTANTS)} bugs that `tests/sim/planted.py` and `planted_proposals.py` plant" in text
+    files = "`tests/sim/planted.py`, `planted_proposals.py` and `planted_retention.py`"
+    assert f"each of the {len(ALL_MUTANTS)} bugs that {files} plant" in text
     assert f"one of {len(runner.REACHED)} named situations was never reached" in text
 
 
 def test_a_planted_bug_that_is_not_found_fails_make_sim():
     good = {ALARM.name: 1, "another": 7}
     fine = Tally()
-    assert not failed(fine, good, fine, fine, fine)
-    assert failed(fine, good | {"another": None}, fine, fine, fine)
-    assert failed(fine, good | {ALARM.name: 2}, fine, fine, fine)
+    some = [(fine, REACHED_CROWDED)]
+    assert not failed(fine, good, fine, some)
+    assert failed(fine, good | {"another": None}, fine, some)
+    assert failed(fine, good | {ALARM.name: 2}, fine, some)
     bad = Tally(failures={3: [Failure("state", "planted")]})
     long = Tally(schedules=runner.LONG)
-    assert failed(bad, good, fine, fine, fine)
+    assert failed(bad, good, fine, some)
     for wrong in (bad, long):
-        assert failed(fine, good, wrong, fine, fine)
-        assert failed(fine, good, fine, wrong, fine)
-        assert failed(fine, good, fine, fine, wrong)
+        assert failed(fine, good, wrong, some)
+        for wanted in (REACHED_CROWDED, REACHED_MAINTAINED, REACHED_RETAINED):
+            assert failed(fine, good, fine, [*some, (wrong, wanted)])
     full = Tally(schedules=runner.LONG, labels=Counter(REACHED_CROWDED))
-    cared = Tally(schedules=runner.LONG, labels=Counter(REACHED_MAINTAINED))
-    assert not failed(fine, good, fine, full, cared)
+    assert not failed(fine, good, fine, [(full, REACHED_CROWDED)])
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +130,17 @@ def test_a_good_client_passes_next_to_one_who_merges_and_alters(maintained_runs:
     assert maintained_runs.failures == {}
     assert maintained_runs.labels["segments were merged"] >= 10
     assert maintained_runs.labels["a topic was altered"] >= 10
+
+
+@pytest.fixture(scope="module")
+def retained_runs() -> Tally:
+    return run_seeds(range(40_000, 40_000 + tries(90, 45)), make=retained)
+
+
+def test_a_good_client_passes_next_to_one_who_deletes_messages(retained_runs: Tally):
+    assert retained_runs.failures == {}
+    assert retained_runs.labels["messages were deleted by hand"] >= 10
+    assert retained_runs.labels["messages were deleted by retention"] >= 2
 
 
 @pytest.fixture(scope="module")

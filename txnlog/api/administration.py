@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txnlog.api import features, producers, transaction_admin
+import pyarrow as pa
+
+from txnlog.api import features, history, metrics, producers, tables, transaction_admin
 from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, callback, truth
 from txnlog.maintenance import optimizer, retention, upkeep, vacuum
+from txnlog.maintenance.fsck import check, findings
 from txnlog.maintenance.vacuum import Before
-from txnlog.replies import in_parts
-from txnlog.results import Committed, DeletedRecords, Listing, Maintained, Optimized, TransactionInfo, Vacuumed
+from txnlog.replies import in_parts, only_looking
+from txnlog.results import (
+    CheckLevel,
+    Committed,
+    DeletedRecords,
+    FsckReport,
+    Listing,
+    Maintained,
+    Optimized,
+    TransactionInfo,
+    Vacuumed,
+)
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -303,6 +316,72 @@ class Administration:
             before=callback("before", before),
             progress=callback("progress", progress),
         )
+
+    @only_looking()
+    def metrics(self, *, partitions: bool = False) -> str:
+        """Metrics of the namespace and of this handle as OpenMetrics text, which Prometheus and others read.
+
+        The comments in the text say what each value means, and since when a counter counts. Names begin with
+        ``txnlog_``, those of what this handle did with ``txnlog_handle_``; every value has the label ``namespace``.
+        It takes one request to the store where nothing was appended, and reads a checkpoint where there is a newer one.
+
+        Args:
+            partitions: the lag of subscriptions also by partition: as many values more as they have partitions.
+
+        Raises:
+            InvalidInputError: ``partitions`` is not True or False.
+            InvalidTransactionState: the handle was closed.
+        """
+        return metrics.metrics(self._connection, partitions=truth("partitions", partitions))
+
+    @only_looking()
+    def table(self, name: str, *, limit: int | None = None) -> pa.Table:
+        """What the namespace consists of, as an Arrow table whose columns are fixed; the reference lists them.
+
+        Args:
+            name: ``"transactions"`` (as :meth:`transactions`), ``"segments"`` (files of the topics that the log names),
+                ``"subscriptions"`` (a row a partition), ``"producers"``, ``"history"`` (a row an entry, newest first)
+                or ``"files"`` (a row an object of the namespace's folder: lists all of it).
+            limit: at most so many rows, the first ones. Left out, all; of the history the newest 1,000, since each
+                entry is a request.
+
+        Raises:
+            InvalidInputError: there is no such table, with the nearest name; or a limit below 0.
+        """
+        return tables.table(self._connection, name, limit)
+
+    @only_looking()
+    def history(self, limit: int = 20) -> Listing:
+        """The newest entries of the log, newest first: when, by whom, and how many actions of which kind.
+
+        Raises:
+            InvalidInputError: a limit that is no whole number, or below 0.
+        """
+        return history.history(self._connection, limit)
+
+    @only_looking()
+    def fsck(self, level: CheckLevel = "quick", *, progress: findings.Progress | None = None) -> FsckReport:
+        """Check the namespace at its newest version. It reads and lists only, so it works with mode="r".
+
+        Args:
+            level: ``"quick"`` looks for missing entries, and for missing checkpoints and segments and such of another
+                size; it reads the newest entries and checkpoint. ``"full"`` also reads every entry, checkpoint and
+                segment, and compares digests and checksums, and checkpoints with the entries. ``"deep"`` also decodes
+                all rows, and compares them with what the log says: counts, partitions, statistics, and of each message
+                its transaction, version and time.
+            progress: called with the kind of objects at work, those looked at so far, and those that are known.
+
+        What others append, replace and vacuum meanwhile is no finding. Published Delta tables, the log of the root,
+        heartbeats and proposals are not checked. A namespace that cannot be opened is checked by the command ``fsck``.
+
+        Raises:
+            InvalidInputError: an unknown level.
+            NamespaceNotFound: its folder was removed or moved.
+            StoreError, RetriableError: the end of the log could not be read. Everything else that could not be read is
+                a finding, ``unchecked``.
+        """
+        connection = self._connection
+        return check.check(connection.store, connection.runtime, level, progress=callback("progress", progress))
 
 
 __all__ = ["Administration"]

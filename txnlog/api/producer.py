@@ -12,13 +12,13 @@ from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSA
 from txnlog.common.names import parse_label
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, whole_number
-from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFound
+from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFound, TxnLogError
 from txnlog.fold.expiry import overdue
 from txnlog.fold.topics import topic_named
 from txnlog.fold.transactions import too_many_open
 from txnlog.log.append_errors import note_repeatable
 from txnlog.log.commands import digest_of_call
-from txnlog.log.transaction_commands import CommitCommand, Opening
+from txnlog.log.transaction_commands import CommitCommand, CommitResult, Opening
 from txnlog.replies import AGAIN_WITH_SEQUENCE, IfUnknown, unknown_outcome
 from txnlog.results import Committed
 from txnlog.sentences import Call, Words
@@ -236,7 +236,7 @@ def produce_plain(
         command = CommitCommand(opening, digest_of_call(pieces), pieces, plain=True, assign_sequences=named)
         try:
             with unknown_outcome(IfUnknown.PRODUCE if sequence is None else IfUnknown.PRODUCE_WITH_SEQUENCE):
-                return connection.committed(appender.call(command))
+                return connection.committed(_commit_timed(connection, command))
         except BaseException as interrupt:
             if sequence is not None and not isinstance(interrupt, Exception):
                 note_repeatable(interrupt, f"{AGAIN_WITH_SEQUENCE}, which leaves out what is there")
@@ -251,6 +251,23 @@ def produce_plain(
         if not pieces:
             raise  # the rows were there before: somebody else changes what this call was given
     return commit()
+
+
+def _commit_timed(connection: Connection, command: CommitCommand) -> CommitResult:
+    """Carry out a commit, and note how long that took."""
+    appender, runtime, times = connection.appender, connection.runtime, connection.session.commit_times
+    called_ms = runtime.elapsed_ms()
+
+    async def carry_out() -> CommitResult:
+        try:
+            result = await appender.carry_out(command)
+        except TxnLogError as error:
+            times.note_failed(error)
+            raise
+        times.note(runtime.elapsed_ms() - called_ms)
+        return result
+
+    return appender.run_with_next(carry_out, command.txn_ids)
 
 
 __all__ = ["Producer", "begin_transaction", "produce_plain"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 import msgspec
 
 from txnlog.api.consumer import Consumer
+from txnlog.api.lag import lag_of, leased_of, offsets_of, pending_of, redelivered_of
 from txnlog.client import dead_letters
 from txnlog.client.arrow_start import start_arrow
 from txnlog.client.delivery import TopicDelivery
@@ -41,8 +43,9 @@ from txnlog.fold.state import Cursor, Draft, State, SubscriptionRecord, TopicRec
 from txnlog.fold.topics import live_topic
 from txnlog.format.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
+from txnlog.log.segment_summary import RecentSegments
 from txnlog.replies import IfUnknown, in_parts, refused_write, unknown_outcome
-from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
+from txnlog.results import Listing, PartitionCursor, SubscriptionInfo
 from txnlog.sentences import Argument, Call, Words
 
 if TYPE_CHECKING:
@@ -267,10 +270,15 @@ def describe(connection: Connection, found: Found) -> SubscriptionInfo:
     cursors: list[PartitionCursor] = []
     consumers: dict[str, int] = {}
     for partition, cursor in enumerate(found.cursors):
-        redelivered = sum(item.end - item.start for item in cursor.redeliveries)
-        leased = ranges.size(leases.live(cursor, found.at_ms))
         cursors.append(
-            PartitionCursor(partition, cursor.position, cursor.acknowledged, _pending(cursor), redelivered, leased)
+            PartitionCursor(
+                partition,
+                cursor.position,
+                cursor.acknowledged,
+                pending_of(cursor),
+                redelivered_of(cursor),
+                leased_of(cursor, found.at_ms),
+            )
         )
         for lease in cursor.leases:
             if lease.until_ms > found.at_ms:
@@ -295,15 +303,6 @@ def describe(connection: Connection, found: Found) -> SubscriptionInfo:
     )
 
 
-def _pending(cursor: Cursor) -> int:
-    """How many messages are pending in open transactions."""
-    held = ranges.normalize(found for hold in cursor.holds for found in hold.ranges)
-    if cursor.cumulative is not None:
-        below = ranges.subtract(((cursor.position, cursor.cumulative.end),), cursor.acknowledged)
-        held = ranges.union(held, below)
-    return ranges.size(held)
-
-
 def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
     """Names of a topic's subscriptions, sorted."""
     record = connection.topic_record(topic)
@@ -311,31 +310,24 @@ def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
     return tuple(sorted(item.name for item in records if item.topic == record.id))
 
 
-def _found_with_ends(connection: Connection, topic: str, name: str, state: State) -> tuple[Found, list[int]]:
-    found = find(connection, topic, name)
-    return found, [state.end_of(found.topic.id, partition) for partition in range(found.topic.partitions)]
-
-
 def lag(connection: Connection, topic: str, name: str) -> Listing:
     """How far a subscription is behind, by partition."""
-    rows: list[PartitionLag] = []
-    found, ends = connection.follower.look(lambda state: _found_with_ends(connection, topic, name, state))
-    # Of a version that may be newer: what it has in addition lies behind these ends, and is no part of the lag.
-    segments, _ = connection.follower.segments(found.topic.id)
-    for partition, (cursor, end) in enumerate(zip(found.cursors, ends, strict=True)):
-        behind = end - cursor.position - ranges.size(cursor.acknowledged)
-        oldest = [
-            segment.timestamp_ms
-            for segment in segments
-            # What was merged says when: a merged segment has the time of the merge.
-            if not segment.compacted and segment.timestamp_ms is not None
-            for item in segment.slices
-            if item.partition == partition and item.offset is not None and item.offset + item.rows > cursor.position
-        ]
-        behind_ms = max(0, found.at_ms - min(oldest)) if behind and oldest else None
-        leased = ranges.size(leases.live(cursor, found.at_ms))
-        rows.append(PartitionLag(partition, cursor.position, end, behind, behind_ms, _pending(cursor), leased))
-    return Listing(rows)
+    return connection.follower.over_checkpoints(partial(_lag, connection, topic, name))
+
+
+def _lag(connection: Connection, topic: str, name: str) -> Listing:
+    summaries = connection.session.segment_summaries
+
+    def look(state: State) -> tuple[Found, list[range], RecentSegments]:
+        found = find(connection, topic, name)
+        return found, offsets_of(state, found.topic), summaries.recent(state)
+
+    found, offsets, recent = connection.follower.look(look)
+    summary = summaries.of(recent)
+    return Listing(
+        lag_of(found.topic.id, partition, cursor, there, found.at_ms, summary)
+        for partition, (cursor, there) in enumerate(zip(found.cursors, offsets, strict=True))
+    )
 
 
 def open_consumer(

@@ -289,7 +289,8 @@ class Transaction(ProcessBound):
         self._enter()
         if submitted is not None:
             return submitted.result()
-        return self._appender.run_with_next(machine.commit, (self._id.number,))
+        commit = partial(machine.commit, called_ms=self._runtime.elapsed_ms())
+        return self._appender.run_with_next(commit, (self._id.number,))
 
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
@@ -318,7 +319,8 @@ class Transaction(ProcessBound):
                 self._run(partial(machine.spill, everything=False))
             machine.check_owner()
             machine.submitted = future
-            self._appender.submit(partial(machine.commit, in_background=True), partial(machine.answer, future))
+            commit = partial(machine.commit, in_background=True, called_ms=self._runtime.elapsed_ms())
+            self._appender.submit(commit, partial(machine.answer, future))
         except TxnLogError as error:
             machine.refuse(future, error)
         except BaseException:

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from txnlog.cli import backups, log, maintenance, retention, subscriptions, topics, transactions
+from txnlog.cli import backups, fsck, log, maintenance, metadata, retention, subscriptions, topics, transactions
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
@@ -39,7 +39,9 @@ for _command in (
     *(topics.topics, topics.topic, subscriptions.subscriptions, subscriptions.lag),
     *(transactions.transactions, transactions.producers, log.log, topics.read),
     *(retention.retention, retention.delete_records),
+    *(metadata.history, metadata.table, metadata.metrics),
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
+    fsck.fsck,
     *(backups.backup, backups.restore),
 ):
     cli.add_command(_command)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from txnlog.api.adoption import adopt_namespace
 from txnlog.api.backups import backup, restore
+from txnlog.api.checking import check_namespace
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
 from txnlog.errors import InvalidInputError
-from txnlog.results import BackedUp, Restored
+from txnlog.results import BackedUp, CheckLevel, FsckReport, Restored
 
 
 class Target:
@@ -27,6 +29,10 @@ class Target:
     def adopt(self, *, force: bool) -> tuple[str, int]:
         """Make the log in the folder a namespace of its root; its name and its new coordinator id."""
         return adopt_namespace(self._path, force=force, storage_options=self._storage_options)
+
+    def check(self, level: CheckLevel, progress: Callable[[str, int, int], object]) -> FsckReport:
+        """Check the namespace, also one that cannot be opened."""
+        return check_namespace(self._path, level=level, storage_options=self._storage_options, progress=progress)
 
     def backup(self, destination: str, options: dict[str, Any], **how: Any) -> BackedUp:
         """Back up the namespace into a folder."""

@@ -10,8 +10,11 @@ from typing import Final
 from txnlog.client.auto_merger import AutoMerger, MergeSmall
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.client.checkpointer import Checkpointer, SlotOccupied
+from txnlog.client.commit_times import CommitTimes
 from txnlog.client.consumer_heartbeats import Heartbeats
+from txnlog.client.ended_transactions import EndedTransactions
 from txnlog.client.ledger import Ledgers
+from txnlog.client.segment_summaries import SegmentSummaries
 from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
@@ -34,6 +37,7 @@ from txnlog.fold.apply import check_writable
 from txnlog.fold.state import Draft
 from txnlog.format import keys
 from txnlog.format.actions import AbortReason, Adopt, AnyAction, Header, Verdict
+from txnlog.log.append_counts import AppendCounts
 from txnlog.log.appender import Appender
 from txnlog.log.commands import ONE_PROTOCOL, effect
 from txnlog.log.follower import Follower
@@ -70,7 +74,11 @@ class Session:
     """The state of one namespace in one process; a handle without one (forked, unpickled) makes another.
 
     Attributes:
+        began_ms: when it was made.
         requests: counts what is sent to the store.
+        commit_times: what its commits took.
+        ended: counts the transactions of all writers that end.
+        segment_summaries: makes summaries of the segments of all topics.
         unlogged_aborts: transactions of this process whose abort, for this reason, did not reach the log, and which
             claim messages of this client, or are its own.
         unended: transactions of this process that have work, and whose end nobody has asked for.
@@ -90,6 +98,7 @@ class Session:
     ) -> None:
         self.name = name
         self.runtime = runtime
+        self.began_ms = runtime.now_ms()
         self._read_only = read_only
         self._owns_store = owns_store
         self._min_commit_interval_ms = min_commit_interval_ms
@@ -113,6 +122,9 @@ class Session:
         never_make(self.requests, self.name)
         self.follower = Follower(log, runtime)
         self._append_ms = runtime.now_ms()
+        self.commit_times = CommitTimes()
+        self.ended = EndedTransactions(self.follower, runtime)
+        self.segment_summaries = SegmentSummaries(self.follower)
         self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.ledgers = Ledgers(runtime)
@@ -235,6 +247,12 @@ class Session:
                 ),
             )
         return found
+
+    @property
+    def append_counts(self) -> AppendCounts:
+        """What the writer of this process met; zeros where it has appended nothing."""
+        appender = self._appenders.get("one")
+        return AppendCounts() if appender is None else appender.counts
 
     def may_land(self, txn: int) -> bool:
         """Whether an entry of a transaction was sent whose outcome nobody knows."""

@@ -88,6 +88,7 @@ class TransactionBase:
         self._opening = opening
         self._appender = session.appender
         self._follower = session.follower
+        self._commit_times = session.commit_times
         self._owner = connection.identity
         self._decision: Outcome | None = None
         self._turn = Turn()

@@ -210,8 +210,21 @@ class TransactionMachine(TransactionBase):
             raise
         self._settle(before, OwnerCall.PREPARE, Fate.DONE)
 
-    async def commit(self, *, in_background: bool = False) -> Committed:
-        """Commit. In the background, the handle may be closed meanwhile."""
+    async def commit(self, *, in_background: bool = False, called_ms: float | None = None) -> Committed:
+        """Commit. In the background, the handle may be closed meanwhile.
+
+        ``called_ms``: the moment of the call, by the clock that never jumps; None for one that nobody measures.
+        """
+        try:
+            result = await self._commit(in_background=in_background)
+        except TxnLogError as error:
+            self._commit_times.note_failed(error)
+            raise
+        if called_ms is not None:
+            self._commit_times.note(self._follower.runtime.elapsed_ms() - called_ms)
+        return result
+
+    async def _commit(self, *, in_background: bool) -> Committed:
         async with self._turn:
             with _Ending(self):
                 command = await self._commit_command(in_background=in_background)

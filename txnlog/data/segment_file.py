@@ -293,27 +293,28 @@ def decode(
     wanted = _wanted(schema, columns)
     view = memoryview(data)
     try:
-        _check(view, checksum, size_bytes, rows, frozenset(wanted.names))
+        _check_bytes(view, checksum, rows, size_bytes, frozenset(wanted.names))
         return read_columns(pa.py_buffer(view), wanted, rows)
     except DamagedError as damage:
         raise _corruption(key, str(damage)) from None
 
 
-def check_file(data: bytes, checksum: str, *, size_bytes: int, key: str) -> None:
-    """Raise CorruptionError naming the key unless the bytes are the whole file of a segment, as the log knows it.
+def verify(data: bytes, checksum: str, *, rows: int | None, key: str, size_bytes: int) -> None:
+    """Raise CorruptionError naming the key unless the bytes are the file that the log recorded. Decodes no row.
 
-    Whoever copies a segment need not know its schema.
+    The arguments are those of ``decode``; ``rows`` is None for who copies files, and knows no more of them. All columns
+    are looked at.
     """
     try:
-        _check(memoryview(data), checksum, size_bytes, None, None)
+        _check_bytes(memoryview(data), checksum, rows, size_bytes, None)
     except DamagedError as damage:
         raise _corruption(key, str(damage)) from None
 
 
-def _check(
-    view: memoryview, checksum: str, size_bytes: int | None, rows: int | None, names: frozenset[str] | None
+def _check_bytes(
+    view: memoryview, checksum: str, rows: int | None, size_bytes: int | None, columns: frozenset[str] | None
 ) -> None:
-    """Raise DamagedError where a file is not what the log says; of pages those of some columns, or of all."""
+    """Raise DamagedError for a file that the log did not record; ``columns``: those that are read, None for all."""
     if size_bytes is not None and len(view) != size_bytes:
         raise DamagedError(f"it has {len(view):,} bytes, the log says {size_bytes:,}")
     if checksum.startswith(_WHOLE):
@@ -323,7 +324,7 @@ def _check(
     if bytes(view[: len(MAGIC)]) != MAGIC:
         raise DamagedError("it does not begin as a Parquet file does")
     for chunk in _checked_footer(view, len(view), checksum, rows):
-        if names is None or chunk.column in names:
+        if columns is None or chunk.column in columns:
             check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
 
 
@@ -434,8 +435,8 @@ __all__ = [
     "EncodedSegment",
     "RandomAccessFile",
     "SegmentWriter",
-    "check_file",
     "decode",
     "decode_from",
     "encode",
+    "verify",
 ]

@@ -9,7 +9,9 @@ and the maximum above.
 from __future__ import annotations
 
 import datetime
+import decimal
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +27,10 @@ if TYPE_CHECKING:  # msgspec is more than executors have
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by hand, and only where there is one
 _HIGHEST: Final = "\U0010ffff"
+_DECIMAL: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_TIME: Final = re.compile(rf"{_DATE.pattern}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}\.[0-9]{{6}}Z?", re.ASCII)
+"""The texts of bounds that stand for values: as texts those of one form compare as the values do."""
 
 
 def leaves(kind: pa.DataType) -> int:
@@ -169,4 +175,57 @@ def _iso(microseconds: int) -> str:
         return ""
 
 
-__all__ = ["Reals", "bounded", "from_footer", "leaves", "measured", "reals_of"]
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+def contradiction(said: tuple[Bound, Bound, int | None], column: pa.ChunkedArray) -> str:
+    """How the values of a column contradict its statistics in the log, in words; nothing where they do not.
+
+    ``column`` may be wider than the file's: whatever widens keeps its values.
+    """
+    low, high, nulls = said
+    if nulls is not None and nulls != column.null_count:
+        return f"{column.null_count:,} values are null, the log says {nulls:,}"
+    kind = column.type
+    least_said, most_said = _comparable(low, kind), _comparable(high, kind)
+    if least_said is None and most_said is None:
+        return ""
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
+        return "a value is NaN, and the log has bounds"
+    if pa.types.is_date(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    found = pc.min_max(column).as_py()
+    if found["min"] is None:
+        return "no value is there, and the log has bounds"
+    # Of a date that no text stands for, there is no bound on its side either.
+    least, most = (_comparable(_plain(found[name], kind), kind) for name in ("min", "max"))
+    if least_said is not None and (least is None or least < least_said):
+        return f"a value is below the log's minimum, {low!r:.80}"
+    if most_said is not None and (most is None or most > most_said):
+        return f"a value is above the log's maximum, {high!r:.80}"
+    return ""
+
+
+def _comparable(bound: Bound, kind: pa.DataType) -> Any:
+    """A bound as something that compares as the column's values do; None for one that has not the column's form."""
+    is_number = isinstance(bound, int | float) and not isinstance(bound, bool)
+    if pa.types.is_boolean(kind):
+        return bound if isinstance(bound, bool) else None
+    if pa.types.is_integer(kind):
+        return bound if is_number and isinstance(bound, int) else None
+    if pa.types.is_floating(kind):
+        return bound if is_number else None
+    if not isinstance(bound, str) or not bounded(kind):
+        return None
+    if pa.types.is_decimal(kind):
+        return decimal.Decimal(bound) if _DECIMAL.fullmatch(bound) else None
+    if pa.types.is_date(kind):
+        return bound if _DATE.fullmatch(bound) else None
+    if pa.types.is_timestamp(kind):
+        return bound if _TIME.fullmatch(bound) and bound.endswith("Z") == bool(kind.tz) else None
+    return bound
+
+
+__all__ = ["Reals", "bounded", "contradiction", "from_footer", "leaves", "measured", "reals_of"]

@@ -7,13 +7,18 @@ from types import MappingProxyType
 from typing import Final
 
 from txnlog.common.limits import EXPIRY_GRACE_MS
-from txnlog.fold.state import Draft
+from txnlog.fold.state import Draft, TransactionRecord
 from txnlog.format.actions import Abort, AbortReason
 
 _MAX_EXPIRED: Final = 100
 """Overdue transactions ended by one entry: enough to keep up, few enough not to delay the entry's own commands."""
 
 _NOTHING: Final[Mapping[int, AbortReason]] = MappingProxyType({})
+
+
+def is_overdue(transaction: TransactionRecord, now_ms: int) -> bool:
+    """Whether the deadline of a transaction is longer than the grace ago, at a time of the log."""
+    return transaction.deadline_ms is not None and transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms
 
 
 def overdue(draft: Draft, now_ms: int, unlogged_aborts: Mapping[int, AbortReason] = _NOTHING) -> list[Abort]:
@@ -24,10 +29,9 @@ def overdue(draft: Draft, now_ms: int, unlogged_aborts: Mapping[int, AbortReason
     found = [
         Abort(number, unlogged_aborts.get(number, "timeout"))
         for number, transaction in draft.transactions.items()
-        if (transaction.deadline_ms is not None and transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms)
-        or (number in unlogged_aborts and transaction.state == "OPEN")
+        if is_overdue(transaction, now_ms) or (number in unlogged_aborts and transaction.state == "OPEN")
     ]
     return found[:_MAX_EXPIRED]
 
 
-__all__ = ["overdue"]
+__all__ = ["is_overdue", "overdue"]

@@ -16,9 +16,14 @@ from txnlog.fold.transactions import open_transaction
 from txnlog.format.actions import Header, Replace
 
 
+def small_bytes(target_size_bytes: int) -> int:
+    """The largest size of a segment that is small for a target."""
+    return target_size_bytes // 2
+
+
 def is_small(record: SegmentRecord, target_size_bytes: int) -> bool:
     """Whether it pays to merge a segment into those of a size: two of its own size have room in one."""
-    return record.size_bytes * 2 <= target_size_bytes
+    return record.size_bytes <= small_bytes(target_size_bytes)
 
 
 def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
@@ -100,4 +105,4 @@ def _check_same_offsets(
             raise InvalidInputError(f"the new segments hold other offsets of partition {partition} than the old ones")
 
 
-__all__ = ["is_small", "replace_segments"]
+__all__ = ["is_small", "replace_segments", "small_bytes"]

@@ -108,6 +108,7 @@ class Appender:
     Attributes:
         writer: the name of this writer in headers and blocks.
         numbers: its pool of numbers.
+        counts: what it met while it appended.
         create_attempts: puts of the same bytes at one slot before the outcome is reported as unknown. Fewer only
             make the question come sooner: an outcome that is unknown then is settled by whoever asks next.
     """
@@ -138,6 +139,7 @@ class Appender:
         self._before_put = before_put
         self._after_append = after_append
         self._races = Races(follower, store, runtime, self.writer)
+        self.counts = self._races.counts
         self._proposer = Proposer(follower, store, runtime, self.writer, self.numbers, self._races)
         self._riders = EntryRiders(self.numbers, riders, unlogged_aborts, self._proposer.retractions)
         self._collector = Collector(follower, store, runtime, self.writer, self._races)
@@ -304,9 +306,7 @@ class Appender:
         """Append one entry with whatever waits. False where the store failed."""
         await self._gather()
         await self._collector.make_place()
-        others: list[Asked] = []
-        if self._collector.collects:
-            others = await self._collector.collect(self._waiting_commands)
+        others = await self._collector.collect(self._waiting_commands) if self._collector.collects else []
         self._admission.run()
         attempt = self._queue.take_batch()
         if attempt is None:

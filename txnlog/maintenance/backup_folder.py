@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from txnlog.common.validation import shortened
-from txnlog.data.segment_file import check_file
+from txnlog.data.segment_file import verify
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, InvalidInputError, UnsupportedFeature
@@ -72,7 +72,7 @@ def versions_in_waves(first: int, last: int) -> Iterator[range]:
 def check_object(file: BackupFile, data: bytes) -> None:
     """Raise CorruptionError unless the bytes are those that a manifest names."""
     if isinstance(keys.parse_key(file.key), keys.SegmentKey):
-        check_file(data, file.checksum, size_bytes=file.size_bytes, key=file.key)
+        verify(data, file.checksum, rows=None, key=file.key, size_bytes=file.size_bytes)
     elif len(data) != file.size_bytes:
         raise CorruptionError(f"{file.key} has {len(data):,} bytes, and should have {file.size_bytes:,}")
     elif digest_of(data) != file.checksum:

@@ -141,6 +141,20 @@ def _needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, 
     return count
 
 
+def _first_needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, partition: int) -> int:
+    """The first offset that can be read, and that the subscription has not acknowledged; the end where there is none.
+
+    Its cursor may lie below: what was deleted there nobody acknowledges any more.
+    """
+    start, end = draft.start_of(topic, partition), draft.end_of(topic, partition)
+    left = (
+        ranges.subtract(((start, end),), acknowledged_of(_cursor(draft, subscription, partition)))
+        if end > start
+        else ()
+    )
+    return left[0][0] if left else end
+
+
 def _refuse(draft: Draft, topic: TopicRecord, moved: Offsets) -> Offsets:
     """Raise InvalidInputError where a subscription has not acknowledged all that would go."""
     needed = {item.name: _needed(draft, topic.id, item, moved) for item in _subscriptions(draft, topic.id)}
@@ -168,7 +182,7 @@ def _kept_for_subscriptions(draft: Draft, topic: TopicRecord, moved: Offsets) ->
     found = dict(moved)
     for item in _subscriptions(draft, topic.id):
         for partition in moved:
-            found[partition] = min(found[partition], _cursor(draft, item, partition).position)
+            found[partition] = min(found[partition], _first_needed(draft, topic.id, item, partition))
     return {p: offset for p, offset in found.items() if offset > draft.start_of(topic.id, p)}
 
 
@@ -366,11 +380,9 @@ def _info(connection: Connection, topic: TopicRecord, times: _Times) -> Retentio
         kept: list[tuple[str, int, Offsets]] = []
         if RETAIN_UNACKNOWLEDGED.of(properties):
             for item in _subscriptions(state, topic.id):
-                cursors = {p: _cursor(state, item, p).position for p in due.offsets}
-                if count := sum(
-                    max(0, end - max(cursors[p], state.start_of(topic.id, p))) for p, end in due.offsets.items()
-                ):
-                    kept.append((item.name, count, cursors))
+                firsts = {p: _first_needed(state, topic.id, item, p) for p in due.offsets}
+                if count := sum(max(0, end - firsts[p]) for p, end in due.offsets.items()):
+                    kept.append((item.name, count, firsts))
         return total, size, _count(state, topic.id, free), kept
 
     total, size, free, kept = connection.follower.look(look)

@@ -55,7 +55,7 @@ def denied(call: str, key: str, url: str, why: str, durable: Durable) -> AccessD
     elif right == "delete":
         purpose = _DELETING.get(kind, "vacuum deletes what nobody can need any more")
     elif right == "list":
-        purpose = "vacuum, publishing and creating a namespace list what is there"
+        purpose = "vacuum, fsck, publishing and creating a namespace list what is there"
     else:
         purpose = _READING.get(kind, _LOG)
     return AccessDenied(f"no right to {right} {url} ({why}): {purpose}", right=right, url=url, durable=durable)

@@ -25,15 +25,24 @@ Make = Callable[[int], Simulation]
 @click.option("--trace", is_flag=True, help="Print every event of the last run.")
 @click.option("--maintained", is_flag=True, help="Let somebody merge segments and alter topics besides.")
 @click.option("--crowded", is_flag=True, help="Let several more producers race.")
+@click.option("--retained", is_flag=True, help="Let somebody delete messages besides.")
 @click.option("--replay", envvar="TXNLOG_SIM_SEED", type=int, help="Run this one seed again (or TXNLOG_SIM_SEED).")
 def main(
-    schedules: int, seed: int, jobs: int, replay: int | None, *, trace: bool, maintained: bool, crowded: bool
+    schedules: int,
+    seed: int,
+    jobs: int,
+    replay: int | None,
+    *,
+    trace: bool,
+    maintained: bool,
+    crowded: bool,
+    retained: bool,
 ) -> None:
     """Simulate clients of txnlog over a store with faults, and judge the answers that they got."""
-    make: Make = partial(Simulation, maintained=maintained, crowded=crowded)
+    make: Make = partial(Simulation, maintained=maintained, crowded=crowded, retained=retained)
     tally = _replay(replay, make, trace=trace) if replay is not None else _search(seed, schedules, jobs, make)
     click.echo(tally.table())
-    sys.exit(1 if tally.failures or (tally.missing and not maintained and not crowded) else 0)
+    sys.exit(1 if tally.failures or (tally.missing and not (maintained or crowded or retained)) else 0)
 
 
 def _replay(seed: int, make: Make, *, trace: bool) -> Tally:

@@ -89,6 +89,8 @@ class Anomaly(enum.StrEnum):
     FUTURE_READ = ("future read", "a read at a version shows nothing of later versions")
     DIVERGING_SNAPSHOTS = ("diverging snapshots", "two readers of one version saw different messages")
 
+    DELETED_READ = ("deleted read", "a read at a version shows messages that were deleted at or below it")
+
     # --- consumers --------------------------------------------------------------------------------------------------
 
     SKIPPED_POLL = (
@@ -104,6 +106,10 @@ class Anomaly(enum.StrEnum):
         "a consumer got a message twice that was neither released nor in a transaction that may have aborted",
     )
     REDELIVERY = ("redelivery after acknowledge", "an acknowledged message came again, and nobody sought back")
+    DELETED_UNACKNOWLEDGED = (
+        "deleted before it was acknowledged",
+        "messages were deleted that a subscription still needed, by a call that keeps those",
+    )
     DOUBLE_CONSUME = (
         "double consume",
         "two committed transactions took one message: the first wins, the other gets TransactionConflict (Pulsar)",

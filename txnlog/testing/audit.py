@@ -9,14 +9,18 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from txnlog.common import ranges
 from txnlog.common.ids import TxnId
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.garbage import unneeded_from
-from txnlog.fold.state import State
+from txnlog.fold.state import HEAD, State
 from txnlog.format import keys
-from txnlog.format.actions import Abort, Commit, Replace, Reserve
+from txnlog.format.actions import Abort, Commit, DeleteRecords, Replace, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log import checkpoint_codec
 from txnlog.log.follower import Follower
@@ -26,7 +30,7 @@ from txnlog.store.base import ObjectNotFound
 from txnlog.testing import check_entries
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.checker import check
-from txnlog.testing.client import Rows
+from txnlog.testing.client import Rows, rows_of
 from txnlog.testing.facts import Subscribed
 from txnlog.testing.history import History
 from txnlog.testing.operations import Committed, DeadLetter, MissingFile
@@ -93,14 +97,53 @@ def dead_letters(snapshot: Snapshot, topic: str, subscription: str) -> tuple[Dea
 # --- what it does not have --------------------------------------------------------------------------------------------
 
 
-def check_ends(rows: Rows, ends: Mapping[Subscribed, Mapping[int, int]], cursors: Cursors, problem: Problem) -> None:
-    """Offsets are dense, and every subscription came to the end of its topic."""
+def check_ends(
+    rows: Rows,
+    ends: Mapping[Subscribed, Mapping[int, int]],
+    cursors: Cursors,
+    problem: Problem,
+    starts: Mapping[tuple[str, int], int] = MappingProxyType({}),
+) -> None:
+    """Offsets are dense from the earliest one on, and every subscription came to the end of its topic.
+
+    ``starts`` has the earliest offsets, by topic and partition, as far as they are above 0.
+    """
     for place, found in rows.items():
-        if [row[0] for row in found] != list(range(len(found))):
-            problem("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense")
+        start = starts.get(place, 0)
+        if [row[0] for row in found] != list(range(start, start + len(found))):
+            problem("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense from {start} on")
     for (topic, name), partitions in cursors.items():
-        if ends[topic, name] != {partition: cursor for partition, (cursor, _) in partitions.items()}:
-            problem("liveness", f"{topic}:{name} stays at {partitions}, the topic ends at {ends[topic, name]}")
+        for partition, (cursor, acknowledged) in partitions.items():
+            start, end = starts.get((topic, partition), 0), ends[topic, name][partition]
+            done = ranges.normalize(((0, max(start, cursor)), *acknowledged))
+            if ranges.subtract(((0, end),) if end else (), done) or (cursor != end and cursor >= start):
+                problem("liveness", f"{topic}:{name} stays at {partitions}, the topic ends at {ends[topic, name]}")
+
+
+def deleted_rows(ns: Namespace, entries: Iterable[Entry]) -> Rows:
+    """What was deleted, as it was read in front of each deletion. Every file that there ever was has to be there.
+
+    The state of the client is as before afterwards.
+    """
+    found: dict[tuple[str, int], dict[int, tuple[int, int, str, int]]] = {}
+    state = ns._connection.follower.state
+    starts, head = state.starts, state.head
+    try:
+        # A reader of today does not see what is deleted at any version: this one has to.
+        state.starts, state.heads[HEAD] = {}, msgspec.structs.replace(head, oldest_readable=0)
+        for entry in entries:
+            for action in entry.actions:
+                if isinstance(action, DeleteRecords):
+                    folder = state.topics[action.topic].folder
+                    shown = rows_of(ns, ns.snapshot(entry.header.version - 1))
+                    for partition, before in action.before:
+                        kept = found.setdefault((folder, partition), {})
+                        for row in shown.get((folder, partition), ()):
+                            if row[0] < before:
+                                kept.setdefault(row[0], row)
+    finally:
+        state.starts, state.heads[HEAD] = starts, head
+    return {place: tuple(rows[offset] for offset in sorted(rows)) for place, rows in found.items()}
 
 
 def replay(log: Log, problem: Problem) -> tuple[State, list[Entry]]:
@@ -231,6 +274,7 @@ __all__ = [
     "compare_state",
     "cursors_of",
     "dead_letters",
+    "deleted_rows",
     "ends_of",
     "judge",
     "labels_of",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnlog.common import ranges
@@ -44,10 +44,34 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield from _check_dead(key, taken)
         if key in shown and facts.lives(key[0]):
             yield from _Compared(facts, key, taken, wanted, shown[key]).check(torn)
+    yield from _check_deleted(facts, shown)
     for unit, flags in torn.items():
         if len(set(flags)) > 1:
             text = f"{unit.name} is acknowledged on one subscription or partition, and not on another"
             yield Finding(Anomaly.TORN_COMMIT, text, tuple(unit.acknowledges))
+
+
+def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[Finding]:
+    """What was deleted by calls that keep what subscriptions need was acknowledged, as nobody sought back."""
+    sought = {(asked(op, of.Seek).topic, asked(op, of.Seek).subscription) for op in facts.ops("seek")}
+    for op in facts.deletions:
+        item = asked(op, of.DeleteRecords)
+        for at in item.before if item.kept and op.succeeded else ():
+            excused = [
+                other.offset
+                for unkept in facts.deletions
+                if not asked(unkept, of.DeleteRecords).kept
+                for other in asked(unkept, of.DeleteRecords).before
+                if (other.topic, other.partition) == (at.topic, at.partition)
+            ]
+            low = max(excused, default=0)
+            for key, sets in shown.items():
+                if key[0] != at.topic or key in sought or low >= at.offset:
+                    continue
+                left = ranges.subtract(((low, at.offset),), sets.get(at.partition, ()))
+                if left:
+                    text = f"{key[0]}:{key[1]}/{at.partition}: {left} was deleted, and nobody had acknowledged it"
+                    yield Finding(Anomaly.DELETED_UNACKNOWLEDGED, text, (op,))
 
 
 def _collect(facts: Facts) -> dict[Subscribed, _Acknowledged]:
@@ -165,6 +189,7 @@ class _Compared:
 
     def __init__(self, facts: Facts, key: Subscribed, taken: _Acknowledged, wanted: Sets, shown: Sets) -> None:
         self._facts = facts
+        self._topic = key[0]
         self._name = f"{key[0]}:{key[1]}"
         self._taken = taken
         self._wanted = wanted
@@ -176,6 +201,9 @@ class _Compared:
         extra: Sets = {}
         for partition, found in self._shown.items():
             left = ranges.subtract(found, self._wanted.get(partition, ()))
+            # A subscription that begins at the earliest offset begins behind what was deleted by then.
+            gone = self._facts.may_be_deleted((self._topic, partition), None) if left else 0
+            left = ranges.subtract(left, ((0, gone),)) if gone else left
             if left:
                 extra[partition] = left
         if lost:

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
-from txnlog.testing.facts import Facts, Unit, asked, result_of
+from txnlog.testing.facts import NEVER, Facts, Unit, asked, result_of
 from txnlog.testing.history import Operation
 
 _Kind = Literal["ww", "wr", "rw"]
@@ -111,10 +111,14 @@ def _reads(facts: Facts, nodes: _Nodes) -> Iterator[_Edge]:
         shown = {(item.topic, item.partition): item.rows for item in result.rows}
         topics = asked(op, of.Read).topics
         number = nodes.add(f"read {op.number} of version {result.version}", result.version + 0.5, (op,))
-        for place, rows in facts.log.items():
+        for place, logged in facts.log.items():
             if not facts.lives(place[0]) or (topics is not None and place[0] not in topics):
                 continue
             seen = shown.get(place, ())
+            rows = logged
+            if facts.deletions:
+                first_seen = min(seen[0].offset if seen else NEVER, facts.may_be_deleted(place, op.completed))
+                rows = tuple(row for row in logged if row.offset >= first_seen)
             if seen:
                 writer = facts.owner(seen[-1])
                 if writer is not None:

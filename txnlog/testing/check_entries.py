@@ -45,6 +45,9 @@ class _Rules:
         self._segments: dict[int, act.Segment] = {}
         self._replaced: set[int] = set()
         self._files: set[str] = set()
+        self._starts: dict[tuple[int, int], int] = {}
+        self._deleted: dict[tuple[int, int], int] = {}
+        """By topic and partition how many rows may yet be left out by a merge: those below the earliest offset."""
 
     def entry(self, entry: Entry) -> Iterator[str]:
         """Check one more entry."""
@@ -58,6 +61,8 @@ class _Rules:
                 yield from self._block(action)
             elif isinstance(action, act.Replace):
                 yield from self._replace(action)
+            elif isinstance(action, act.DeleteRecords):
+                yield from self._delete(action)
             elif isinstance(action, act.Vacuum):
                 if not self._oldest < action.oldest_readable < entry.header.version:
                     yield f"the oldest readable version goes from {self._oldest} to {action.oldest_readable}"
@@ -122,9 +127,21 @@ class _Rules:
             if segment.txn == action.txn:
                 rows.subtract({item.partition: item.rows for item in segment.slices})
         for partition, left in rows.items():
-            if left:
-                yield f"of partition {partition} {left} rows fewer come in than go"
+            deleted = self._deleted.get((action.topic, partition), 0)
+            if not 0 <= left <= deleted:
+                yield f"of partition {partition} {left} rows fewer come in than go, of which {deleted} were deleted"
+            self._deleted[action.topic, partition] = deleted - left
         self._states[action.txn] = "COMMITTED"
+
+    def _delete(self, action: act.DeleteRecords) -> Iterator[str]:
+        """The earliest offsets only grow."""
+        for partition, offset in action.before:
+            place = (action.topic, partition)
+            start = self._starts.get(place, 0)
+            if offset <= start:
+                yield f"the earliest offset of partition {partition} goes from {start} to {offset}"
+            self._deleted[place] = self._deleted.get(place, 0) + offset - start
+            self._starts[place] = offset
 
     # --- transactions -----------------------------------------------------------------------------------------------
 

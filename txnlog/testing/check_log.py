@@ -35,12 +35,14 @@ def _name(place: Place) -> str:
     return f"{place[0]}/{place[1]}"
 
 
-def check_offsets(place: Place, rows: tuple[of.Row, ...], seen: tuple[Operation, ...]) -> Iterator[Finding]:
-    """Offsets are 0, 1, 2, …: no gap, and none twice."""
+def check_offsets(
+    place: Place, rows: tuple[of.Row, ...], seen: tuple[Operation, ...], first: int = 0
+) -> Iterator[Finding]:
+    """Offsets are 0, 1, 2, …, from the ``first`` one on: no gap, and none twice."""
     offsets = [row.offset for row in rows]
-    if offsets == list(range(len(offsets))):
+    if offsets == list(range(first, first + len(offsets))):
         return
-    expected = 0
+    expected = first
     for offset in offsets:
         if offset > expected:
             yield Finding(Anomaly.OFFSET_GAP, f"{_name(place)}: offset {offset} follows {expected - 1}", seen)

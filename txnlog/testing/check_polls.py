@@ -244,6 +244,8 @@ class _Pass:
         left = ranges.subtract(((low, got[-1][1]),), got) if low < got[-1][1] else ()
         left = ranges.subtract(left, session.possibly.get(partition, ())) if left else left
         left = ranges.subtract(left, subscription.tried.get(partition, ())) if left else left
+        gone = self._facts.may_be_deleted((asked(op, of.Receive).topic, partition), op.completed) if left else 0
+        left = ranges.subtract(left, ((0, gone),)) if gone else left
         lapsed = [other for reported_at, other in subscription.lapsed if reported_at > op.invoked]
         for other in (*subscription.trying.values(), *lapsed):
             if not left:
@@ -266,6 +268,7 @@ class _Pass:
                     excused = ranges.intersect(excused, ranges.normalize(named))
                     excused = ranges.union(excused, session.possibly.get(partition, ()))
                     below = subscription.start.get(partition, 0) if subscription.sought < 0 else NEVER
+                    below = max(below, self._facts.may_be_deleted((item.topic, partition), op.completed))
                     excused = ranges.union(excused, ((0, min(below, found[-1][1])),) if below else ())
                     excused = ranges.union(excused, subscription.tried.get(partition, ()))
                     for other in subscription.trying.values():

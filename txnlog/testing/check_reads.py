@@ -45,9 +45,17 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
             continue
         rows = shown.get(place, ())
         wanted = facts.upto(place, result.version)
+        gone = facts.surely_deleted(place, result.version)
+        if rows and rows[0].offset < gone:
+            text = f"{place[0]}/{place[1]}@{rows[0].offset} is read at {result.version}, and was deleted below {gone}"
+            yield Finding(Anomaly.DELETED_READ, text, (op,))
         if rows == wanted:
             continue
-        yield from check_offsets(place, rows, (op,))
+        first = min(rows[0].offset if rows else NEVER, facts.may_be_deleted(place, op.completed))
+        wanted = tuple(row for row in wanted if row.offset >= first)
+        if rows == wanted:
+            continue
+        yield from check_offsets(place, rows, (op,), first)
         yield from _check_rows(facts, op, place, rows)
         offsets = {row.offset for row in rows}
         for row in wanted:

@@ -178,6 +178,7 @@ class Facts:
         self.strange: Final[list[Run]] = []
         self._take_log()
         self.newest: Final = Newest(self.operations)
+        self.deletions: Final = [op for op in self.ops("delete_records") if op.possible]
 
     @property
     def units(self) -> Iterator[Unit]:
@@ -213,6 +214,25 @@ class Facts:
         if not rows or rows[-1].version <= version:
             return rows
         return rows[: bisect_right(rows, version, key=attrgetter("version"))]
+
+    def may_be_deleted(self, place: Place, event: int | None) -> int:
+        """The offset below which messages of a partition may be deleted by an event, None the end of all."""
+        found = 0
+        for op in self.deletions:
+            item = asked(op, of.DeleteRecords)
+            if event is None or op.invoked < event:
+                bounds = [at.offset for at in item.before if (at.topic, at.partition) == place]
+                found = max(found, NEVER if item.unbounded else 0, *bounds)
+        return found
+
+    def surely_deleted(self, place: Place, version: int) -> int:
+        """The offset below which nothing can be read at a version or a later one."""
+        found = 0
+        for op in self.deletions:
+            if op.succeeded and (result_of(op, of.Deleted).version or NEVER) <= version:
+                bounds = [at.offset for at in asked(op, of.DeleteRecords).before if (at.topic, at.partition) == place]
+                found = max(found, *bounds, 0)
+        return found
 
     def owner(self, row: of.Row) -> Unit | None:
         """The transaction or batch of a row; None if nobody produced it there."""
@@ -378,7 +398,8 @@ class Newest:
 def revealed(op: Operation) -> int | None:
     """The version of the log that a result proves to exist."""
     result = op.result
-    if isinstance(result, of.Committed | of.Completed | of.Produced | of.Acknowledged | of.OutcomeShown | of.Shown):
+    shows = of.Committed | of.Completed | of.Produced | of.Acknowledged | of.OutcomeShown | of.Shown | of.Deleted
+    if isinstance(result, shows):
         return result.version
     if isinstance(result, of.ProducerOpened | of.ConsumerOpened | of.Sought | of.Received):
         return result.epoch

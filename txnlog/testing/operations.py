@@ -26,6 +26,7 @@ kind                      arguments                                             
 ``vacuum``                                                                               oldest_readable
 ``optimize``              topic
 ``alter_topic``           topic, column
+``delete_records``        before, kept, unbounded         version
 ``final``                                                                                rows, outcomes, cursors, dead,
                                                                                          missing
 ========================  =============================================================  ==============================
@@ -95,6 +96,14 @@ class CursorAt(NamedTuple):
     partition: int
     cursor: int
     acknowledged: tuple[tuple[int, int], ...]
+
+
+class Before(NamedTuple):
+    """An offset of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class DeadLetter(NamedTuple):
@@ -289,6 +298,20 @@ class AlterTopic(_Arguments, frozen=True, tag="alter_topic"):
     column: str
 
 
+class DeleteRecords(_Arguments, frozen=True, tag="delete_records"):
+    """Messages before some offsets are deleted, by hand or because of their topic's settings.
+
+    Attributes:
+        before: the offsets, by topic and partition.
+        kept: whether what a subscription has not acknowledged is kept.
+        unbounded: which messages go is not known: it may be any.
+    """
+
+    before: tuple[Before, ...] = ()
+    kept: bool = False
+    unbounded: bool = False
+
+
 class Final(_Arguments, frozen=True, tag="final"):
     """The read of everything after all faults are over."""
 
@@ -315,6 +338,7 @@ Arguments = (
     | Vacuum
     | Optimize
     | AlterTopic
+    | DeleteRecords
     | Final
 )
 
@@ -411,8 +435,17 @@ class CursorsShown(_Result, frozen=True, tag="cursors"):
     cursors: tuple[CursorAt, ...]
 
 
+class Deleted(_Result, frozen=True, tag="delete_records"):
+    """The version from which on the messages are gone; None where nothing was deleted."""
+
+    version: int | None = None
+
+
 class FinalState(_Result, frozen=True, tag="final"):
-    """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered."""
+    """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered.
+
+    ``rows`` has also what was deleted, as it was before: it is the log that everything else is compared with.
+    """
 
     rows: tuple[PartitionRows, ...]
     outcomes: tuple[Ended, ...] = ()
@@ -438,6 +471,7 @@ Result = (
     | ConsumerOpened
     | Sought
     | CursorsShown
+    | Deleted
     | FinalState
     | Done
 )
@@ -464,6 +498,7 @@ Kind = Literal[
     "vacuum",
     "optimize",
     "alter_topic",
+    "delete_records",
     "final",
 ]
 WITHOUT_RESULT = frozenset(
@@ -489,6 +524,7 @@ __all__ = [
     "Acknowledged",
     "AlterTopic",
     "Arguments",
+    "Before",
     "Begin",
     "Commit",
     "Committed",
@@ -500,6 +536,8 @@ __all__ = [
     "Cursors",
     "CursorsShown",
     "DeadLetter",
+    "DeleteRecords",
+    "Deleted",
     "Done",
     "DropSubscription",
     "DropTopic",

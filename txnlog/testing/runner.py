@@ -253,6 +253,11 @@ def crowded(seed: int) -> Simulation:
     return Simulation(seed, crowded=True)
 
 
+def retained(seed: int) -> Simulation:
+    """The run of a seed with somebody who deletes messages, by hand and as their topics' settings say."""
+    return Simulation(seed, retained=True)
+
+
 def run_many(
     first: int,
     count: int,
@@ -294,4 +299,4 @@ def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-__all__ = ["LONG", "REACHED", "Tally", "crowded", "maintained", "prepare_process", "run_many", "run_seeds"]
+__all__ = ["LONG", "REACHED", "Tally", "crowded", "maintained", "prepare_process", "retained", "run_many", "run_seeds"]

@@ -101,6 +101,7 @@ class SimulatedStore:
         self.in_flight: dict[int, Request] = {}
         self.late: dict[int, Request] = {}
         self.damaged: dict[str, Damage] = {}
+        self.buried: dict[str, tuple[bytes, int]] = {}
         self.was_damaged = False
         self.unknown_outcome: set[tuple[str, Actor]] = set()
         self.violations: list[str] = []
@@ -235,7 +236,9 @@ class SimulatedStore:
                 self.scheduler.label("who collects was said" if key.endswith(".json") else "a proposal was put")
             self.damaged.pop(key, None)
         elif request.call is StoreCall.DELETE:
-            objects.pop(key, None)
+            gone = objects.pop(key, None)
+            if gone is not None and kind_of(key) == "segment":
+                self.buried[key] = gone
         else:
             result = [
                 ObjectInfo(name, len(found), modified_ms)

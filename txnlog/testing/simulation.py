@@ -30,7 +30,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import audit
-from txnlog.testing.actors import ACTOR_KINDS, CROWD, MORE_KINDS, OPTIMIZER, ActorKind
+from txnlog.testing.actors import ACTOR_KINDS, CROWD, MORE_KINDS, OPTIMIZER, RETAINER, ActorKind
 from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
@@ -71,7 +71,7 @@ _MERGE_INTERVAL: Final = 5
 KIND_TAKES_PART: Final = 0.5
 RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
-_MORE: Final = {OPTIMIZER: (1, 1, 2), CROWD: (5, 6, 7)}
+_MORE: Final = {OPTIMIZER: (1, 1, 2), CROWD: (5, 6, 7), RETAINER: (1, 1, 2)}
 """How many there are of each kind that a workload of its own adds."""
 
 MOST_EVENTS: Final = 60_000
@@ -142,6 +142,7 @@ class Simulation:
         maintained: let one or two more merge segments and alter topics, with as much work again. Without it a seed does
             what it always did.
         crowded: likewise, let several producers race instead of most others, with twice as much work more.
+        retained: likewise, let one or two more delete messages, and merge segments, with as much work again.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class Simulation:
         faults: Faults | None = None,
         maintained: bool = False,
         crowded: bool = False,
+        retained: bool = False,
     ) -> None:
         self.scheduler = Scheduler(seed, on_error=self._on_error)
         chance = self.scheduler.chance
@@ -171,11 +173,12 @@ class Simulation:
         )
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
-        self._more = {kind: counts for kind, counts in _MORE.items() if {OPTIMIZER: maintained, CROWD: crowded}[kind]}
-        if maintained or crowded:
+        added = {OPTIMIZER: maintained, CROWD: crowded, RETAINER: retained}
+        self._more = {kind: counts for kind, counts in _MORE.items() if added[kind]}
+        if maintained or crowded or retained:
             self.world.merge_interval = _MERGE_INTERVAL
         self._others = _ACTORS_IN_A_CROWD if crowded else ACTORS
-        self.world.budget *= 1 + maintained + 2 * crowded
+        self.world.budget *= 1 + maintained + 2 * crowded + retained
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
         self._waiting = 0
@@ -328,7 +331,7 @@ class Simulation:
                 self.scheduler.label(label)
             if replayed.transactions:
                 self._problem("liveness", f"transactions stay open: {list(replayed.transactions)}")
-            self._final(client, ns, replayed)
+            self._final(client, ns, replayed, entries)
             self._compare_states(log, replayed, entries)
 
         self._alone("auditor", look)
@@ -352,24 +355,30 @@ class Simulation:
             else:
                 return
 
-    def _final(self, client: Client, ns: Namespace, replayed: State) -> None:
+    def _final(self, client: Client, ns: Namespace, replayed: State, entries: Sequence[Entry]) -> None:
         """Every row and every cursor as a client reads them, and every outcome as the whole log has it."""
         token = self.world.recorder.invoke(client.name, "final")
         snapshot = ns.snapshot()
         rows = rows_of(ns, snapshot)
         cursors = audit.cursors_of(ns, self.world.subscribed)
         ends = {place: snapshot.end_offsets(place[0]) for place in cursors}
-        audit.check_ends(rows, ends, cursors, self._problem)
+        starts = {(replayed.topics[topic].folder, p): offset for (topic, p), offset in replayed.starts.items()}
+        audit.check_ends(rows, ends, cursors, self._problem, starts)
         dead = audit.dead_letters(snapshot, DEAD_LETTERS, SHARED[1])
         if dead:
             self.scheduler.label("a dead letter")
+        missing = tuple(audit.missing_files(replayed, self._at_rest, self._problem))
+        if starts:
+            self.store.objects.update(self.store.buried)
+            deleted = audit.deleted_rows(ns, entries)
+            rows = {place: deleted.get(place, ()) + rows.get(place, ()) for place in deleted.keys() | rows.keys()}
         self.world.recorder.ok(
             token,
             rows=rows,
             outcomes=audit.ends_of(replayed, self.world.transactions),
             cursors=cursors,
             dead=dead,
-            missing=tuple(audit.missing_files(replayed, self._at_rest, self._problem)),
+            missing=missing,
         )
         self.scheduler.trace("final", rows)
 

@@ -131,3 +131,19 @@ def test_a_topic_made_by_an_entry_behind_the_time_has_nothing_to_delete(lake: An
     lake.create_topic("late", SCHEMA)
     lake.produce("late", rows(1))
     assert lake.delete_records("late", moment).messages == 0
+
+
+def test_what_was_deleted_is_no_lag_and_holds_up_no_retention(lake: Any, clock: ManualClock) -> None:
+    """A Shared cursor stays below what was deleted: nobody acknowledges that any more."""
+    lake.produce("orders", rows(*range(6)))
+    clock.advance(60_000)
+    consumer = lake.consumer("orders", subscription="billing", type="shared")
+    consumer.acknowledge(consumer.receive(10)[[2, 3, 5]])
+    lake.delete_records("orders", {0: 2}, allow_unacknowledged=True)
+    (found,) = lake.lag("orders", "billing")
+    assert (found.cursor, found.behind_messages, found.behind_ms) == (0, 1, 60_000)
+    lake.alter_topic("orders", retention_ms="1s")
+    (shown,) = lake.retention()
+    assert (shown.due_messages, shown.kept_messages) == (2, 2)
+    assert lake.maintain().retained[0].messages == 2
+    assert left(lake) == [4, 5]

@@ -78,3 +78,5 @@ def test_every_reader_sees_what_a_plain_model_says(memory: Any, clock: ManualClo
     received = ns.consumer("orders", subscription="billing").receive(10_000)
     expected = [(p, offset) for p, found in model.at(newest).items() for offset, _ in found]
     assert sorted((p, offset) for _, p, offset in received.positions) == expected
+    report = ns.fsck("deep")
+    assert report.is_clean, report.findings

@@ -23,6 +23,8 @@ from tests.mutants.names import (
     LIFECYCLE,
     LIMITS,
     LOST_ANSWERS,
+    METADATA_TABLES,
+    METRICS,
     OPTIMIZE_MEANWHILE,
     PREPARE_UNKNOWN,
     REFUSALS,
@@ -463,9 +465,9 @@ MUTANTS: Final = (
     # --- optimize -----------------------------------------------------------------------------------------------------
     Mutant(
         "a merged segment counts for the age of what is behind",
-        "txnlog/api/subscriptions.py",
-        "if not segment.compacted and segment.timestamp_ms is not None",
-        "if segment.compacted == any(item.compacted for item in segments) and segment.timestamp_ms is not None",
+        "txnlog/log/segment_summary.py",
+        "            if record.compacted or record.timestamp_ms is None:\n",
+        "            if record.timestamp_ms is None or record.number in self._recent.removed:\n",
         "a lag of days is shown as one of minutes, or the reverse",
         (OPTIMIZE_MEANWHILE + "how_far_behind_a_subscription_is_does_not_change",),
     ),
@@ -500,5 +502,22 @@ MUTANTS: Final = (
         "        pass\n",
         "after Ctrl-C a transaction can only be aborted",
         (INTERRUPTED_WAITS + "an_acknowledgement_that_is_interrupted_is_repeated_and_there_once",),
+    ),
+    # --- monitoring -----------------------------------------------------------------------------------------------
+    Mutant(
+        "an exporter keeps in memory all that ever ended",
+        "txnlog/api/metrics.py",
+        "        follower.adopt_checkpoint()\n",
+        "        pass\n",
+        "it grows for months, and is killed",
+        (METRICS + "a_reader_that_is_asked_again_and_again_lets_go_of_what_a_checkpoint_has",),
+    ),
+    Mutant(
+        "a file that nothing names passes for one that is needed",
+        "txnlog/api/tables.py",
+        "removals, self._oldest, closed=True) is None",
+        "removals, self._oldest, closed=False) is None",
+        "nobody finds what fills the bucket",
+        (METADATA_TABLES + "files_are_all_objects_and_whether_the_log_needs_them",),
     ),
 )

@@ -18,6 +18,7 @@ from tests.mutants.names import (
     LIFECYCLE,
     LOST_ANSWERS,
     LOST_WORK,
+    METRICS,
     MOVED_FOLDERS,
     OTHER_ERRORS,
     REFUSALS,
@@ -231,5 +232,13 @@ MUTANTS: Final = (
         (
             "tests/client/maintenance/test_closing_in_background.py::test_a_finalizer_that_closes_does_not_wait_for_its_own_thread",
         ),
+    ),
+    Mutant(
+        "a commit is counted as a faster one",
+        "txnlog/client/commit_times.py",
+        "self._counts[bisect_left(BOUNDS_MS, milliseconds)] += 1",
+        "self._counts[bisect_left(BOUNDS_MS, milliseconds) - 1] += 1",
+        "the alert for slow commits comes too late",
+        (METRICS + "a_duration_is_in_the_bucket_of_the_next_bound",),
     ),
 )

@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     COMMAND_LINE_ADVICE,
+    METRICS,
 )
 
 MUTANTS: Final = (
@@ -26,5 +27,13 @@ MUTANTS: Final = (
         "",
         "rows that are sound are refused, or reported as damaged",
         ("tests/unit/common/test_handlers.py::test_a_time_limit_while_a_data_frame_is_converted_reaches_the_caller",),
+    ),
+    Mutant(
+        "a label ends where somebody's text says so",
+        "txnlog/common/open_metrics.py",
+        '{name}="{value.translate(_ESCAPED)}"',
+        '{name}="{value}"',
+        "one text makes all metrics unreadable",
+        (METRICS + "text_of_others_stays_within_its_label",),
     ),
 )

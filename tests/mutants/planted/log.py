@@ -19,6 +19,7 @@ from tests.mutants.names import (
     LOST_ANSWERS,
     LOST_FOLDERS,
     MADE_AGAIN,
+    METRICS,
     READING,
     SEQUENCES,
     TARGETS,
@@ -349,5 +350,13 @@ MUTANTS: Final = (
         "",
         "the segments that the missing entries name are deleted",
         (GAPS + "nothing_is_deleted_that_a_missing_entry_names",),
+    ),
+    Mutant(
+        "what was merged since the checkpoint counts twice",
+        "txnlog/log/segment_summary.py",
+        "        self._checkpointed.subtract(self._recent.removed, found)\n",
+        "",
+        "an alert for too many small files stays, whatever is merged",
+        (METRICS + "segments_are_those_of_the_newest_version_through_checkpoints_and_merges",),
     ),
 )

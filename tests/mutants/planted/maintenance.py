@@ -6,6 +6,8 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    FSCK,
+    FSCK_DAMAGE,
     MERGE_PLAN,
     OPTIMIZE,
     OPTIMIZE_MEANWHILE,
@@ -177,8 +179,8 @@ MUTANTS: Final = (
     Mutant(
         "retention passes a cursor",
         "txnlog/maintenance/retention.py",
-        "            found[partition] = min(found[partition], _cursor(draft, item, partition).position)\n",
-        "            found[partition] = max(found[partition], _cursor(draft, item, partition).position)\n",
+        "            found[partition] = min(found[partition], _first_needed(draft, topic.id, item, partition))\n",
+        "            found[partition] = max(found[partition], _first_needed(draft, topic.id, item, partition))\n",
         "messages are deleted that a subscription has not received",
         (_RETENTION + "what_a_subscription_has_not_acknowledged_is_kept_and_listed",),
     ),
@@ -214,5 +216,65 @@ MUTANTS: Final = (
         "    is_enough = bool(visible) and visible[-1].size_bytes > most_bytes\n",
         "the messages of a big commit are deleted at once",
         (_RETENTION + "the_oldest_segments_beyond_a_size_are_deleted_and_the_newest_stays",),
+    ),
+    # --- fsck -------------------------------------------------------------------------------------------------------
+    Mutant(
+        "fsck takes a listing for the truth",
+        "txnlog/maintenance/fsck/segments.py",
+        "if isinstance(info, ObjectNotFound):",
+        "if file:",
+        "a listing that is behind, or a file of another size, is reported as a file that is missing",
+        (FSCK + "a_listing_that_is_behind_loses_nothing",),
+    ),
+    Mutant(
+        "fsck reports what a vacuum deleted meanwhile",
+        "txnlog/maintenance/fsck/segments.py",
+        "if later is not None and self._was_vacuumed(file, later):",
+        "if later is None:",
+        "a check at the same time as a vacuum reports damage where there is none",
+        (FSCK + "a_vacuum_leaves_a_clean_namespace_and_one_that_runs_meanwhile_is_no_finding",),
+    ),
+    Mutant(
+        "fsck is silent about what it may not list",
+        "txnlog/maintenance/fsck/findings.py",
+        'self.add("unchecked", kind, key,',
+        'self.add("note", kind, key,',
+        "a namespace of which nothing could be checked is called clean",
+        (
+            FSCK + "what_cannot_be_listed_is_unchecked_and_not_clean",
+            FSCK + "what_the_store_does_not_return_is_unchecked_and_not_clean",
+        ),
+    ),
+    Mutant(
+        "fsck does not follow the hash chain",
+        "txnlog/maintenance/fsck/entries.py",
+        "if successor is None or successor.header.previous == one.digest:",
+        "if successor is not None or not one.digest:",
+        "a changed bit in an entry is blamed on the one behind it",
+        (FSCK_DAMAGE + "an_entry_that_is_lost_or_damaged_is_the_one_that_is_named",),
+    ),
+    Mutant(
+        "fsck believes a checkpoint whose digests are right",
+        "txnlog/maintenance/fsck/replay.py",
+        "if not self._describes_itself(manifest, head.timestamp_ms):",
+        "if manifest is None:",
+        "a checkpoint that says something else than the entries is called clean",
+        (FSCK_DAMAGE + "a_checkpoint_that_says_something_else_than_the_entries_is_damage",),
+    ),
+    Mutant(
+        "fsck does not ask whose rows a merged file holds",
+        "txnlog/maintenance/fsck/rows.py",
+        'if origins is not None and record.state == "visible":',
+        "if origins is None:",
+        "messages of a merged file bear the transactions of others, and nobody ever notices",
+        (FSCK + "a_merged_file_with_rows_of_others_is_found_by_the_deep_check",),
+    ),
+    Mutant(
+        "fsck looks at one bound of statistics only",
+        "txnlog/data/segment_statistics.py",
+        "if most_said is not None and (most is None or most > most_said):",
+        "if most_said is not None and most is None:",
+        "a scan that uses statistics leaves out rows, and the deep check is clean",
+        (FSCK + "statistics_that_do_not_hold_are_found_by_the_deep_check",),
     ),
 )

@@ -176,7 +176,6 @@ class Collector:
 
     Attributes:
         collects: whether it looks into the mailboxes of others before each entry.
-        malformed: how many proposals it passed over; the first one is logged as a warning.
     """
 
     def __init__(self, follower: Follower, store: Store, runtime: Runtime, writer: str, races: Races) -> None:
@@ -196,7 +195,6 @@ class Collector:
         self._asked_until_ms = 0.0
         self._unpaid = 0
         self._mailboxes: dict[str, _Seen] = {}
-        self.malformed = 0
         self._is_denied = False
 
     def note_appended(self) -> None:
@@ -404,10 +402,12 @@ class Collector:
                 return []
             commands = proposal_codec.commands_of(mailbox, state)
         except Exception as error:  # noqa: BLE001 - whatever somebody put there, it stops nobody
-            self.malformed += 1
-            level = logging.WARNING if self.malformed == 1 else logging.DEBUG
+            counts = self._races.counts
+            counts.malformed += 1
+            level = logging.WARNING if counts.malformed == 1 else logging.DEBUG
             _logger.log(level, "the proposal of the writer %s is passed over: %s", writer, error)
             return []
+        self._races.counts.collected += 1
         self._note_shared(writer, commands)
         return [Asked(command, is_of_another=True) for command in Proposal(mailbox, commands).commands]
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from txnlog.engine.runtime import Runtime
+from txnlog.log.append_counts import AppendCounts
 from txnlog.log.follower import Follower
 from txnlog.log.proposals.rhythm import LATELY_TRIPS, PATIENCE_TRIPS, RoundTrip
 from txnlog.log.proposals.who_collects import LONGEST_PLACE_MS, Collecting, CollectorLook, put_collecting
@@ -58,6 +59,7 @@ class Races:
 
     Attributes:
         trip: how long a put of an entry takes.
+        counts: what this writer met.
     """
 
     def __init__(self, follower: Follower, store: Store, runtime: Runtime, writer: str) -> None:
@@ -66,6 +68,7 @@ class Races:
         self._runtime = runtime
         self._writer = writer
         self.trip = RoundTrip()
+        self.counts = AppendCounts()
         self._lost_ms: float | None = None
         self._named = ""
         self._named_ms = 0.0
@@ -85,10 +88,12 @@ class Races:
 
     def note_brought(self) -> None:
         """Somebody else brought all that this writer had."""
+        self.counts.brought += 1
         self._winners.clear()
 
     def note_winner(self, writer: str) -> None:
         """An entry of that writer took the slot that this one asked for."""
+        self.counts.lost_races += 1
         self._winners.append(writer)
 
     def lost(self) -> None:
@@ -195,6 +200,7 @@ class Races:
 
     def note_in_vain(self) -> None:
         """Whoever is named did not bring what was proposed: the next loss looks again."""
+        self.counts.in_vain += 1
         self._in_vain = (self._named, self._runtime.elapsed_ms())
         self._won_at_look = self._won - _ASKED_EVERY_ENTRIES  # it may make a place, which others look for next
         self.note_named("")

@@ -18,6 +18,7 @@ from txnlog.testing.actors.optimizer import optimizer
 from txnlog.testing.actors.pipeline import pipeline
 from txnlog.testing.actors.reader import reader
 from txnlog.testing.actors.resolver import resolver
+from txnlog.testing.actors.retainer import retainer
 from txnlog.testing.actors.shared import shared
 from txnlog.testing.actors.vacuumer import vacuumer
 from txnlog.testing.actors.writer import writer
@@ -39,11 +40,12 @@ ACTOR_KINDS: Final[dict[str, ActorKind]] = {
 
 OPTIMIZER: Final = "optimizer"
 CROWD: Final = "crowd"
-MORE_KINDS: Final[dict[str, ActorKind]] = {OPTIMIZER: optimizer, CROWD: crowd}
-"""Who merges segments and alters topics, and who races.
+RETAINER: Final = "retainer"
+MORE_KINDS: Final[dict[str, ActorKind]] = {OPTIMIZER: optimizer, CROWD: crowd, RETAINER: retainer}
+"""Who merges segments and alters topics, who races, and who deletes messages.
 
 Each is a workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something
 once are kept.
 """
 
-__all__ = ["ACTOR_KINDS", "CROWD", "MORE_KINDS", "OPTIMIZER", "ActorKind"]
+__all__ = ["ACTOR_KINDS", "CROWD", "MORE_KINDS", "OPTIMIZER", "RETAINER", "ActorKind"]

@@ -1,0 +1,1 @@
+"""Metrics of namespaces for Prometheus: an exporter, alert rules and a dashboard."""

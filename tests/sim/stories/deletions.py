@@ -1,0 +1,75 @@
+"""Stories of deleted messages: who may see them yet, and who needed them."""
+
+from __future__ import annotations
+
+from tests.sim.story import NEVER, UNKNOWN, at, bad, good
+
+FOUR = "t1@3 10 11, t2@4 12 13"
+
+
+def four(story):
+    return story.whole("t1", 3, 10, 11).whole("t2", 4, 12, 13)
+
+
+@good
+def what_was_deleted_is_read_before_and_not_after(story):
+    four(story).read(4, orders=FOUR).delete(2, version=5).read(5, orders="t2@4 2=12 13").final(orders=FOUR)
+
+
+@good
+def who_does_not_know_of_a_deletion_yet_reads_what_was_there(story):
+    four(story).delete(2, version=5).read(4, 4, orders=FOUR).read(4, 4, orders="t2@4 2=12 13").final(orders=FOUR)
+
+
+@good
+def a_deletion_of_unknown_outcome_may_have_taken_them_or_not(story):
+    four(story).delete(2, fails=UNKNOWN).read(4, orders=FOUR).read(5, orders="t2@4 2=12 13").final(orders=FOUR)
+
+
+@good
+def a_deletion_that_is_under_way_may_take_any_where_its_bound_is_not_known(story):
+    four(story).delete(None, fails=NEVER).read(4).final(orders=FOUR)
+
+
+@good
+def a_consumer_goes_on_behind_what_was_deleted(story):
+    four(story).consumer(5).delete(2, version=6).receive(5, "2=12 3=13")
+    story.take(None, 5, 2, 4, cumulative=True, version=7).final(cursors=at(4), orders=FOUR)
+
+
+@good
+def what_subscriptions_need_is_kept(story):
+    four(story).consumer(5).receive(5, "0=10 1=11").take(None, 5, 0, 2, version=6)
+    story.delete(2, version=7, kept=True).final(cursors=at(2), orders=FOUR)
+
+
+@good
+def what_was_deleted_although_somebody_needed_it_is_nobodys_any_more(story):
+    four(story).consumer(5).delete(1, version=6).receive(5, "1=11").take(None, 5, 1, 2, version=7)
+    story.delete(2, version=8, kept=True).final(cursors=at(0, (1, 2)), orders=FOUR)
+
+
+@bad("deleted read")
+def a_reader_that_knows_of_a_deletion_shows_what_is_gone(story):
+    four(story).delete(2, version=5).read(5, orders=FOUR).final(orders=FOUR)
+
+
+@bad("deleted read")
+def a_part_of_what_is_gone_is_shown(story):
+    four(story).delete(2, version=5).read(6, orders="t1@3 1=11, t2@4 12 13").final(orders=FOUR)
+
+
+@bad("intermediate read", "offset gap", "G-single")
+def more_than_was_deleted_is_gone(story):
+    four(story).delete(2, version=5).read(5, orders="t2@4 3=13").final(orders=FOUR)
+
+
+@bad("skipped poll")
+def a_consumer_skips_more_than_was_deleted(story):
+    four(story).consumer(5).delete(1, version=6).receive(5, "2=12 3=13").final(orders=FOUR)
+
+
+@bad("deleted before it was acknowledged")
+def what_a_subscription_needs_is_deleted(story):
+    four(story).consumer(5).receive(5, "0=10").take(None, 5, 0, 1, version=6)
+    story.delete(2, version=7, kept=True).final(cursors=at(1), orders=FOUR)

@@ -1,0 +1,316 @@
+"""What a namespace consists of as Arrow tables: transactions, segments, subscriptions, producers, history, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from txnlog.api import transaction_admin
+from txnlog.api.history import history
+from txnlog.api.lag import lag_of, offsets_of, redelivered_of
+from txnlog.client.arrow_start import start_arrow
+from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.names import nearest
+from txnlog.common.validation import shown, whole_number
+from txnlog.errors import InvalidInputError
+from txnlog.fold import garbage
+from txnlog.fold.state import Cursor, SegmentRecord, State, SubscriptionRecord, TopicRecord
+from txnlog.format import keys
+from txnlog.store.base import ObjectInfo
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+    from txnlog.log.segment_summary import RecentSegments
+
+Row = dict[str, Any]
+
+HISTORY_ROWS: Final = 1_000
+"""Entries that the table of the history has where nobody says how many: each one is a request."""
+
+_TIME: Final = pa.timestamp("us", "UTC")
+
+
+def _schema(**columns: pa.DataType | tuple[pa.DataType]) -> pa.Schema:
+    """The columns by name; a type in a tuple is that of a column without nulls."""
+    return pa.schema(
+        [
+            pa.field(name, kind[0], False) if isinstance(kind, tuple) else pa.field(name, kind)
+            for name, kind in columns.items()
+        ]
+    )
+
+
+_SLICE: Final = pa.struct(
+    [pa.field("partition", pa.int32(), False), pa.field("offset", pa.int64()), pa.field("rows", pa.int64(), False)]
+)
+
+SCHEMAS: Final = {
+    "transactions": _schema(
+        txn_id=(pa.string(),),
+        state=(pa.string(),),
+        version=pa.int64(),
+        timestamp=_TIME,
+        reason=pa.string(),
+        producer=pa.string(),
+        age_ms=pa.int64(),
+        deadline=_TIME,
+    ),
+    "segments": _schema(
+        topic=(pa.string(),),
+        segment=(pa.int64(),),
+        state=(pa.string(),),
+        rows=(pa.int64(),),
+        size_bytes=(pa.int64(),),
+        slices=(pa.list_(pa.field("element", _SLICE, False)),),
+        merged=(pa.bool_(),),
+        logged_version=(pa.int64(),),
+        ended_version=pa.int64(),
+        timestamp=_TIME,
+        replaced_version=pa.int64(),
+        txn_id=pa.string(),
+        key=(pa.string(),),
+        checksum=(pa.string(),),
+    ),
+    "subscriptions": _schema(
+        topic=(pa.string(),),
+        subscription=(pa.string(),),
+        type=(pa.string(),),
+        partition=(pa.int32(),),
+        cursor=(pa.int64(),),
+        end_offset=(pa.int64(),),
+        lag_messages=(pa.int64(),),
+        lag_ms=pa.int64(),
+        pending=(pa.int64(),),
+        leased=(pa.int64(),),
+        redelivered=(pa.int64(),),
+        epoch=(pa.int64(),),
+        consumer=pa.string(),
+        query=pa.string(),
+        dead_letter_topic=pa.string(),
+    ),
+    "producers": _schema(
+        producer=(pa.string(),), epoch=(pa.int64(),), open_transactions=(pa.int64(),), fenced_by=pa.string()
+    ),
+    "history": _schema(
+        version=(pa.int64(),),
+        timestamp=(_TIME,),
+        writer=(pa.string(),),
+        actions=(pa.map_(pa.string(), pa.int64()),),
+        transactions_committed=(pa.int64(),),
+        size_bytes=(pa.int64(),),
+    ),
+    "files": _schema(
+        key=(pa.string(),),
+        kind=(pa.string(),),
+        size_bytes=(pa.int64(),),
+        modified=(_TIME,),
+        referenced=pa.bool_(),
+    ),
+}
+"""By the name of a table its schema. Columns are added behind the others, and none is changed."""
+
+
+def table(connection: Connection, name: str, limit: int | None) -> pa.Table:
+    """A table by its name; see ``Namespace.table``."""
+    rows = _ROWS.get(name) if isinstance(name, str) else None
+    if rows is None:
+        raise InvalidInputError(f"a namespace has no table {shown(name)}", advice=nearest(str(name), SCHEMAS))
+    if limit is not None:
+        limit = whole_number("limit", limit, 0, MAX_NUMBER)
+    start_arrow()
+    connection.follower.refresh()
+    found = list(islice(rows(connection, limit), limit))
+    return pa.Table.from_pylist(found, SCHEMAS[name])
+
+
+def _us(time_ms: int | None) -> int | None:
+    return None if time_ms is None else time_ms * 1_000
+
+
+def _transactions(connection: Connection, _limit: int | None) -> Iterator[Row]:
+    for item in transaction_admin.transactions(connection, None, None):
+        yield {
+            "txn_id": str(item.txn_id),
+            "state": item.state,
+            "version": item.version,
+            "timestamp": _us(item.timestamp_ms),
+            "reason": item.reason,
+            "producer": item.producer,
+            "age_ms": item.age_ms,
+            "deadline": _us(item.deadline_ms),
+        }
+
+
+def _segments(connection: Connection, _limit: int | None) -> Iterator[Row]:
+    for topic in sorted(connection.live_topics(), key=lambda item: item.name):
+        records, removals = connection.follower.segments(topic.id)
+        for record in sorted(records, key=lambda item: item.number):
+            replaced = removals.get(record.number)
+            yield {
+                "topic": topic.name,
+                "segment": record.number,
+                "state": record.state if replaced is None else "replaced",
+                "rows": record.rows,
+                "size_bytes": record.size_bytes,
+                "slices": [
+                    {"partition": item.partition, "offset": item.offset, "rows": item.rows} for item in record.slices
+                ],
+                "merged": record.compacted,
+                "logged_version": record.logged_version,
+                "ended_version": record.ended_version,
+                "timestamp": _us(record.timestamp_ms),
+                "replaced_version": replaced,
+                "txn_id": None if record.txn is None else str(connection.txn_id(record.txn)),
+                "key": keys.segment_key(topic.folder, record.number, record.file),
+                "checksum": record.checksum,
+            }
+
+
+_Partition = tuple[TopicRecord, SubscriptionRecord, int, Cursor, range]
+
+
+def _subscriptions(connection: Connection, _limit: int | None) -> Iterator[Row]:
+    rows: list[Row] = connection.follower.over_checkpoints(partial(_positions, connection))
+    yield from rows
+
+
+def _positions(connection: Connection) -> list[Row]:
+    summaries = connection.session.segment_summaries
+
+    def look(state: State) -> tuple[list[_Partition], RecentSegments]:
+        found: list[_Partition] = []
+        for record in state.subscriptions.values():
+            topic = state.topics[record.topic]
+            for partition, there in enumerate(offsets_of(state, topic)):
+                found.append((topic, record, partition, state.cursors[record.id, partition], there))
+        return found, summaries.recent(state)
+
+    now_ms = connection.log_now_ms()
+    found, recent = connection.follower.look(look)
+    summary = summaries.of(recent)
+    rows: list[Row] = []
+    for topic, record, partition, cursor, there in sorted(
+        found, key=lambda item: (item[0].name, item[1].name, item[2])
+    ):
+        lag = lag_of(topic.id, partition, cursor, there, now_ms, summary)
+        rows.append(
+            {
+                "topic": topic.name,
+                "subscription": record.name,
+                "type": record.type,
+                "partition": partition,
+                "cursor": lag.cursor,
+                "end_offset": there.stop,
+                "lag_messages": lag.behind_messages,
+                "lag_ms": lag.behind_ms,
+                "pending": lag.pending,
+                "leased": lag.leased,
+                "redelivered": redelivered_of(cursor),
+                "epoch": record.epoch,
+                "consumer": record.consumer,
+                "query": record.stream,
+                "dead_letter_topic": record.dead_letter_topic,
+            }
+        )
+    return rows
+
+
+def _producers(connection: Connection, _limit: int | None) -> Iterator[Row]:
+    known = connection.follower.look(lambda state: list(state.producers.values()))
+    for item in sorted(known, key=lambda item: item.name):
+        yield {
+            "producer": item.name,
+            "epoch": item.epoch,
+            "open_transactions": len(item.open),
+            "fenced_by": item.fenced_by,
+        }
+
+
+def _history(connection: Connection, limit: int | None) -> Iterator[Row]:
+    for item in history(connection, HISTORY_ROWS if limit is None else limit):
+        yield {
+            "version": item.version,
+            "timestamp": _us(item.timestamp_ms),
+            "writer": item.writer,
+            "actions": list(item.actions.items()),
+            "transactions_committed": item.transactions_committed,
+            "size_bytes": item.size_bytes,
+        }
+
+
+def _files(connection: Connection, limit: int | None) -> Iterator[Row]:
+    # Listed first: what is named by the time of the look behind it is no file that nothing names.
+    listed = list(islice(connection.store.list(""), limit))
+    connection.follower.refresh()
+    references = _References(connection)
+    for info in listed:
+        yield {
+            "key": info.key,
+            "kind": keys.kind_of(f"{connection.name}/{info.key}"),
+            "size_bytes": info.size_bytes,
+            "modified": _us(info.modified_ms),
+            "referenced": references.has(info),
+        }
+
+
+class _References:
+    """Which objects the log needs: for what a version that can be read shows, or may yet show."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        follower = connection.follower
+
+        def look(state: State) -> tuple[int, dict[str, TopicRecord], dict[int, int]]:
+            return (
+                state.head.oldest_readable,
+                {item.folder: item for item in state.topics.values()},
+                {item.id: item.epoch for item in state.subscriptions.values()},
+            )
+
+        self._oldest, self._topics, self._epochs = follower.look(look)
+        base = follower.base
+        self._checkpoint = None if base is None else base.version
+        self._parts = frozenset(() if base is None else (part.unique for part in base.parts))
+        self._segments: dict[str, tuple[dict[int, SegmentRecord], dict[int, int]]] = {}
+
+    def has(self, info: ObjectInfo) -> bool | None:
+        """Whether the log needs an object; None where the log does not say."""
+        key = keys.parse_key(info.key)
+        if isinstance(key, keys.SegmentKey):
+            return self._has_segment(key)
+        if isinstance(key, keys.ManifestKey):
+            return key.version == self._checkpoint
+        if isinstance(key, keys.PartKey):
+            return key.unique in self._parts
+        if isinstance(key, keys.HeartbeatKey):
+            return self._epochs.get(key.subscription) == key.epoch
+        if isinstance(key, keys.MailboxKey | keys.DeltaKey | keys.TableFileKey):
+            return None
+        return key is not None
+
+    def _has_segment(self, key: keys.SegmentKey) -> bool:
+        topic = self._topics.get(key.folder)
+        if topic is None:
+            return False
+        if key.folder not in self._segments:
+            records, removals = self._connection.follower.segments(topic.id)
+            self._segments = {key.folder: ({item.number: item for item in records}, removals)}  # keys come in order
+        known, removals = self._segments[key.folder]
+        record = known.get(key.segment)
+        return garbage.reason_of(topic, record, key.file, removals, self._oldest, closed=True) is None
+
+
+_ROWS: Final[dict[str, Callable[[Connection, int | None], Iterable[Row]]]] = {
+    "transactions": _transactions,
+    "segments": _segments,
+    "subscriptions": _subscriptions,
+    "producers": _producers,
+    "history": _history,
+    "files": _files,
+}
+
+__all__ = ["HISTORY_ROWS", "SCHEMAS", "table"]

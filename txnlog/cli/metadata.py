@@ -1,0 +1,68 @@
+"""Commands for those who watch a namespace: metrics, its metadata as tables, and its newest entries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from txnlog.cli.commands import json_option
+from txnlog.cli.output import Printer
+from txnlog.cli.target import Target
+from txnlog.data.python_rows import python_rows
+
+
+@click.command()
+@click.option("--partitions", is_flag=True, help="The lag of subscriptions also by partition.")
+@click.pass_obj
+def metrics(target: Target, *, partitions: bool) -> None:
+    """Print metrics as OpenMetrics text, for Prometheus and others.
+
+    Counters of transactions, and those of the handle, begin with each call: for them let one program ask again and
+    again, as examples/monitoring does.
+    """
+    with target.open() as ns:
+        click.echo(ns.metrics(partitions=partitions), nl=False)
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to print.")
+@json_option
+@click.pass_obj
+def table(target: Target, name: str, limit: int, *, as_json: bool) -> None:
+    """Print metadata of the namespace: transactions, segments, subscriptions, producers, history or files."""
+    with target.open() as ns:
+        found = ns.table(name, limit=limit + 1)
+    rows = python_rows(found.slice(0, limit))
+    for column in [field.name for field in found.schema if pa.types.is_map(field.type)]:
+        for row in rows:
+            row[column] = dict(row[column])
+    Printer(as_json).rows([_for_people(row) for row in rows] if not as_json else rows)
+    if found.num_rows > limit and not as_json:
+        click.echo(f"{limit:,} rows, and there are more: --limit N prints the first N.", err=True)
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Newest entries to show.")
+@json_option
+@click.pass_obj
+def history(target: Target, limit: int, *, as_json: bool) -> None:
+    """List the newest entries of the log: when, by whom, and how many actions of which kind."""
+    with target.open() as ns:
+        rows = [dataclasses.asdict(item) for item in ns.history(limit)]
+    Printer(as_json).rows([_for_people(row) for row in rows] if not as_json else rows)
+
+
+def _for_people(row: dict[str, Any]) -> dict[str, Any]:
+    """Counts by kind as words."""
+    return {
+        name: ", ".join(f"{count} {kind}" for kind, count in value.items()) if isinstance(value, Mapping) else value
+        for name, value in row.items()
+    }
+
+
+__all__ = ["history", "metrics", "table"]
