@@ -79,8 +79,13 @@ def test_a_store_that_fails_or_ctrl_c_ends_with_3_and_says_how_to_go_on(lake, tm
 def test_options_of_the_folder_are_its_own(lake, tmp_path, monkeypatch):
     path, _ = lake
     seen = []
-    monkeypatch.setattr("txnlog.cli.target.backup", lambda *given, **options: seen.append((given, options)) or made)
     made = txnlog.backup(path, tmp_path / "made")
+
+    def backup(*given, **options):
+        seen.append((given, options))
+        return made
+
+    monkeypatch.setattr("txnlog.cli.target.backup", backup)
     options = json.dumps({"anon": True})
     done = run(
         "--storage-options",

@@ -39,7 +39,7 @@ class BackupLog(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BackupFile(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A file of a backup: a segment with the checksum that the log has of it, or an object of a checkpoint.
+    """A file of a backup: a segment with its checksum in the log, or an object of a checkpoint.
 
     Attributes:
         key: where it is, in the backup as in the namespace.

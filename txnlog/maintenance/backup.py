@@ -86,7 +86,7 @@ def backup(
             return made
         if version is not None:
             raise _vacuumed(version)
-        _logger.info("a vacuum deleted files of version %d while they were copied: a newer one is taken", plan.version)
+        _logger.info("a vacuum deleted files of version %d while they were copied: a newer one is copied", plan.version)
     raise RetriableError(
         f"vacuums deleted files of {_ATTEMPTS} versions while they were copied",
         advice=Words("let no vacuum run at the same time; then ", Rest.BACKUP),

@@ -250,7 +250,7 @@ def test_a_backup_goes_between_stores(
 @pytest.mark.long
 def test_a_backup_goes_to_s3_and_back(memory: Place, s3: Place) -> None:
     with_everything(memory)
-    options = {"destination_storage_options": s3.storage_options}
+    options: dict[str, Any] = {"destination_storage_options": s3.storage_options}
     made = txnlog.backup(f"{memory.root}/sales", f"{s3.root}-backups", **options)
     assert txnlog.backup(f"{memory.root}/sales", f"{s3.root}-backups", verify=True, **options).copied_files == 0
     txnlog.restore(f"{s3.root}-backups", f"{s3.root}/sales", storage_options=s3.storage_options, **options)
@@ -405,12 +405,12 @@ def test_an_open_transaction_of_the_original_ends_by_its_timeout(memory: Place, 
 def test_a_stream_goes_on_behind_its_last_batch_of_the_backup(memory: Place) -> None:
     """A batch that the backup has is skipped; of one behind it nothing is known, though the original has it."""
     ns = memory.orders()
+    backups = folder()
     for number in range(3):
         txn = begun(ns, number)
         set_stream(txn, StreamBatch("carriers", "q", number, f"d{number}"))
         txn.commit()
         if number == 1:
-            backups = folder()
             back_up(memory, backups)
     restore(memory, backups, "copy")
     copy = memory.open("copy")

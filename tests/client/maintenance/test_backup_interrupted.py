@@ -156,10 +156,10 @@ def test_wherever_a_restore_ends_the_next_call_finishes_it(
 
 def check_shown(place: Place, version: int, expected: dict[str, Any]) -> None:
     """What is visible is whole; where only the adoption is under way, whoever opens it hears of that."""
+    ns, text = None, ""
     try:
         ns = place.open(mode="r")
     except InvalidInputError as error:
-        ns = None
         text = str(error)
     if ns is None:
         assert "if its adoption was interrupted, repeat it" in text

@@ -201,7 +201,7 @@ def test_a_folder_without_a_manifest_is_no_backup(memory: Place) -> None:
     refused_restore(memory, backups, InvalidInputError, "where a backup was interrupted, run it again")
     for option in ({"dry_run": 1}, {"progress": 5}, {"version": "1"}, {"clock": 5}, {"storage_options": 5}):
         with raises(InvalidInputError):
-            txnlog.restore("memory://c", "memory://a/b", **option)  # type: ignore[arg-type]
+            txnlog.restore("memory://c", "memory://a/b", **option)
 
 
 def all_kinds(backups: Store) -> list[str]:
