@@ -6,6 +6,9 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    BACKUP,
+    BACKUP_INTERRUPTED,
+    BACKUP_REFUSED,
     FSCK,
     FSCK_DAMAGE,
     MERGE_PLAN,
