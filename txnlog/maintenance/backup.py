@@ -8,6 +8,7 @@ backup.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -244,7 +245,8 @@ class _Backup:
             (key.version for key in map(keys.parse_key, folder.sizes) if isinstance(key, keys.EntryKey)), default=-1
         )
         if last > (manifests[-1].version if manifests else -1):  # of a backup that was interrupted
-            self._check_history(last, digest_of(folder.store.get(keys.entry_key(last))))
+            with contextlib.suppress(ObjectNotFound):  # it was removed since the listing
+                self._check_history(last, digest_of(folder.store.get(keys.entry_key(last))))
 
     def _check_history(self, version: int, digest: str) -> None:
         """Raise InvalidInputError unless the log has the entry of a version that the folder has."""
