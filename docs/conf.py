@@ -63,8 +63,8 @@ NAVIGATION = {
     "In depth": ["docs/tour", "docs/python", "docs/spark", "docs/delta"],
     "Operations": ["Overview </docs/operations/index>", "docs/stores", "docs/operations/*"],
     "Reference": ["Overview </docs/reference/index>", *(f"docs/reference/{name}" for name in (
-        "open", "namespace", "transaction", "producer", "consumer", "snapshot", "results", "errors", "catalog", "spark_ext",
-        "testing", "command-line",
+        "open", "namespace", "transaction", "producer", "consumer", "snapshot", "backup", "results", "errors", "catalog",
+        "spark_ext", "testing", "command-line",
     )), "PROTOCOL"],
     "The project": [
         "docs/guarantees", "docs/testing", "docs/decisions", "Benchmarks </benchmarks/RESULTS>",
@@ -122,7 +122,7 @@ def _read(app: Any, docname: str, content: list[str]) -> None:
 MADE_BY_CALLS = {
     "Consumer", "Messages", "Namespace", "Producer", "Snapshot", "Transaction", "Committed", "Catalog", "NamespaceInfo",
     "Published", "PublishedVersion", "DataFrameTransaction", "Processed", "TopicInfo", "SubscriptionInfo", "PartitionLag",
-    "TransactionInfo", "EntryInfo", "Optimized", "Vacuumed", "Maintained", "FsckReport", "Finding",
+    "TransactionInfo", "EntryInfo", "BackedUp", "Restored", "Optimized", "Vacuumed", "Maintained", "FsckReport", "Finding",
     "DeletedRecords", "RetentionInfo", "KeptFor", "Report", "Failure", "Client",
 }  # fmt: skip
 """Classes of which nobody makes an instance but the calls that return one: their constructors are no part of the surface."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from txnlog import errors, testing
+    from txnlog.api.backups import backup, restore
     from txnlog.api.consumer import Consumer
     from txnlog.api.messages import Messages
     from txnlog.api.namespace import Namespace
@@ -33,8 +34,10 @@ _HOMES = {
     "Snapshot": ("txnlog.api.snapshot", "Snapshot"),
     "Transaction": ("txnlog.api.transaction", "Transaction"),
     "TxnId": ("txnlog.common.ids", "TxnId"),
+    "backup": ("txnlog.api.backups", "backup"),
     "errors": ("txnlog.errors", None),
     "open": ("txnlog.api.opening", "open_namespace"),
+    "restore": ("txnlog.api.backups", "restore"),
     "testing": ("txnlog.testing", None),
 }
 
@@ -62,7 +65,9 @@ __all__ = [
     "Snapshot",
     "Transaction",
     "TxnId",
+    "backup",
     "errors",
     "open",
+    "restore",
     "testing",
 ]

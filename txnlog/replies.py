@@ -28,7 +28,7 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
 )
-from txnlog.sentences import Argument, Call, Words, up_to_last
+from txnlog.sentences import Argument, Call, Either, Words, up_to_last
 
 E = TypeVar("E", bound=TxnLogError)
 X = TypeVar("X", bound=BaseException | None)
@@ -322,6 +322,12 @@ class Rest:
     ADOPT: Final = "adopt it again"
     VACUUM: Final = _VACUUM_AGAIN
     MAINTAIN: Final = Words("call ", Call("maintain", "..."), " again, with the same arguments")
+    BACKUP: Final = Words(
+        Either("call txnlog.backup(...) again", "run the same command again"), ", which goes on where this one ended"
+    )
+    RESTORE: Final = Words(
+        Either("call txnlog.restore(...) again", "run the same command again"), ", which goes on where this one ended"
+    )
     DECIDE: Final = "commit again, or begin the next transaction of the producer, which settles this one first"
     """Of a transaction that is prepared, and which a Delta table decides."""
 

@@ -333,6 +333,53 @@ class Vacuumed(_Shown):
 
 
 @dataclass(frozen=True)
+class BackedUp(_Shown):
+    """A backup of a namespace at one version: all of it is there.
+
+    Attributes:
+        namespace: the namespace's name.
+        version: the newest version that the backup has.
+        timestamp_ms: when that version was committed, in epoch milliseconds.
+        entries: entries of the log that belong to the backup.
+        segments: segments that belong to it.
+        size_bytes: of all files that belong to it, checkpoints included.
+        copied_files, copied_bytes: what this call copied; the rest was there.
+    """
+
+    namespace: str
+    version: int
+    timestamp_ms: int
+    entries: int
+    segments: int
+    size_bytes: int
+    copied_files: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True)
+class Restored(_Shown):
+    """A namespace that was restored from a backup, or would be (``dry_run``).
+
+    Attributes:
+        namespace: the namespace's name, which may be another one than the original's.
+        coordinator: its coordinator id, with which its new TxnIDs begin; None for a dry run.
+        version: the version of the backup. The next one is that of the adoption.
+        timestamp_ms: when that version was committed, in epoch milliseconds.
+        entries, segments, size_bytes: as in ``BackedUp``.
+        dry_run: whether the backup was only read and compared with its checksums, and nothing was written.
+    """
+
+    namespace: str
+    coordinator: int | None
+    version: int
+    timestamp_ms: int
+    entries: int
+    segments: int
+    size_bytes: int
+    dry_run: bool
+
+
+@dataclass(frozen=True)
 class Optimized(_Shown):
     """What an optimize did to a topic, or would begin with (``dry_run``).
 
@@ -527,6 +574,7 @@ class Listing(tuple[Any, ...]):
 
 
 __all__ = [
+    "BackedUp",
     "CheckLevel",
     "Committed",
     "DeletedRecords",
@@ -540,6 +588,7 @@ __all__ = [
     "Optimized",
     "PartitionCursor",
     "PartitionLag",
+    "Restored",
     "RetentionInfo",
     "Severity",
     "SubscriptionInfo",

@@ -17,6 +17,13 @@ from txnlog.results import Committed, TopicInfo
 
 CALLS = {
     (txnlog, "open"): "root namespace create mode storage_options store clock min_commit_interval_ms",
+    (txnlog, "backup"): "source destination version verify storage_options destination_storage_options progress store "
+    "destination_store",
+    (
+        txnlog,
+        "restore",
+    ): "backup destination version dry_run storage_options destination_storage_options progress clock "
+    "store destination_store",
     (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta merge "
     "retention_ms retention_bytes retain_unacknowledged message_ttl_ms",
     (Namespace, "topics"): "",

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from txnlog.cli import fsck, log, maintenance, metadata, retention, subscriptions, topics, transactions
+from txnlog.cli import backups, fsck, log, maintenance, metadata, retention, subscriptions, topics, transactions
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
@@ -42,9 +42,10 @@ for _command in (
     *(metadata.history, metadata.table, metadata.metrics),
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
     fsck.fsck,
+    *(backups.backup, backups.restore),
 ):
     cli.add_command(_command)
-cli.can_be_repeated = frozenset({"adopt", "checkpoint", "maintain", "optimize", "vacuum"})
+cli.can_be_repeated = frozenset({"adopt", "backup", "checkpoint", "maintain", "optimize", "restore", "vacuum"})
 
 
 def main(arguments: list[str] | None = None) -> None:

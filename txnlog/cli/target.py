@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from txnlog.api.adoption import adopt_namespace
+from txnlog.api.backups import backup, restore
 from txnlog.api.checking import check_namespace
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
 from txnlog.errors import InvalidInputError
-from txnlog.results import CheckLevel, FsckReport
+from txnlog.results import BackedUp, CheckLevel, FsckReport, Restored
 
 
 class Target:
@@ -32,6 +33,26 @@ class Target:
     def check(self, level: CheckLevel, progress: Callable[[str, int, int], object]) -> FsckReport:
         """Check the namespace, also one that cannot be opened."""
         return check_namespace(self._path, level=level, storage_options=self._storage_options, progress=progress)
+
+    def backup(self, destination: str, options: dict[str, Any], **how: Any) -> BackedUp:
+        """Back up the namespace into a folder."""
+        return backup(
+            self._path,
+            destination,
+            storage_options=self._storage_options,
+            destination_storage_options=options,
+            **how,
+        )
+
+    def restore(self, source: str, options: dict[str, Any], **how: Any) -> Restored:
+        """Make the namespace out of the backup in a folder."""
+        return restore(
+            source,
+            self._path,
+            storage_options=options,
+            destination_storage_options=self._storage_options,
+            **how,
+        )
 
 
 def storage_options_of(text: str | None) -> dict[str, Any]:

@@ -299,10 +299,11 @@ def decode(
         raise _corruption(key, str(damage)) from None
 
 
-def verify(data: bytes, checksum: str, *, rows: int, key: str, size_bytes: int) -> None:
+def verify(data: bytes, checksum: str, *, rows: int | None, key: str, size_bytes: int) -> None:
     """Raise CorruptionError naming the key unless the bytes are the file that the log recorded. Decodes no row.
 
-    The arguments are those of ``decode``. All columns are looked at.
+    The arguments are those of ``decode``; ``rows`` is None for who copies files, and knows no more of them. All columns
+    are looked at.
     """
     try:
         _check_bytes(memoryview(data), checksum, rows, size_bytes, None)
@@ -311,7 +312,7 @@ def verify(data: bytes, checksum: str, *, rows: int, key: str, size_bytes: int) 
 
 
 def _check_bytes(
-    view: memoryview, checksum: str, rows: int, size_bytes: int | None, columns: frozenset[str] | None
+    view: memoryview, checksum: str, rows: int | None, size_bytes: int | None, columns: frozenset[str] | None
 ) -> None:
     """Raise DamagedError for a file that the log did not record; ``columns``: those that are read, None for all."""
     if size_bytes is not None and len(view) != size_bytes:
@@ -400,8 +401,11 @@ def _footer_bytes(view: memoryview) -> int:
     return length
 
 
-def _checked_footer(tail: memoryview, size_bytes: int, checksum: str, rows: int) -> tuple[ColumnChunk, ...]:
-    """The column chunks of a file whose footer is the one that the log knows; ``tail`` ends the file and holds it."""
+def _checked_footer(tail: memoryview, size_bytes: int, checksum: str, rows: int | None) -> tuple[ColumnChunk, ...]:
+    """The column chunks of a file whose footer is the one that the log knows; ``tail`` ends the file and holds it.
+
+    ``rows`` is what the log says; None where it is not asked.
+    """
     if not checksum.startswith(_FOOTER):
         raise DamagedError(f"the log gives it a checksum of an unknown kind, {checksum[:32]!r}")
     length = _footer_bytes(tail)
@@ -411,7 +415,7 @@ def _checked_footer(tail: memoryview, size_bytes: int, checksum: str, rows: int)
     if f"{_FOOTER}{zlib.crc32(tail[start:]):08x}" != checksum:
         raise DamagedError("the checksum of its footer differs from the one in the log")
     footer = parse_footer(bytes(tail[start : start + length]), size_bytes - TAIL_BYTES - length)
-    if footer.rows != rows:
+    if rows is not None and footer.rows != rows:
         raise DamagedError(f"it holds {footer.rows:,} rows, the log says {rows:,}")
     return footer.chunks
 

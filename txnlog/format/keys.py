@@ -30,6 +30,12 @@ SEGMENT_COLUMN: Final = "_txnlog_segment"
 _DELTA_LOG: Final = "_delta_log"
 SEGMENTS_TABLE: Final = "_delta/segments"
 """Folder of the published table of segments: names of topics begin with a letter or digit."""
+BACKUP_FOLDER: Final = "_backup/"
+"""In the folder of a backup, which has the keys of a namespace otherwise: what the backup is of, and its manifests."""
+BACKUP_LOG_KEY: Final = f"{BACKUP_FOLDER}log.json"
+"""Key of the object that names the log of which a folder has backups: the first one that is put there."""
+RESTORE_KEY: Final = "_restore.json"
+"""Key of the object that says of a namespace's folder which backup is being restored there: the first, deleted last."""
 
 
 def entry_key(version: int) -> str:
@@ -114,6 +120,17 @@ def table_file_key(folder: str, unique: str) -> str:
     return f"{folder}/{unique}.parquet"
 
 
+def backup_key(version: int) -> str:
+    """Key of the manifest of the backup of one version, in the folder of a backup."""
+    return f"{BACKUP_FOLDER}{version:020d}.json"
+
+
+def backup_version(key: str) -> int | None:
+    """The version whose backup has its manifest under a key, None where the key is none of a manifest."""
+    match = _BACKUP.fullmatch(key)
+    return None if match is None else int(match[1])
+
+
 @dataclass(frozen=True, slots=True)
 class EntryKey:
     """A commit-log slot."""
@@ -187,6 +204,7 @@ _ID: Final = r"0|[1-9][0-9]{0,18}"
 _VERSION: Final = r"[0-9]{20}"
 _FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:{_ID}))?"
 _ENTRY: Final = re.compile(rf"{LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.ASCII)
+_BACKUP: Final = re.compile(rf"{BACKUP_FOLDER}({_VERSION})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
 _MAILBOX: Final = re.compile(rf"{PROPOSAL_FOLDER}({UNIQUE.pattern})\.msgpack", re.ASCII)
@@ -248,6 +266,8 @@ def kind_of(key: str) -> str:
 
 
 __all__ = [
+    "BACKUP_FOLDER",
+    "BACKUP_LOG_KEY",
     "CATALOG_FOLDER",
     "CHECKPOINT_FOLDER",
     "COLLECTOR_KEY",
@@ -256,6 +276,7 @@ __all__ = [
     "LOG_FOLDER",
     "PROBE_FOLDER",
     "PROPOSAL_FOLDER",
+    "RESTORE_KEY",
     "SEGMENTS_TABLE",
     "SEGMENT_COLUMN",
     "UNIQUE",
@@ -268,6 +289,8 @@ __all__ = [
     "PartKey",
     "SegmentKey",
     "TableFileKey",
+    "backup_key",
+    "backup_version",
     "delta_checkpoint_key",
     "delta_commit_key",
     "delta_hint_key",

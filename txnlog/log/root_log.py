@@ -480,6 +480,13 @@ def remains(store: Store, name: str, runtime: Runtime) -> TxnLogError | None:
     first = list(itertools.islice(folder.list(""), _LOOKED_AT))
     if not first or Log(folder, runtime).exists():
         return None
+    with contextlib.suppress(ObjectNotFound, StoreError):
+        folder.info(keys.RESTORE_KEY)
+        return InvalidInputError(
+            f"a backup is being restored to {shortened(store.url(name))}, or was, and that was interrupted",
+            advice="wait for it, or restore the same backup there again, which goes on where it ended",
+            durable=Durable.NOTHING,
+        )
     found = next((item for item in first if keys.parse_key(item.key) is not None), None)
     if found is None:
         return InvalidInputError(

@@ -6,6 +6,9 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    BACKUP,
+    BACKUP_INTERRUPTED,
+    BACKUP_REFUSED,
     FSCK,
     FSCK_DAMAGE,
     MERGE_PLAN,
@@ -276,5 +279,65 @@ MUTANTS: Final = (
         "if most_said is not None and most is None:",
         "a scan that uses statistics leaves out rows, and the deep check is clean",
         (FSCK + "statistics_that_do_not_hold_are_found_by_the_deep_check",),
+    ),
+    # --- backups ----------------------------------------------------------------------------------------------------
+    Mutant(
+        "a backup has the segments of its newest version alone",
+        "txnlog/maintenance/backup.py",
+        "    return unneeded is None or unneeded > oldest_readable\n",
+        "    return unneeded is None\n",
+        "older versions of what is restored say that they can be read, and lack files",
+        (BACKUP + "a_recovery_drill", BACKUP + "every_backup_of_a_folder_can_be_restored"),
+    ),
+    Mutant(
+        "entries above the version are copied",
+        "txnlog/maintenance/backup.py",
+        "        for wave in versions_in_waves(first, plan.version):\n",
+        "        for wave in versions_in_waves(first, self._connection.follower.refresh()):\n",
+        "the log of a backup ends in transactions whose segments are not there",
+        (BACKUP + "nothing_above_the_version_and_nothing_but_the_namespace_is_in_a_backup",),
+    ),
+    Mutant(
+        "a backup whose files were vacuumed is finished without them",
+        "txnlog/maintenance/backup.py",
+        "        if missing:\n",
+        "        if len(missing) > len(self._plan.segments):\n",
+        "a manifest names files that are not there",
+        (BACKUP + "a_version_whose_files_are_vacuumed_meanwhile_gives_way_to_a_newer_one",),
+    ),
+    Mutant(
+        "the manifest is put first",
+        "txnlog/maintenance/backup.py",
+        "        self._claim()\n",
+        "        self._claim()\n"
+        "        p = self._plan\n"
+        "        head = (p.log.namespace, p.log.coordinator, p.log.beginning, p.version, p.digest, p.timestamp_ms)\n"
+        "        self._seal(BackupManifest(BACKUP_FORMAT, *head, 0, 0, p.segments))\n",
+        "a backup that was interrupted passes for one",
+        (BACKUP_INTERRUPTED + "wherever_a_backup_ends_the_next_call_finishes_it",),
+    ),
+    Mutant(
+        "a backup does not ask whose history a folder has",
+        "txnlog/maintenance/backup.py",
+        "        if data is not None and digest_of(data) == digest:\n",
+        "        if data is not None:\n",
+        "two histories of a namespace are mixed in one folder",
+        (BACKUP_REFUSED + "a_log_that_was_put_back_or_went_another_way_is_no_later_state_of_the_backup",),
+    ),
+    Mutant(
+        "a restore puts the first entry first",
+        "txnlog/maintenance/restore.py",
+        "                first.append(data)\n",
+        "                first.append(data)\n                self._put(key, data)\n",
+        "a namespace can be opened before all of it is there",
+        (BACKUP_INTERRUPTED + "wherever_a_restore_ends_the_next_call_finishes_it",),
+    ),
+    Mutant(
+        "a restored file is not compared with its checksum",
+        "txnlog/maintenance/backup_folder.py",
+        "            check_object(file, data)\n",
+        "            pass\n",
+        "damage of a backup passes for data",
+        (BACKUP_REFUSED + "a_damaged_backup_makes_no_namespace",),
     ),
 )

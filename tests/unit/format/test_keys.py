@@ -10,7 +10,9 @@ from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import TopicName, parse_topic_name
 from txnlog.errors import NameNotAllowed
 from txnlog.format.keys import (
+    BACKUP_LOG_KEY,
     FILE_NAME,
+    RESTORE_KEY,
     SEGMENTS_TABLE,
     DeltaKey,
     EntryKey,
@@ -19,6 +21,8 @@ from txnlog.format.keys import (
     PartKey,
     SegmentKey,
     TableFileKey,
+    backup_key,
+    backup_version,
     delta_checkpoint_key,
     delta_commit_key,
     delta_hint_key,
@@ -63,6 +67,12 @@ def test_keys_look_as_the_protocol_says():
     assert part_key("ab" * 16) == f"_log/checkpoints/parts/{'ab' * 16}.parquet"
     assert heartbeat_key(13, 42) == "_hints/13/00000000000000000042.json"
     assert segment_key("orders~12", 7, f"{'0' * 32}.parquet") == f"orders~12/_txnlog_segment=7/{'0' * 32}.parquet"
+
+
+def test_the_key_of_a_backup_leads_back_to_its_version_and_is_none_of_a_namespace():
+    assert [backup_version(backup_key(version)) for version in (0, 7, 10**18)] == [0, 7, 10**18]
+    assert [backup_version(key) for key in (BACKUP_LOG_KEY, entry_key(7), "_backup/7.json")] == [None] * 3
+    assert [parse_key(key) for key in (backup_key(7), BACKUP_LOG_KEY, RESTORE_KEY)] == [None] * 3
 
 
 @pytest.mark.clause("P-1")
