@@ -134,8 +134,8 @@ class Story:
 
     def delete(self, before: int | None, version: int | None = None, fails: Any = None, *, kept: bool = False) -> Story:
         """Delete the messages before an offset of partition 0; None: nobody knows which."""
-        bounds = [] if before is None else [(TOPIC, 0, before)]
-        self.call("delete_records", fails, {"version": version}, before=bounds, kept=kept, unbounded=before is None)
+        bounds = [] if before is None else [(TOPIC, 0, before, kept)]
+        self.call("delete_records", fails, {"version": version}, before=bounds, unbounded=before is None)
         return self
 
     # --- consumers --------------------------------------------------------------------------------------------------

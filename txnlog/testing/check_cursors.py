@@ -56,13 +56,14 @@ def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[F
     sought = {(asked(op, of.Seek).topic, asked(op, of.Seek).subscription) for op in facts.ops("seek")}
     for op in facts.deletions:
         item = asked(op, of.DeleteRecords)
-        for at in item.before if item.kept and op.succeeded else ():
+        for at in item.before if op.succeeded else ():
+            if not at.kept:
+                continue
             excused = [
                 other.offset
                 for unkept in facts.deletions
-                if not asked(unkept, of.DeleteRecords).kept
                 for other in asked(unkept, of.DeleteRecords).before
-                if (other.topic, other.partition) == (at.topic, at.partition)
+                if (other.topic, other.partition) == (at.topic, at.partition) and not other.kept
             ]
             low = max(excused, default=0)
             for key, sets in shown.items():

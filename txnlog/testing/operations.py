@@ -26,7 +26,7 @@ kind                      arguments                                             
 ``vacuum``                                                                               oldest_readable
 ``optimize``              topic
 ``alter_topic``           topic, column
-``delete_records``        before, kept, unbounded         version
+``delete_records``        before, unbounded               version
 ``final``                                                                                rows, outcomes, cursors, dead,
                                                                                          missing
 ========================  =============================================================  ==============================
@@ -99,11 +99,12 @@ class CursorAt(NamedTuple):
 
 
 class Before(NamedTuple):
-    """An offset of a partition."""
+    """An offset of a partition, and whether what a subscription has not acknowledged below it is kept."""
 
     topic: str
     partition: int
     offset: int
+    kept: bool = False
 
 
 class DeadLetter(NamedTuple):
@@ -303,12 +304,10 @@ class DeleteRecords(_Arguments, frozen=True, tag="delete_records"):
 
     Attributes:
         before: the offsets, by topic and partition.
-        kept: whether what a subscription has not acknowledged is kept.
         unbounded: which messages go is not known: it may be any.
     """
 
     before: tuple[Before, ...] = ()
-    kept: bool = False
     unbounded: bool = False
 
 

@@ -13,15 +13,20 @@ from txnlog.testing.world import TOPICS
 
 _AGES_MS = (200, 1_000, 5_000)
 _TARGET_BYTES = 1 << 20
+_KEPT = "audit"
+"""The topic whose settings keep what subscriptions have not acknowledged."""
 
 
 def retainer(client: Client) -> None:
     """Deletes messages, merges what is left, and reads what came of it, also as it was before."""
     ns = client.open()
 
-    def before(done: tuple[DeletedRecords, ...]) -> list[tuple[str, int, int]]:
-        folders = {item.topic: client.folder(item.topic) for item in done}
-        return [(folders[item.topic], p, offset) for item in done for p, offset in item.start_offsets.items()]
+    def before(done: tuple[DeletedRecords, ...]) -> tuple[Before, ...]:
+        return tuple(
+            Before(client.folder(item.topic), p, offset, item.topic == _KEPT)
+            for item in done
+            for p, offset in item.start_offsets.items()
+        )
 
     def delete() -> None:
         topic = client.chance.choice(list(TOPICS))
@@ -34,19 +39,18 @@ def retainer(client: Client) -> None:
             "delete_records",
             lambda: ns.delete_records(topic, wanted, allow_unacknowledged=not kept),
             lambda done: {"version": done.version},
-            before=[(client.folder(topic), p, offset) for p, offset in wanted.items()],
-            kept=kept,
+            before=[(client.folder(topic), p, offset, kept) for p, offset in wanted.items()],
         )
         client.scheduler.label("messages were deleted by hand")
 
     def retain() -> None:
         topic = client.chance.choice(list(TOPICS))
-        ns.alter_topic(topic, retention_ms=client.chance.choice(_AGES_MS))
+        ns.alter_topic(topic, retention_ms=client.chance.choice(_AGES_MS), retain_unacknowledged=topic == _KEPT)
         found: dict[str, Any] = {}
 
         def call() -> tuple[DeletedRecords, ...]:
             done = retention.retain(ns._connection)
-            found.update(unbounded=False, before=tuple(Before(*item) for item in before(done)))
+            found.update(unbounded=False, before=before(done))
             return done
 
         done = client.call(
@@ -54,7 +58,6 @@ def retainer(client: Client) -> None:
             call,
             lambda done: {"version": max((item.version or 0 for item in done), default=0) or None},
             lambda: found,
-            kept=True,
             unbounded=True,
         )
         if done:
