@@ -90,9 +90,9 @@ def names_of(tree: ast.Module) -> set[str]:
     return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names}
 
 
-def names_of_tests(tree: ast.Module) -> set[str]:
-    """The names of the tests in a module."""
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+def names_of_tests(text: str) -> set[str]:
+    """The names of the tests in a module. By its text: to parse four hundred modules takes seconds."""
+    return set(re.findall(r"^ *(?:async )?def (test_\w+)\(", text, re.MULTILINE))
 
 
 def modules(package: str) -> dict[str, ast.Module]:
@@ -137,9 +137,11 @@ def test_names_use_the_words_of_the_field(package: str) -> None:
 
 
 def test_names_of_tests_use_the_words_of_the_field() -> None:
-    found = {name: sorted(filter(NAMED.search, names_of_tests(tree))) for name, tree in modules("tests").items()}
-    assert len(found) >= 300
-    judge(found)
+    texts = {path.as_posix(): path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    named = {name: names_of_tests(text) for name, text in texts.items()}
+    assert len(named) >= 300
+    assert sum(map(len, named.values())) >= 3_000
+    judge({name: sorted(filter(NAMED.search, names)) for name, names in named.items()})
 
 
 @pytest.mark.parametrize(

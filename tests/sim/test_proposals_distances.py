@@ -28,7 +28,7 @@ def flushing(world, name, until_ms):
     world.start(name, flush)
 
 
-@pytest.mark.parametrize("trip", [10.0, 5.0])
+@pytest.mark.parametrize("trip", [pytest.param(10.0, marks=pytest.mark.long), 5.0])
 def test_a_far_proposer_does_not_fall_behind_the_collector(world, workers, trip):
     """STALL: each commit of a far writer takes longer than the one before: 0.3 s, 0.4, 0.6, 0.9, 1.4, and so on.
 
@@ -43,9 +43,9 @@ def test_a_far_proposer_does_not_fall_behind_the_collector(world, workers, trip)
     for name in ("near", "too"):
         world.stores[name]._trip_ms = trip
     world.run(4_000)
-    world.run(34_000)
+    world.run(19_000)
     done = [at for at in workers.done["far"] if at >= 4_000]
-    assert len(done) >= 60, f"in 30 seconds: one took {[round(b - a) for a, b in pairwise(done)]} ms"
+    assert len(done) >= 30, f"in 15 seconds: one took {[round(b - a) for a, b in pairwise(done)]} ms"
 
 
 def test_a_far_writer_commits_next_to_a_near_one(world, workers):
@@ -59,10 +59,10 @@ def test_a_far_writer_commits_next_to_a_near_one(world, workers):
     world.stores["near"]._trip_ms = 10.0
     world.run(3_000)
     workers.start("far")
-    world.run(63_000)
+    world.run(33_000)
     gained = workers.gained(3_000)
-    assert gained["near"] > 1_000
-    assert gained["far"] >= 20, "in a minute"
+    assert gained["near"] > 500
+    assert gained["far"] >= 10, "in half a minute"
 
 
 def test_who_flushes_without_a_pause_leaves_others_a_place(world, workers):
@@ -87,9 +87,9 @@ def test_two_near_ones_that_flush_leave_a_far_writer_a_place(world, workers):
     """
     workers.start("far")
     world.run(1_000)
-    near_ones(world, 21_000)
-    world.run(21_000)
-    assert workers.gained(1_000).get("far", 0) >= 12, "in 20 seconds: 2 without that"
+    near_ones(world, 15_000)
+    world.run(15_000)
+    assert workers.gained(1_000).get("far", 0) >= 9, "in 14 seconds: 2 without that"
 
 
 def test_two_near_ones_leave_a_far_one_a_place_for_what_cannot_be_proposed(world):
@@ -97,16 +97,16 @@ def test_two_near_ones_leave_a_far_one_a_place_for_what_cannot_be_proposed(world
     opened = []
 
     def open_producers(ns):
-        while world.now_ms < 21_000:
+        while world.now_ms < 15_000:
             ns.producer("loader").close()
             opened.append(world.now_ms)
 
     world.start("far", open_producers)
     world.run(1_000)
-    near_ones(world, 21_000)
-    world.run(21_000)
+    near_ones(world, 15_000)
+    world.run(15_000)
     later = [at for at in opened if at > 5_000]
-    assert len(later) >= 4, "in 16 seconds: none without that"
+    assert len(later) >= 3, "in 10 seconds: none without that"
 
 
 def near_ones(world, until_ms):

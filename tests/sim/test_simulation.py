@@ -90,7 +90,7 @@ def test_what_a_planted_bug_replaces_is_called_as_it_is_replaced(mutant: Mutant)
     run_planted(mutant, range(6))
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("mutant", ALL_MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None
@@ -134,7 +134,7 @@ def test_a_good_client_passes_next_to_one_who_merges_and_alters(maintained_runs:
 
 @pytest.fixture(scope="module")
 def retained_runs() -> Tally:
-    return run_seeds(range(40_000, 40_000 + tries(90, 45)), make=retained)
+    return run_seeds(range(40_000, 40_000 + tries(90, 30)), make=retained)
 
 
 def test_a_good_client_passes_next_to_one_who_deletes_messages(retained_runs: Tally):
@@ -145,12 +145,12 @@ def test_a_good_client_passes_next_to_one_who_deletes_messages(retained_runs: Ta
 
 @pytest.fixture(scope="module")
 def crowded_runs() -> Tally:
-    return run_seeds(range(30_000, 30_000 + tries(120, 60)), make=crowded)
+    return run_seeds(range(30_000, 30_000 + tries(120, 40)), make=crowded)
 
 
 def test_a_good_client_passes_in_a_crowd_that_proposes(crowded_runs: Tally):
     assert crowded_runs.failures == {}
-    assert crowded_runs.labels["a proposal was put"] >= 30
+    assert crowded_runs.labels["a proposal was put"] >= 20
     assert crowded_runs.labels["a commit was brought by another writer"] >= 10
     assert crowded_runs.labels["a proposal was made void"] >= 10
 

@@ -152,7 +152,10 @@ class FarWorld:
 
         def run() -> None:
             ns = open_namespace(ROOT, NAMESPACE, mode="rw", create=False, store=store, runtime=runtime)
-            ns._connection.session.auto_merger.interval = self._merge_interval
+            merger = ns._connection.session.auto_merger
+            merger.interval = self._merge_interval
+            for topic in merger._topics.values():
+                topic.due_at = self._merge_interval  # those that were there when it was opened
             work(ns)
 
         actor.start(run, "main")
