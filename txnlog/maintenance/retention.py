@@ -7,11 +7,12 @@ takes those off the log that have nothing left, and a vacuum deletes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from txnlog.client.positions import Position, end_offsets, resolve_position
+from txnlog.client.positions import Position, end_offsets, resolve_position, start_offsets
 from txnlog.common import ranges
+from txnlog.common.ranges import Ranges
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, SubscriptionNotFound, TransactionConflict
 from txnlog.fold.acknowledgements import acknowledged_of, acknowledged_or_pending
@@ -130,28 +131,25 @@ def _cursor(draft: Draft | State, subscription: SubscriptionRecord, partition: i
     return cursor
 
 
+def _left(draft: Draft | State, topic: int, subscription: SubscriptionRecord, partition: int, end: int) -> Ranges:
+    """What can be read below an offset, and the subscription has not acknowledged.
+
+    Its cursor may lie below the earliest offset: what was deleted there nobody acknowledges any more.
+    """
+    start = draft.start_of(topic, partition)
+    there: Ranges = ((start, end),) if end > start else ()
+    return ranges.subtract(there, acknowledged_of(_cursor(draft, subscription, partition)))
+
+
 def _needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, ends: Offsets) -> int:
     """How many messages below these offsets can be read, and the subscription has not acknowledged."""
-    count = 0
-    for partition, end in ends.items():
-        start = draft.start_of(topic, partition)
-        if end > start:
-            acknowledged = acknowledged_of(_cursor(draft, subscription, partition))
-            count += ranges.size(ranges.subtract(((start, end),), acknowledged))
-    return count
+    return sum(ranges.size(_left(draft, topic, subscription, p, end)) for p, end in ends.items())
 
 
 def _first_needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, partition: int) -> int:
-    """The first offset that can be read, and that the subscription has not acknowledged; the end where there is none.
-
-    Its cursor may lie below: what was deleted there nobody acknowledges any more.
-    """
-    start, end = draft.start_of(topic, partition), draft.end_of(topic, partition)
-    left = (
-        ranges.subtract(((start, end),), acknowledged_of(_cursor(draft, subscription, partition)))
-        if end > start
-        else ()
-    )
+    """The first offset that can be read and that the subscription has not acknowledged; the end if there is none."""
+    end = draft.end_of(topic, partition)
+    left = _left(draft, topic, subscription, partition, end)
     return left[0][0] if left else end
 
 
@@ -203,7 +201,7 @@ def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     by_name = {item.topic: item for item in deleted}
     found: list[DeletedRecords] = []
     for topic in sorted(topics, key=lambda item: item.name):
-        done = by_name.get(topic.name) or DeletedRecords(topic.name, None, 0, _starts(connection, topic))
+        done = by_name.get(topic.name) or DeletedRecords(topic.name, None, 0, start_offsets(connection.follower, topic))
         if done.messages or expired[topic.id]:
             found.append(DeletedRecords(done.topic, done.version, done.messages, done.start_offsets, expired[topic.id]))
     return tuple(found)
@@ -239,10 +237,6 @@ class _Times:
         return self._known[age_ms]
 
 
-def _starts(connection: Connection, topic: TopicRecord) -> dict[int, int]:
-    return connection.follower.look(lambda state: {p: state.start_of(topic.id, p) for p in range(topic.partitions)})
-
-
 def _older_than(connection: Connection, topic: TopicRecord, age_ms: int | None, times: _Times) -> dict[int, int]:
     """By partition the offset behind the messages that are at least so old."""
     version = None if age_ms is None else times.version_before(age_ms)
@@ -263,7 +257,7 @@ class _Due:
 
     offsets: dict[int, int]
     by_age: dict[int, int]
-    visible: list[SegmentRecord] = field(default_factory=list)
+    visible: list[SegmentRecord]
 
 
 def _due(connection: Connection, topic: TopicRecord, times: _Times) -> _Due:
@@ -276,13 +270,13 @@ def _due(connection: Connection, topic: TopicRecord, times: _Times) -> _Due:
         visible = _visible(connection, topic, times.version)
         for partition, end in _beyond(visible, most_bytes).items():
             offsets[partition] = max(end, offsets.get(partition, 0))
-    starts = _starts(connection, topic)
+    starts = start_offsets(connection.follower, topic)
     return _Due({p: offset for p, offset in offsets.items() if offset > starts[p]}, by_age, visible)
 
 
 def _visible(connection: Connection, topic: TopicRecord, version: int) -> list[SegmentRecord]:
     """The segments that are visible and have messages that can be read."""
-    starts = _starts(connection, topic)
+    starts = start_offsets(connection.follower, topic)
     records, removals = connection.follower.segments(topic.id)
     return [item for item in records if is_visible(item, version, removals) and _has_messages(item, starts)]
 
@@ -386,6 +380,7 @@ def _info(connection: Connection, topic: TopicRecord, times: _Times) -> Retentio
         return total, size, _count(state, topic.id, free), kept
 
     total, size, free, kept = connection.follower.look(look)
+    records = connection.follower.segments(topic.id)[0] if kept else ()
     return RetentionInfo(
         topic.name,
         RETENTION_MS.of(properties),
@@ -396,7 +391,7 @@ def _info(connection: Connection, topic: TopicRecord, times: _Times) -> Retentio
         sum(item.size_bytes for item in visible),
         free,
         size - free,
-        tuple(KeptFor(name, count, _since_ms(connection, topic, due, cursors)) for name, count, cursors in kept),
+        tuple(KeptFor(name, count, _since_ms(topic, records, due, firsts)) for name, count, firsts in kept),
     )
 
 
@@ -404,13 +399,12 @@ def _count(state: State, topic: int, ends: Offsets) -> int:
     return sum(max(0, end - state.start_of(topic, p)) for p, end in ends.items())
 
 
-def _since_ms(connection: Connection, topic: TopicRecord, due: _Due, cursors: Offsets) -> int | None:
+def _since_ms(topic: TopicRecord, records: Iterable[SegmentRecord], due: _Due, firsts: Offsets) -> int | None:
     """When the oldest message that a subscription keeps would have been deleted by ``retention_ms``."""
     age_ms = RETENTION_MS.of(topic.properties)
     if age_ms is None:
         return None
-    records, _ = connection.follower.segments(topic.id)
-    oldest = _oldest_ms(records, cursors, due.by_age)
+    oldest = _oldest_ms(records, firsts, due.by_age)
     return None if oldest is None else oldest + age_ms
 
 
