@@ -1,4 +1,4 @@
-"""Administering a namespace: its transactions and producers, its format, its files."""
+"""Administering a namespace: transactions, producers, format, files, retention, health, metrics, tables, history."""
 
 from __future__ import annotations
 

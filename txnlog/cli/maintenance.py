@@ -184,7 +184,9 @@ def maintain(
     allow_short_retention: bool,
     as_json: bool,
 ) -> None:
-    """Make a checkpoint, merge small segments, bring Delta tables up to date, and vacuum.
+    """Make a checkpoint, delete messages, merge segments, update Delta tables, and vacuum.
+
+    Messages are deleted, or expire, only in topics with a setting for it, such as "retention_ms".
 
     Only topics with delta "auto" have their Delta tables brought up to date.
 

@@ -1,1 +1,1 @@
-"""Small words that every layer uses."""
+"""What every layer uses and nothing of txnlog is below: ids, names, limits, ranges, arguments, growing pauses."""

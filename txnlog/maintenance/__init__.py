@@ -1,1 +1,1 @@
-"""Work off the commit path: merging small segments, deleting what nobody can need, and both as ``maintain``."""
+"""Work off the commit path: merging, retention and vacuum (together: ``maintain``), fsck, backup and restore."""

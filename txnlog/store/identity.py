@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 
@@ -25,20 +24,14 @@ class StoreIdentity:
     sends_condition: bool = True
 
 
-@runtime_checkable
-class Identified(Protocol):
-    """A store that knows its identity. Every store of this package does; wrappers answer for what they wrap."""
-
-    @property
-    def identity(self) -> StoreIdentity:
-        """The store's identity."""
-
-
 def identity_of(store: object) -> StoreIdentity:
-    """The identity of any store; one without (a simulated store of a test) is known by its class alone."""
-    if isinstance(store, Identified):
-        return store.identity
-    return make_identity(f"other/{type(store).__name__}", "", "")
+    """The identity of any store; one without (a simulated store of a test) is known by its class alone.
+
+    Every store of this package has a property ``identity``, and a wrapper's is that of what it wraps. It is asked once:
+    a look whether it is there would be another question, so that each wrapper would double the questions.
+    """
+    identity: StoreIdentity | None = getattr(store, "identity", None)
+    return identity or make_identity(f"other/{type(store).__name__}", "", "")
 
 
 def make_identity(store_kind: str, endpoint: str, container: str, *, sends_condition: bool = True) -> StoreIdentity:
@@ -55,4 +48,4 @@ def _plain_endpoint(endpoint: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}{parts.path.rstrip('/')}"
 
 
-__all__ = ["Identified", "StoreIdentity", "identity_of", "make_identity"]
+__all__ = ["StoreIdentity", "identity_of", "make_identity"]
