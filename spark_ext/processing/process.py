@@ -165,7 +165,7 @@ def process(
 
 def _interval(trigger: object) -> int | None:
     """The trigger's interval in milliseconds; None where the run ends once it caught up."""
-    if trigger == "available_now":
+    if trigger in ("available_now", {"availableNow": True}):
         return None
     if isinstance(trigger, Mapping) and list(trigger) == ["interval_ms"]:
         return duration_ms("interval_ms", trigger["interval_ms"], 1, MAX_NUMBER)

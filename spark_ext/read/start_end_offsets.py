@@ -159,9 +159,11 @@ def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Sca
         lost = (high - low) - max(0, kept[1] - kept[0])
         if low < first or high > last:
             text = f"partition {partition} of {topic!r} holds offsets {first} to {last}; {low} to {high} were requested"
+            if low < first:
+                text += f" (the messages from {low} to {min(high, first) - 1} were deleted)"
             if scan.options.fail_on_data_loss:
                 raise OffsetOutOfRange(
-                    text, advice="request existing offsets, or set failOnDataLoss to false to go on with the rest"
+                    text, advice="request offsets that exist, or set failOnDataLoss to false to go on with the rest"
                 )
             _logger.warning("%s: %d messages do not exist and are left out", text, lost)
         if kept[0] < kept[1]:

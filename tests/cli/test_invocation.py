@@ -26,12 +26,25 @@ def test_python_runs_it_as_a_module(lake):
         (("describe", "gate"), "did you mean 'topic describe' or 'transactions describe'?"),
         (("topcs",), "did you mean 'topics'?"),
         (("producers", "x"), "there are: fence, list"),
+        (("topic", "list"), "did you mean 'topics'?"),
+        (("--json", "topics"), "options stand behind their command: txnlog ROOT/NAMESPACE COMMAND --json"),
     ],
 )
 def test_a_command_that_is_not_there_is_answered_with_what_may_be_meant(lake, command, told):
     done = run(lake[0], *command)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+def test_whoever_puts_the_namespace_behind_the_command_is_shown_the_order(lake):
+    for asked, meant in (
+        (("topics",), "txnlog ROOT/NAMESPACE topics"),
+        (("topics", lake[0]), f"txnlog {lake[0]} topics"),
+        (("backup", lake[0], "folder"), f"txnlog {lake[0]} backup"),
+    ):
+        done = run(*asked)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"is a command, and the namespace stands before it: {meant}" in done.stderr
 
 
 def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):

@@ -22,6 +22,23 @@ def test_nobody_is_asked_about_a_topic_that_is_not_there(lake):
     assert lines(lake[0], "topics", "--json")
 
 
+def test_deleted_messages_are_not_counted(tmp_path):
+    path = str(tmp_path / "lake/ns")
+    with txnlog.open(path, create=True) as ns:
+        ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+        ns.produce("orders", [{"id": number} for number in range(5)])
+        ns.delete_records("orders", {0: 3})
+    assert lines(path, "topics", "--json") == [{"topic": "orders", "partitions": 1, "messages": 2}]
+    (found,) = lines(path, "topic", "describe", "orders", "--json")
+    assert (found["start_offsets"], found["end_offsets"]) == ({"0": 3}, {"0": 5})
+    assert "1 of 2 rows" in run(path, "read", "orders", "--limit", "1").stderr
+
+
+def test_a_time_without_a_zone_is_shown_as_it_was_given(lake):
+    done = run(lake[0], "read", "orders", "--timestamp", "2026-11-29")
+    assert (done.returncode, "not '2026-11-29' " in done.stderr) == (2, True), done.stderr
+
+
 def test_a_topic_is_altered(lake):
     path, _ = lake
     add = ("--add", "note:string", "--add", "price:decimal(10,2)", "--add", "at:timestamp")
@@ -45,6 +62,10 @@ def test_a_topic_is_altered(lake):
         ("bigint", "int64"),
         ("smallint", "int16"),
         ("tinyint", "int8"),
+        ("int64", "int64"),
+        ("bool", "bool"),
+        ("date32[day]", "date32[day]"),
+        ("timestamp[us, tz=UTC]", "timestamp[us, tz=UTC]"),
         ("real", "float"),
         ("decimal(10, 2)", "decimal128(10, 2)"),
         ("DECIMAL( 10 , 2 )", "decimal128(10, 2)"),

@@ -54,7 +54,7 @@ def test_no_type_of_the_log_is_left_out():
         schema.from_arrow(pa.schema([("c", eval(text, {"pa": pa}))])) for text, cells in ROWS if cells[0] == "yes"
     ]
     kinds = [found.fields[0].type for found in stored]
-    assert {kind for kind in kinds if isinstance(kind, str)} >= {*schema._PRIMITIVES, "decimal(10,2)"}
+    assert {kind for kind in kinds if isinstance(kind, str)} >= {*schema.PRIMITIVES, "decimal(10,2)"}
     assert {type(kind) for kind in kinds} == {str, schema.ArrayType, schema.MapType, schema.StructType}
     assert set(schema._NAMES) <= {eval(text, {"pa": pa}) for text, _ in ROWS}
 

@@ -352,7 +352,7 @@ def test_the_types_of_columns_are_those_of_the_code():
     described = {row[i].strip("`"): row[i + 1] for row in cells for i in (0, 2)}
     assert described.pop("decimal(p,s)") == "decimal128(p, s), 1 ≤ p ≤ 38, s ≤ p"
     assert described.pop("objects") == "struct, list, map"
-    named = {name: str(arrow).replace(", tz=UTC", ", UTC") for name, arrow in schema._PRIMITIVES.items()}
+    named = {name: str(arrow).replace(", tz=UTC", ", UTC") for name, arrow in schema.PRIMITIVES.items()}
     assert described == {name: ARROW_NAMES.get(arrow, arrow) for name, arrow in named.items()}
 
 

@@ -33,6 +33,9 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Click's own; an error knows by whom it is shown, and Ctrl-C says what became of long work."""
+        first = ctx.params.get("namespace")
+        if first in self.commands and not ctx._protected_args and not ctx.args:
+            raise click.UsageError(_order(f"txnlog ROOT/NAMESPACE {first}", f"{first!r} is a command"), ctx)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -47,17 +50,34 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Click's own, with advice."""
+        first, name = ctx.params.get("namespace"), args[0]  # before click's own, which changes both
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise click.UsageError(f"{error.message.removesuffix('.')} ({self._meant(ctx, args[0])})", ctx) from None
+            meant = self._meant(ctx, first, name)
+            raise click.UsageError(f"{error.message.removesuffix('.')} ({meant})", ctx) from None
 
-    def _meant(self, ctx: click.Context, name: str) -> str:
+    def _meant(self, ctx: click.Context, first: str | None, name: str) -> str:
+        if name.startswith("-"):
+            return f"options stand behind their command: txnlog ROOT/NAMESPACE COMMAND {name}"
+        if first in self.commands:
+            return _order(f"txnlog {name} {first}", f"{first!r} is a command")
+        plural = f"{ctx.info_name}s"
+        if name == "list" and isinstance(ctx.parent, click.Context) and plural in _names(ctx.parent.command):
+            return f"did you mean '{plural}'? there are: {', '.join(sorted(self.commands))}"
         if "describe" in self.commands:  # the name of a topic where a command stands
             return f"did you mean '{ctx.info_name} describe {name}'? there are: {', '.join(sorted(self.commands))}"
         groups = [(first, found) for first, found in self.commands.items() if isinstance(found, click.Group)]
         ways = [f"'{first} {name}'" for first, found in groups if name in found.commands]
         return f"did you mean {' or '.join(ways)}?" if ways else nearest(name, self.commands)
+
+
+def _order(meant: str, why: str) -> str:
+    return f"{why}, and the namespace stands before it: {meant}"
+
+
+def _names(command: click.Command) -> frozenset[str]:
+    return frozenset(command.commands) if isinstance(command, click.Group) else frozenset()
 
 
 def duration(text: str) -> Duration:

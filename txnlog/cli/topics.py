@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 import pyarrow as pa
 
+from txnlog.api.snapshot import Snapshot
 from txnlog.cli.commands import Commands, duration, json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.target import Target
@@ -21,12 +22,13 @@ from txnlog.format.merge_mode import MERGE
 from txnlog.results import TopicInfo
 
 _SQL_TYPES: Final = {
+    **{str(schema.type_to_arrow(kind)).lower(): kind for kind in schema.PRIMITIVES},
     **{name: kind for kind, name in SPARK_SQL_NAMES.items()},
     "real": "float",
     "dec": "decimal",
     "numeric": "decimal",
 }
-"""What people who write Spark SQL call types otherwise than the log."""
+"""What Arrow calls types otherwise than the log, as ``topic describe`` shows them, and what Spark SQL does."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -63,12 +65,12 @@ _SETTINGS: Final = (
 @json_option
 @click.pass_obj
 def topics(target: Target, *, as_json: bool) -> None:
-    """List the topics."""
+    """List the topics, and how many messages can be read of each."""
     with target.open() as ns:
         snapshot = ns.snapshot()
-        ends = {name: snapshot.end_offsets(name) for name in snapshot.topics()}
         rows = [
-            {"topic": name, "partitions": len(found), "messages": sum(found.values())} for name, found in ends.items()
+            {"topic": name, "partitions": len(snapshot.end_offsets(name)), "messages": _readable(snapshot, name)}
+            for name in snapshot.topics()
         ]
     Printer(as_json).rows(rows)
 
@@ -86,8 +88,14 @@ def topic_describe(target: Target, name: str, *, as_json: bool) -> None:
     """Columns, key and offsets of a topic."""
     with target.open() as ns:
         info = ns.topic(name)
-        ends = ns.snapshot().end_offsets(name)
-    _print_topic(info, as_json=as_json, end_offsets=ends)
+        snapshot = ns.snapshot()
+        offsets = {"start_offsets": snapshot.start_offsets(name), "end_offsets": snapshot.end_offsets(name)}
+    _print_topic(info, as_json=as_json, **offsets)
+
+
+def _readable(snapshot: Snapshot, name: str) -> int:
+    """The messages of a topic that can be read: those that were not deleted."""
+    return sum(snapshot.end_offsets(name).values()) - sum(snapshot.start_offsets(name).values())
 
 
 def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
@@ -148,7 +156,8 @@ def topic_alter(
     """Add columns, widen others, or change settings; a change that was made already is no error.
 
     Types are Spark's: string, binary, boolean, byte (tinyint), short (smallint), integer (int), long (bigint), float
-    (real), double, date, timestamp, timestamp_ntz, decimal(10,2). Nested ones are added in Python.
+    (real), double, date, timestamp, timestamp_ntz, decimal(10,2); or as "topic describe" shows them, such as int64.
+    Nested ones are added in Python.
     """
     properties = {key: value or None for key, value in (_pair(item, "=") for item in labels)}
     with target.open(write=True) as ns:
@@ -237,7 +246,7 @@ def read(
             left_out = batch.num_rows > fitting
             if left_out:
                 break
-        committed = sum(snapshot.end_offsets(topic_name).values())
+        committed = _readable(snapshot, topic_name)
     Printer(as_json).rows(rows)
     if left_out and not as_json:
         of = f"of {committed:,} rows" if isolation_level == "read_committed" else "rows, and there are more"

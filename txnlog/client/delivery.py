@@ -22,6 +22,7 @@ from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges, below
 from txnlog.data import scan_planner
 from txnlog.data.segment_rows import RESTORE, damaged_segment
+from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CorruptionError, TransactionConflict
 from txnlog.fold.acknowledgements import check_epoch
 from txnlog.fold.leases import available, in_turn
@@ -30,6 +31,8 @@ from txnlog.format.actions import AnyAction, Seek
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+
+_logger = LogLines("txnlog.consumer")
 
 
 class Attempt:
@@ -168,6 +171,7 @@ class TopicDelivery:
         self._ledger = connection.ledger(subscription, epoch)
         self._read_ahead = ReadAhead(connection, topic)
         self._turn = 0
+        self._starts: dict[int, int] = {}
 
     @property
     def connection(self) -> Connection:
@@ -194,6 +198,18 @@ class TopicDelivery:
         check_epoch(record, self.epoch)
         return record
 
+    def warn_of_deleted(self) -> None:
+        """Log once how many messages were deleted before the subscription acknowledged them: nobody receives these."""
+        state = self._connection.follower.state
+        for partition in range(self.topic.partitions):
+            start = state.start_of(self.topic.id, partition)
+            if start > self._starts.get(partition, 0):
+                self._starts[partition] = start
+                left = available(state.cursors[self.subscription, partition], 0, start, EMPTY)
+                if lost := ranges.size(left):
+                    text = "%d messages of partition %d of %r were deleted before a consumer acknowledged them"
+                    _logger.warning(text, lost, partition, self.topic.name)
+
     async def look(self, *, is_new: bool = False) -> None:  # noqa: ARG002 - for those that wait
         """Before anything is done: raise where another took over. ``is_new``: as of Receiving."""
         self.check()
@@ -203,6 +219,7 @@ class TopicDelivery:
         ready: dict[int, Ranges] = {}
         record = self.check()
         end_claims(self._connection, self._ledger)
+        self.warn_of_deleted()
         cursors = self._connection.follower.state.cursors
         delivered = self._ledger.delivered(self._consumer)
         self._ledger.forget_delivered(self._consumer, {p: ((0, cursors[record.id, p].position),) for p in delivered})

@@ -136,6 +136,7 @@ class SharedTopicDelivery(TopicDelivery):
         fresh = False
         for _ in range(_MAX_ROUNDS):
             record = self.check()
+            self.warn_of_deleted()
             end_claims(self._connection, self._ledger)  # else a late abort takes what is delivered from here on
             self._settle()
             state = self._connection.follower.state

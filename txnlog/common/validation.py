@@ -221,12 +221,13 @@ def epoch_ms(timestamp: object) -> int:
     """Epoch milliseconds of a time with a zone, also as ISO 8601 text. Raises InvalidInputError for a naive one."""
     if isinstance(timestamp, int) and not isinstance(timestamp, bool):
         return timestamp
+    given = timestamp
     if isinstance(timestamp, str):
         with contextlib.suppress(ValueError):
             timestamp = datetime.datetime.fromisoformat(timestamp)
     if not isinstance(timestamp, datetime.datetime) or timestamp.utcoffset() is None:
         raise InvalidInputError(
-            f"a timestamp is a time with a zone, not {shown(timestamp)}",
+            f"a timestamp is a time with a zone, not {shown(given)}",
             advice='use "2026-11-21T12:00:00Z", epoch milliseconds, or in Python datetime(..., tzinfo=datetime.UTC)',
         )
     return (timestamp - _EPOCH) // _MILLISECOND

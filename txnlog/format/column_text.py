@@ -56,9 +56,9 @@ def _of_structs(there: StructType, wanted: StructType, prefix: str) -> Iterator[
         if item.name in other:
             yield from _of_columns(item, other.pop(item.name), f"{prefix}{item.name}")
         else:
-            yield f"has {_text(item, prefix)}"
+            yield f"it also has {_text(item, prefix)}"
     for item in other.values():
-        yield f"lacks {_text(item, prefix)}"
+        yield f"it does not have {_text(item, prefix)}"
 
 
 def _text(field: StructField, prefix: str) -> str:

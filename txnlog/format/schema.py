@@ -50,7 +50,7 @@ class MapType(Struct, frozen=True, tag_field="type", tag="map", forbid_unknown_f
 
 DataType = str | StructType | ArrayType | MapType
 
-_PRIMITIVES: Final[dict[str, pa.DataType]] = {
+PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "boolean": pa.bool_(),
@@ -64,7 +64,9 @@ _PRIMITIVES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-_NAMES: Final = {arrow: name for name, arrow in _PRIMITIVES.items()} | {
+"""Types without parts, by their names in the log, which are Spark's."""
+
+_NAMES: Final = {arrow: name for name, arrow in PRIMITIVES.items()} | {
     pa.large_string(): "string",
     pa.large_binary(): "binary",
     pa.string_view(): "string",
@@ -167,13 +169,13 @@ def type_to_arrow(data_type: DataType) -> pa.DataType:
             type_to_arrow(data_type.keyType),
             pa.field("value", type_to_arrow(data_type.valueType), data_type.valueContainsNull),
         )
-    if arrow := _PRIMITIVES.get(data_type):
+    if arrow := PRIMITIVES.get(data_type):
         return arrow
     if (match := _DECIMAL.fullmatch(data_type)) and int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
     raise SchemaMismatch(
         f"unknown column type {data_type[:60]!a}",
-        advice=f"use one of {', '.join(sorted(_PRIMITIVES))}, or a decimal like decimal(10,2) of at most 38 digits",
+        advice=f"use one of {', '.join(sorted(PRIMITIVES))}, or a decimal like decimal(10,2) of at most 38 digits",
     )
 
 
@@ -241,6 +243,7 @@ __all__ = [
     "DEAD_LETTER_COLUMNS",
     "DEFAULT_SCHEMA",
     "KEY_TYPES",
+    "PRIMITIVES",
     "WHOLE_NUMBERS",
     "ArrayType",
     "DataType",

@@ -178,6 +178,11 @@ class BackupFolder:
             CorruptionError: the manifest is damaged.
         """
         known = self.versions
+        if not known and self._has(keys.LOG_FOLDER) and not self._has(keys.BACKUP_FOLDER):
+            raise InvalidInputError(
+                f"the folder {self.url} is a namespace, and has no backup",
+                advice="give the folder of the backup; the namespace to make out of it is the other argument",
+            )
         if not known:
             raise InvalidInputError(
                 f"the folder {self.url} has no backup: there is no manifest below {keys.BACKUP_FOLDER}",
@@ -191,6 +196,9 @@ class BackupFolder:
                 advice=f"there are backups of version {', '.join(map(str, known[-8:]))}",
             )
         return self.manifest(version)
+
+    def _has(self, folder: str) -> bool:
+        return any(True for _ in self.store.list(folder))
 
     # --- reading what a manifest names ------------------------------------------------------------------------------
 

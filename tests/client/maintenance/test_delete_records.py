@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from typing import Any
 
 import pytest
@@ -42,6 +43,20 @@ def test_a_dry_run_counts_and_writes_nothing(ten: Any, place: Place) -> None:
             done = client.delete_records("orders", {0: 7}, dry_run=True)
         assert (done.messages, done.version, dict(done.start_offsets), done.dry_run) == (7, None, {0: 7}, True)
     assert left(ten) == list(range(10))
+
+
+@pytest.mark.parametrize("type_", ["exclusive", "failover", "shared"])
+def test_a_consumer_warns_once_of_messages_that_nobody_receives_any_more(
+    ten: Any, caplog: pytest.LogCaptureFixture, type_: str
+) -> None:
+    consumer = ten.consumer("orders", subscription="billing", type=type_)
+    consumer.acknowledge(consumer.receive(2))
+    ten.delete_records("orders", {0: 6}, allow_unacknowledged=True)
+    with caplog.at_level(logging.WARNING, "txnlog.consumer"):
+        assert ids(consumer.receive(2).table) == [6, 7]
+        assert ids(consumer.receive(2).table) == [8, 9]
+    found = [record.getMessage() for record in caplog.records]
+    assert found == ["4 messages of partition 0 of 'orders' were deleted before a consumer acknowledged them"]
 
 
 def test_partitions_that_are_not_named_stay(ns: Any) -> None:
