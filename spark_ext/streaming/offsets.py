@@ -242,9 +242,20 @@ def overtaken(topic: str, partition: int, checkpoint: int, cursor: int, name: st
     )
 
 
+def expired(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> ConsumerFenced:
+    """The error where messages that a query has not processed may have expired, for which nobody has to be at work."""
+    return ConsumerFenced(
+        f"partition {partition} of {topic!r}: this query continues at offset {checkpoint}, but the cursor of the "
+        f"subscription {name!r} is at {cursor}: the messages between expired (the topic has message_ttl_ms), or "
+        "another run or query took them",
+        advice=f"if another run is at work, {LEAVE_THE_OTHER_RUN}; if the messages expired, a new checkpointLocation "
+        "continues at the cursor and skips them",
+    )
+
+
 def _is_ours(value: Any) -> bool:
     """Whether a parsed offset of a query is one of txnlog's, of any format."""
     return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
 
 
-__all__ = ["FORMAT", "LEAVE_THE_OTHER_RUN", "StreamOffset", "cursor_moved", "overtaken"]
+__all__ = ["FORMAT", "LEAVE_THE_OTHER_RUN", "StreamOffset", "cursor_moved", "expired", "overtaken"]

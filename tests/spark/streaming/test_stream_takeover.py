@@ -20,6 +20,7 @@ from txnlog.api.internals import acknowledge_ranges
 from txnlog.client import subscription_ownership
 from txnlog.common.ids import TxnId
 from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, TransactionAborted, TxnLogError
+from txnlog.testing import ManualClock
 
 
 def _sink(ns: Any, subscription: int) -> Any:
@@ -383,3 +384,25 @@ def test_a_seek_ahead_of_a_run_is_no_other_run(memory: Place) -> None:
     query.seek({0: 6})
     with raises(InvalidInputError, match=r"offset 5, .* at 6 "):
         query.plan.latest(query.log[-1], None)
+
+
+def test_a_query_whose_messages_expired_says_so(memory: Place) -> None:
+    """Whatever failOnDataLoss is: only the checkpoint says where the query is, and the cursor is elsewhere."""
+    clock = ManualClock(1_767_225_600_000)
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA, message_ttl_ms="1h")
+    ns.create_subscription("orders", "billing")
+    for number in range(3):
+        ns.produce("orders", rows(number), partition=0)
+    namespace_cache.use(ns)
+    options = {"path": f"{ns.root}/{ns.name}/orders", "subscription": "billing", "failOnDataLoss": "false"}
+    plan = StreamPlan(read_options(options, streaming=True), {}, None)
+    first = plan.latest(plan.initial().to_dict(), 1)
+    plan.acknowledge(first)
+    clock.advance(2 * 3_600_000)
+    ns.maintain()
+    for run in (plan, StreamPlan(read_options(options, streaming=True), {}, None)):
+        with raises(ConsumerFenced, match="the messages between expired .* a new checkpointLocation"):
+            run.latest(first, None)
+    again = StreamPlan(read_options(options, streaming=True), {}, None)
+    assert again.initial().offsets == {"orders": {0: 3}}
