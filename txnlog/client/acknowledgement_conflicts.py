@@ -130,7 +130,7 @@ def ledgers_of(connection: SessionOwner, wanted: Iterable[Acknowledgement], rece
 
 def end_claims(connection: SessionOwner, ledger: Ledger) -> None:
     """Abort the claims in a ledger whose transactions are past their deadline, or ended in the log."""
-    ledger.abort_those_over(connection.may_have_ended, connection.may_land, connection.runtime.now_ms())
+    ledger.abort_those_over(connection.may_have_ended, connection.runtime.now_ms())
 
 
 def end_overdue(connection: SessionOwner, subscriptions: Sequence[int]) -> None:
@@ -169,6 +169,7 @@ def claim_in(
     number: int,
     wanted: Iterable[Acknowledgement],
     deadline_ms: int | None,
+    may_land: Callable[[int], bool],
     *,
     plain: bool = False,
 ) -> None:
@@ -176,7 +177,7 @@ def claim_in(
     for item in wanted:
         for ledger in ledgers:
             if (ledger.subscription, ledger.epoch) == (item.subscription, item.epoch):
-                ledger.claim(number, item, deadline_ms, plain=plain)
+                ledger.claim(number, item, deadline_ms, may_land, plain=plain)
 
 
 def _has_claims(state: State, subscription: int) -> bool:

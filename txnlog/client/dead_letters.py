@@ -118,6 +118,7 @@ def target(connection: Connection, subscription: SubscriptionRecord) -> TopicHan
 class _Move(CommitCommand):
     """The entry that does both, unless a message was delivered again since it was found."""
 
+    travels = False  # whoever brought it would not look whether one was
     _: KW_ONLY
     wanted: Wanted
     found: Mapping[int, tuple[Redelivery, ...]]

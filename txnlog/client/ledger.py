@@ -47,12 +47,15 @@ class Claim:
         plain: it is an acknowledgement outside of transactions, whose entry is under way.
         releases: by partition what is delivered again where it is aborted: what it acknowledges, and what it was
             refused, but for what was delivered again since.
+        may_land: whether the transaction was sent, and may be in the log yet, as its own handle knows: its deadline
+            says nothing then.
     """
 
     acknowledgement: Acknowledgement
     deadline_ms: int | None
     plain: bool
     releases: Offsets
+    may_land: Callable[[int], bool]
 
     def offsets(self) -> dict[int, Ranges]:
         """The offsets that it claims, by partition."""
@@ -239,20 +242,29 @@ class Ledger:
         self._change(lambda state: state._replace(prefetched=_without(state.prefetched, consumer, offsets)))
 
     def claim(
-        self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None, *, plain: bool = False
+        self,
+        txn: int,
+        acknowledgement: Acknowledgement,
+        deadline_ms: int | None,
+        may_land: Callable[[int], bool],
+        *,
+        plain: bool = False,
     ) -> None:
-        """CLAIMED as well: a transaction acknowledges them, and keeps what it claims already."""
+        """CLAIMED as well: a transaction acknowledges them, and keeps what it claims already. Arguments as of Claim."""
         more = offsets_of(acknowledgement)
-        self._change(lambda state: _claimed(state, txn, acknowledgement, more, deadline_ms, plain=plain))
+        claim = Claim(acknowledgement, deadline_ms, plain, more, may_land)
+        self._change(lambda state: _claimed(state, txn, claim))
 
-    def intend(self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None) -> None:
+    def intend(
+        self, txn: int, acknowledgement: Acknowledgement, deadline_ms: int | None, may_land: Callable[[int], bool]
+    ) -> None:
         """The transaction is about to claim them: they stay DELIVERED, and are delivered again where it is aborted.
 
         So it is, too, with what it is refused, and where the call is interrupted.
         """
         nothing = Acknowledgement(self.subscription, self.epoch)
-        more = offsets_of(acknowledgement)
-        self._change(lambda state: _claimed(state, txn, nothing, more, deadline_ms, plain=False))
+        claim = Claim(nothing, deadline_ms, plain=False, releases=offsets_of(acknowledgement), may_land=may_land)
+        self._change(lambda state: _claimed(state, txn, claim))
 
     def note_deadline(self, txn: int, deadline_ms: int | None) -> None:
         """Note the deadline of a transaction, as the log knows it by now."""
@@ -297,19 +309,18 @@ class Ledger:
 
         self._change(aborted)
 
-    def abort_those_over(self, ended: Callable[[int], bool], may_land: Callable[[int], bool], now_ms: int) -> None:
+    def abort_those_over(self, ended: Callable[[int], bool], now_ms: int) -> None:
         """Abort the claims whose transaction is past its deadline, or was ended in the log, by whomever.
 
         So a transaction that its owner forgot claims nothing for ever.
 
         Args:
             ended: whether the log shows the end of a transaction.
-            may_land: whether it was sent, and may be in the log yet: its deadline says nothing then.
             now_ms: the time.
         """
         for txn, claim in self._state.claims.items():
             is_late = claim.deadline_ms is not None and claim.deadline_ms <= now_ms
-            if ended(txn) or (is_late and not may_land(txn)):
+            if ended(txn) or (is_late and not claim.may_land(txn)):
                 self.abort(txn)
 
 
@@ -393,14 +404,12 @@ def joined(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int],
     }
 
 
-def _claimed(
-    state: _State, txn: int, acknowledgement: Acknowledgement, more: Offsets, deadline_ms: int | None, *, plain: bool
-) -> _State:
+def _claimed(state: _State, txn: int, claim: Claim) -> _State:
     known = state.claims.get(txn)
     releases = {} if known is None else dict(known.releases)
-    ranges.include(releases, more)
-    whole = acknowledgement if known is None else _both(known.acknowledgement, acknowledgement)
-    return state._replace(claims={**state.claims, txn: Claim(whole, deadline_ms, plain, releases)})
+    ranges.include(releases, claim.releases)
+    whole = claim.acknowledgement if known is None else _both(known.acknowledgement, claim.acknowledgement)
+    return state._replace(claims={**state.claims, txn: replace(claim, acknowledgement=whole, releases=releases)})
 
 
 def _released_no_more(claims: Mapping[int, Claim], offsets: Offsets) -> Mapping[int, Claim]:

@@ -43,7 +43,7 @@ def acknowledge_plain(
     ledgers = ledgers_of(connection, wanted, receipt)
 
     def claim(rest: Sequence[Acknowledgement]) -> None:
-        claim_in(ledgers, number, rest, None, plain=True)  # for as long as it takes: see below
+        claim_in(ledgers, number, rest, None, connection.may_land, plain=True)  # for as long as it takes: see below
 
     appender = connection.appender
 

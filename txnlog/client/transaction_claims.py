@@ -89,7 +89,7 @@ class TransactionClaims:
         claims = {id(item): item.claims().get(self._number) for item in self._ledgers}
         self._opening.note_effect()  # what it was refused is not withheld for ever where nobody aborts it
         for item in call.wanted:
-            call.receipt.ledger.intend(self._number, item, self._opening.deadline_ms)
+            call.receipt.ledger.intend(self._number, item, self._opening.deadline_ms, self._connection.may_land)
         try:
             yield
             call.is_made = True
@@ -111,7 +111,7 @@ class TransactionClaims:
         def claim(rest: Sequence[Acknowledgement]) -> None:
             self._note_subscriptions(rest)
             self._opening.note_effect()
-            claim_in(self._ledgers, self._number, rest, self._opening.deadline_ms)
+            claim_in(self._ledgers, self._number, rest, self._opening.deadline_ms, self._connection.may_land)
             work.add_acknowledgements(rest)
 
         await check_conflicts(self._connection, self._number, wanted, receipt, claim)

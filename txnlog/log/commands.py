@@ -96,6 +96,10 @@ class Command(Protocol[R_co]):
     def is_upkeep(self) -> bool:
         """Whether what it writes is no effect of the call that asks for it: numbers, or what is overdue anyway."""
 
+    @property
+    def travels(self) -> bool:
+        """Whether it is data and nothing else, so that another client can decide it: it may be proposed then."""
+
     def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Any]:
         """The actions, or an answer. Raises the typed refusal; must not change the draft."""
 
@@ -113,6 +117,7 @@ class Simple(Generic[T]):
     txn_ids: tuple[int, ...] = ()
     pieces: Sequence[Piece] = ()
     is_upkeep: bool = False
+    travels: bool = False
 
     def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[T]:
         """See Command."""

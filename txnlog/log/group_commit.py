@@ -271,6 +271,8 @@ class Attempt(Generic[M]):
         """Answer and let go of those whose outcome the log shows, whoever brought it there."""
         answered: list[M] = []
         for member in self.members:
+            if not member.command.txn_ids and not member.command.travels:
+                continue  # it was not proposed: only its own entry has an answer for it
             if any(draft.outcomes.get(number) is None for number in member.command.txn_ids):
                 continue
             reply, settled, encoded = _decided(member, draft, header, {})

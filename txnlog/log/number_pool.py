@@ -182,6 +182,7 @@ class NumbersWanted:
     pieces: Sequence[Piece] = ()
     alone: Hashable = None
     is_upkeep: bool = True
+    travels: bool = True
 
     def __init__(self, pool: NumberPool) -> None:
         self.pool = pool

@@ -143,6 +143,7 @@ class _Single:
     __slots__ = ()
     alone: Hashable = None
     is_upkeep: bool = False
+    travels: bool = False
     pieces: Sequence[Piece] = ()
 
 
@@ -228,6 +229,7 @@ def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) ->
 class CommitCommand(_Owners):
     """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along."""
 
+    travels = True
     digest: str
     pieces: Sequence[Piece] = ()
     segments: tuple[Segment, ...] = ()
@@ -370,6 +372,7 @@ class CommitCommand(_Owners):
 class AcknowledgeCommand(_Anybodys):
     """Acknowledge outside of any transaction: one entry takes messages off their subscriptions."""
 
+    travels = True
     acknowledgements: tuple[Acknowledgement, ...] = ()
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:

@@ -284,6 +284,7 @@ class ReplaceCommand:
     forgotten: Callable[[], int]
     alone: None = None
     is_upkeep: bool = False
+    travels: bool = False
     pieces: Sequence[Piece] = ()
 
     @property

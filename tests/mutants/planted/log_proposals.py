@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 _COLLECTOR: Final = "tests/unit/log/test_collector.py::test_"
+_OF_THE_DEAD: Final = "tests/sim/test_proposals_of_the_dead.py::test_"
 _DISTANCES: Final = "tests/sim/test_proposals_distances.py::test_"
 _CODEC: Final = "tests/unit/log/test_proposal_codec.py::test_"
 _ROWS: Final = "tests/unit/data/test_wire_rows.py::test_"
@@ -211,5 +212,50 @@ MUTANTS: Final = (
         "self.ms = max(_LEAST_TRIP_MS, statistics.median(self._seen))",
         "behind one lost answer a process waits for a quarter of a minute with each commit",
         ("tests/sim/test_proposals_slow_puts.py::test_after_one_slow_put_a_process_commits_as_fast_as_others",),
+    ),
+    Mutant(
+        "dead letters are proposed",
+        "txnlog/client/dead_letters.py",
+        "    travels = False  # whoever brought it would not look whether one was\n",
+        "",
+        "messages that a consumer has received under a lease that lasts are dead letters as well",
+        (_OF_THE_DEAD + "what_its_holder_received_again_is_no_dead_letter",),
+    ),
+    Mutant(
+        "a grant is answered by an entry of somebody else",
+        "txnlog/log/group_commit.py",
+        "            if not member.command.txn_ids and not member.command.travels:\n"
+        "                continue  # it was not proposed: only its own entry has an answer for it\n",
+        "",
+        "receive() gives nothing of what the log leased to it, until the leases are over",
+        (_OF_THE_DEAD + "messages_that_the_log_leased_to_a_consumer_are_received",),
+    ),
+    Mutant(
+        "the name of the dead is a sign of life",
+        "txnlog/log/proposals/races.py",
+        "-math.inf if self._was_in_vain(writer) else self._runtime.elapsed_ms()",
+        "self._runtime.elapsed_ms()",
+        "who commits alone waits ten round trips for each entry",
+        (_OF_THE_DEAD + "who_is_left_by_a_collector_that_was_killed_is_as_fast_as_alone",),
+    ),
+    Mutant(
+        "mailboxes are thrown out one by one",
+        "txnlog/log/proposals/collector.py",
+        "            kept = set(order(self._mailboxes))\n",
+        "            kept = set(self._mailboxes)\n"
+        "            while len(kept) > _MOST_MAILBOXES:\n"
+        "                kept.remove(max(kept, key=lambda writer: (writer not in known, -self._put_ms(writer))))\n",
+        "a thousand mailboxes that were left cost a quarter of a second before each entry",
+        (_OF_THE_DEAD + "mailboxes_of_the_dead_cost_no_more_than_a_look_each",),
+    ),
+    Mutant(
+        "only the handle of the consumer knows what may land",
+        "txnlog/client/ledger.py",
+        "(is_late and not claim.may_land(txn))",
+        "is_late",
+        "messages whose acknowledgement another handle sent without an answer are delivered again",
+        (
+            "tests/client/transactions/test_claims_of_two_handles.py::test_what_was_sent_without_an_answer_is_not_delivered_again",
+        ),
     ),
 )

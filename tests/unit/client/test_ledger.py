@@ -70,6 +70,7 @@ class LedgerAndModel(RuleBasedStateMachine):
         self.delivered: dict[str, set[Message]] = {"ada": set(), "bob": set()}
         self.returned: dict[str, set[Message]] = {"ada": set(), "bob": set()}
         self.claims: dict[int, Claimed] = {}
+        self.sent: set[int] = set()
 
     @rule(consumer=consumers, found=messages)
     def prefetch(self, consumer: str, found: set[Message]) -> None:
@@ -155,10 +156,10 @@ class LedgerAndModel(RuleBasedStateMachine):
         known.releases |= claimed(named, up_to)
         known.deadline_ms = deadline_ms
         if refused:
-            self.ledger.intend(txn, acknowledgement(named, up_to), deadline_ms)
+            self.ledger.intend(txn, acknowledgement(named, up_to), deadline_ms, self.sent.__contains__)
             known.plain = False
         else:
-            self.ledger.claim(txn, acknowledgement(named, up_to), deadline_ms, plain=plain)
+            self.ledger.claim(txn, acknowledgement(named, up_to), deadline_ms, self.sent.__contains__, plain=plain)
             known.messages |= claimed(named, up_to)
             known.plain = plain
 
@@ -177,8 +178,8 @@ class LedgerAndModel(RuleBasedStateMachine):
     @rule(txn=transactions, named=messages)
     def claim_that_was_never_made(self, txn: int, named: set[Message]) -> None:
         before = self.ledger.claims().get(txn)
-        self.ledger.intend(txn, acknowledgement(named), 7)
-        self.ledger.claim(txn, acknowledgement(named), 7)
+        self.ledger.intend(txn, acknowledgement(named), 7, self.sent.__contains__)
+        self.ledger.claim(txn, acknowledgement(named), 7, self.sent.__contains__)
         self.ledger.restore(txn, before)
 
     @rule(txn=transactions)
@@ -188,7 +189,9 @@ class LedgerAndModel(RuleBasedStateMachine):
 
     @rule(now_ms=st.integers(1, 100), ended=st.sets(transactions), sent=st.sets(transactions))
     def abort_those_over(self, now_ms: int, ended: set[int], sent: set[int]) -> None:
-        self.ledger.abort_those_over(ended.__contains__, sent.__contains__, now_ms)
+        self.sent.clear()
+        self.sent.update(sent)
+        self.ledger.abort_those_over(ended.__contains__, now_ms)
         for txn, claim in list(self.claims.items()):
             is_late = claim.deadline_ms is not None and claim.deadline_ms <= now_ms
             if txn in ended or (is_late and txn not in sent):
@@ -234,14 +237,19 @@ TestLedgerAndModel = LedgerAndModel.TestCase
 # --- interrupts -------------------------------------------------------------------------------------------------------
 
 
+def never(_txn: int) -> bool:
+    """No transaction was sent, nor has one ended."""
+    return False
+
+
 def begun() -> Ledger:
     found = Ledger(7, 1)
     found.leased = True
     found.prefetch("ada", {0: ((0, 6),), 1: ((0, 3),)})
     found.deliver("ada", {0: ((0, 4),), 1: ((2, 3),)})
     found.return_delivered("ada", {1: ((2, 3),)})
-    found.claim(1, acknowledgement({(0, 0), (0, 1)}), 50)
-    found.claim(2, acknowledgement(set(), {0: 3}), None)
+    found.claim(1, acknowledgement({(0, 0), (0, 1)}), 50, never)
+    found.claim(2, acknowledgement(set(), {0: 3}), None, never)
     return found
 
 
@@ -256,12 +264,12 @@ TRANSITIONS: dict[str, Callable[[Ledger], object]] = {
     "forget_returned": lambda found: found.forget_returned("ada", {1: ((2, 3),)}),
     "redeliver_all": lambda found: found.redeliver_all("ada"),
     "release": lambda found: found.release("ada", {1: ((0, 3),)}),
-    "claim": lambda found: found.claim(1, acknowledgement({(0, 2)}), 50),
-    "intend": lambda found: found.intend(1, acknowledgement({(0, 2)}), 50),
+    "claim": lambda found: found.claim(1, acknowledgement({(0, 2)}), 50, never),
+    "intend": lambda found: found.intend(1, acknowledgement({(0, 2)}), 50, never),
     "note_deadline": lambda found: found.note_deadline(1, 60),
     "commit": lambda found: found.restore(1, None),
     "abort": lambda found: found.abort(1),
-    "abort_those_over": lambda found: found.abort_those_over(lambda _: False, lambda _: False, 50),
+    "abort_those_over": lambda found: found.abort_those_over(never, 50),
 }
 
 

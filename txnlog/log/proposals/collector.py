@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final
 
@@ -125,6 +126,7 @@ class _OfAnother:
 
     alone = None
     is_upkeep = True
+    travels = False
 
     def __init__(self, proposal: Proposal, place: int, command: Command[Any]) -> None:
         self._proposal = proposal
@@ -334,21 +336,29 @@ class Collector:
 
     def _wanted(self) -> list[str]:
         """The writers into whose mailboxes to look in this cycle."""
-        mailboxes = self._mailboxes
         for writer in self._follower.heard:
             if writer != self._writer:
-                mailboxes.setdefault(writer, _Seen())
-        known = {block.writer for block in self._follower.state.blocks.values()} | self._follower.heard.keys()
-        while len(mailboxes) > _MOST_MAILBOXES:
-            del mailboxes[max(mailboxes, key=lambda writer: (writer not in known, -self._put_ms(writer)))]
+                self._mailboxes.setdefault(writer, _Seen())
+        known = self._known_writers()
+        self._drop_oldest(known)
         wanted = [
             writer
-            for place, (writer, seen) in enumerate(mailboxes.items())
+            for place, (writer, seen) in enumerate(self._mailboxes.items())
             if (self._cycle + place) % 2 ** min(seen.quiet // _QUIET_CYCLES, _MOST_HALVINGS) == 0
         ]
         strangers = [writer for writer in wanted if writer not in known]
         strangers.sort(key=self._put_ms, reverse=True)
         return [*(writer for writer in wanted if writer in known), *strangers[:_MOST_STRANGERS]]
+
+    def _known_writers(self) -> set[str]:
+        return {block.writer for block in self._follower.state.blocks.values()} | self._follower.heard.keys()
+
+    def _drop_oldest(self, known: set[str]) -> None:
+        """Look no more into mailboxes beyond a number: those of writers that nobody knows first, put longest ago."""
+        if len(self._mailboxes) > _MOST_MAILBOXES:
+            order = partial(nsmallest, _MOST_MAILBOXES, key=lambda writer: (writer not in known, -self._put_ms(writer)))
+            kept = set(order(self._mailboxes))
+            self._mailboxes = {writer: seen for writer, seen in self._mailboxes.items() if writer in kept}
 
     def _put_ms(self, writer: str) -> int:
         modified = self._mailboxes[writer].modified
@@ -368,7 +378,7 @@ class Collector:
 
     def _note_listed(self, found: Iterable[ObjectInfo]) -> bool:
         """Mailboxes that were put, or put again, since the last listing; whether there are new ones."""
-        known = len(self._mailboxes)
+        before = frozenset(self._mailboxes)
         for item in found:
             parsed = keys.parse_key(item.key)
             if isinstance(parsed, keys.MailboxKey) and parsed.writer is not None and parsed.writer != self._writer:
@@ -376,7 +386,8 @@ class Collector:
                 modified = (item.size_bytes, item.modified_ms)
                 if seen.modified != modified:
                     seen.modified, seen.quiet = modified, 0
-        return len(self._mailboxes) > known
+        self._drop_oldest(self._known_writers())  # else what it drops is new in each listing
+        return not before.issuperset(self._mailboxes)
 
     def _members(self, found: Mapping[str, bytes | None]) -> list[Asked]:
         """The commands of mailboxes in which there is something new."""

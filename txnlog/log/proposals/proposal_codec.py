@@ -155,13 +155,13 @@ _decoder: Final[msgspec.msgpack.Decoder[Mailbox]] = msgspec.msgpack.Decoder(Mail
 
 
 def can_be_proposed(command: Command[Any]) -> bool:
-    """Whether a command is plain data, so that another client can decide it; ``encode`` sees whether it is small.
+    """Whether a command may be proposed; ``encode`` sees whether it is small.
 
     Not a commit with segments of its own: whoever brings it would have to believe that these are on the store.
     """
     if isinstance(command, NumbersWanted):
         return command.pool.wanted <= MAX_PROPOSED_NUMBERS
-    return isinstance(command, AcknowledgeCommand) or (isinstance(command, CommitCommand) and not command.segments)
+    return command.travels and not (isinstance(command, CommitCommand) and command.segments)
 
 
 def encode(

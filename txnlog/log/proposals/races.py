@@ -5,6 +5,7 @@ All of it happens in the engine, but for ``say`` and ``timed``, which run in the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -193,9 +194,13 @@ class Races:
                 self._place = Place(self._place.ms, begins=True)
 
     def note_named(self, writer: str) -> None:
-        """This writer collects, as far as anybody says."""
+        """This writer collects, as far as anybody says.
+
+        A new name is a sign of life. That of who was waited for in vain is not: it may be dead, and named for ever.
+        """
         if writer != self._named:
-            self._named, self._named_ms = writer, self._runtime.elapsed_ms()
+            self._named = writer
+            self._named_ms = -math.inf if self._was_in_vain(writer) else self._runtime.elapsed_ms()
             self._named_version = self._follower.version
 
     def note_in_vain(self) -> None:
@@ -220,8 +225,11 @@ class Races:
     def is_open(self) -> bool:
         """Whether nobody else collects, or one who was waited for in vain and has appended nothing since."""
         collector = self.collector
+        return collector is None or self._was_in_vain(collector)
+
+    def _was_in_vain(self, writer: str) -> bool:
         in_vain, since_ms = self._in_vain
-        return collector is None or (collector == in_vain and self._heard_ms(collector) < since_ms)
+        return writer == in_vain and self._heard_ms(writer) < since_ms
 
     @property
     def is_named(self) -> bool:
