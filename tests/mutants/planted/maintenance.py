@@ -193,7 +193,7 @@ MUTANTS: Final = (
         "            left = ranges.subtract(left, live(cursor, now_ms))\n",
         "",
         "whoever works on a message cannot acknowledge it any more",
-        (_RETENTION + "messages_that_somebody_works_on_do_not_expire",),
+        (_RETENTION + "messages_that_a_shared_consumer_has_leased_do_not_expire",),
     ),
     Mutant(
         "the age of a merged message is that of the merge",
