@@ -298,8 +298,7 @@ def _beyond(visible: Sequence[SegmentRecord], most_bytes: int) -> dict[int, int]
             for item in record.slices:
                 found[item.partition] = max(found.get(item.partition, 0), (item.offset or 0) + item.rows)
         size += record.size_bytes
-        # The next one is kept only if it fits as a whole; from the first that does not on, all older ones go.
-        is_enough = is_enough or size >= most_bytes
+        is_enough = size >= most_bytes  # the one that crosses the bound is kept as a whole
     return found
 
 
