@@ -15,7 +15,7 @@ from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, SubscriptionNotFound, TransactionConflict
-from txnlog.fold.acknowledgements import acknowledged_of, acknowledged_or_pending
+from txnlog.fold.acknowledgements import acknowledged_or_pending, unacknowledged
 from txnlog.fold.leases import live
 from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import live_topic
@@ -132,13 +132,8 @@ def _cursor(draft: Draft | State, subscription: SubscriptionRecord, partition: i
 
 
 def _left(draft: Draft | State, topic: int, subscription: SubscriptionRecord, partition: int, end: int) -> Ranges:
-    """What can be read below an offset, and the subscription has not acknowledged.
-
-    Its cursor may lie below the earliest offset: what was deleted there nobody acknowledges any more.
-    """
-    start = draft.start_of(topic, partition)
-    there: Ranges = ((start, end),) if end > start else ()
-    return ranges.subtract(there, acknowledged_of(_cursor(draft, subscription, partition)))
+    """What can be read below an offset, and the subscription has not acknowledged."""
+    return unacknowledged(_cursor(draft, subscription, partition), draft.start_of(topic, partition), end)
 
 
 def _needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, ends: Offsets) -> int:
