@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from txnlog.client.positions import Position, end_offsets, resolve_position, start_offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
+from txnlog.data.segment_order import in_log_order
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, SubscriptionNotFound, TransactionConflict
 from txnlog.fold.acknowledgements import acknowledged_or_pending, unacknowledged
@@ -24,7 +25,6 @@ from txnlog.format.actions import Acknowledgement, AnyAction, DeleteRecords, Hea
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
 from txnlog.log.transaction_commands import AcknowledgeCommand
-from txnlog.maintenance.merge_plan import in_log_order
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import DeletedRecords, KeptFor, Listing, RetentionInfo
 from txnlog.sentences import Argument, Words
