@@ -191,8 +191,7 @@ def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     wanted = {item.id: due for item in topics if (due := _due(connection, item, times).offsets)}
     deleted: tuple[DeletedRecords, ...] = ()
     if wanted:
-        with unknown_outcome(IfUnknown.RETENTION):
-            deleted = connection.appender.call(_Deletion(wanted, _kept_for_subscriptions).command())
+        deleted = connection.appender.call(_Deletion(wanted, _kept_for_subscriptions).command())
     by_name = {item.topic: item for item in deleted}
     found: list[DeletedRecords] = []
     for topic in sorted(topics, key=lambda item: item.name):
@@ -315,8 +314,7 @@ def _expire(connection: Connection, topic: TopicRecord, times: _Times) -> int:
             continue
         (number,) = connection.appender.take_numbers()
         try:
-            with unknown_outcome(IfUnknown.RETENTION):
-                connection.appender.call(AcknowledgeCommand(number, (found,)))
+            connection.appender.call(AcknowledgeCommand(number, (found,)))
         except (ConsumerFenced, SubscriptionNotFound, TransactionConflict) as error:
             _logger.info("messages of %r on %r have not expired yet: %s", topic.name, name, error.message)
             continue  # somebody works on them just now: the next call looks again
