@@ -7,7 +7,7 @@ takes those off the log that have nothing left, and a vacuum deletes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from txnlog.client.positions import Position, end_offsets, resolve_position, start_offsets
@@ -77,29 +77,29 @@ class _Deletion:
     def __init__(self, wanted: Mapping[int, Offsets], unacknowledged: _Guard | None) -> None:
         self._wanted = wanted
         self._unacknowledged = unacknowledged
-        self._counts: dict[int, int] = {}
+        self._decided: Mapping[int, int] = {}  # how many messages go, by topic, as it was decided the last time
 
     def command(self) -> Simple[tuple[DeletedRecords, ...]]:
         """What the log is asked for: of each topic what was deleted."""
-        return Simple(self._decide, lambda draft, at: self._described(draft, at.version, dry_run=False))
+        return Simple(self._decide, lambda draft, at: self._described(draft, at.version, self._decided))
 
     def foreseen(self, draft: Draft) -> tuple[DeletedRecords, ...]:
         """What it would do at a state."""
-        starts = {action.topic: dict(action.before) for action in self._actions(draft)}
-        found = self._described(draft, None, dry_run=True)
+        actions, counts = self._actions(draft)
+        starts = {action.topic: dict(action.before) for action in actions}
         return tuple(
-            DeletedRecords(
-                item.topic, None, item.messages, {**item.start_offsets, **starts.get(number, {})}, dry_run=True
-            )
-            for number, item in zip(self._wanted, found, strict=True)
+            replace(item, start_offsets={**item.start_offsets, **starts.get(number, {})}, dry_run=True)
+            for number, item in zip(self._wanted, self._described(draft, None, counts), strict=True)
         )
 
     def _decide(self, draft: Draft, _at: Header) -> Sequence[AnyAction] | Answer[tuple[DeletedRecords, ...]]:
-        return self._actions(draft) or Answer(self._described(draft, None, dry_run=False))
+        actions, self._decided = self._actions(draft)
+        return actions or Answer(self._described(draft, None, self._decided))
 
-    def _actions(self, draft: Draft) -> list[DeleteRecords]:
-        self._counts.clear()
+    def _actions(self, draft: Draft) -> tuple[list[DeleteRecords], dict[int, int]]:
+        """What moves the offsets, and how many messages go by it, by topic."""
         found: list[DeleteRecords] = []
+        counts: dict[int, int] = {}
         for number, wanted in self._wanted.items():
             topic = live_topic(draft, number)
             starts = {p: draft.start_of(number, p) for p in wanted}
@@ -107,17 +107,17 @@ class _Deletion:
             if self._unacknowledged is not None:
                 moved = self._unacknowledged(draft, topic, moved)
             if moved:
-                self._counts[number] = sum(offset - starts[p] for p, offset in moved.items())
+                counts[number] = sum(offset - starts[p] for p, offset in moved.items())
                 found.append(DeleteRecords(number, tuple(sorted(moved.items()))))
-        return found
+        return found, counts
 
-    def _described(self, draft: Draft, version: int | None, *, dry_run: bool) -> tuple[DeletedRecords, ...]:
+    def _described(self, draft: Draft, version: int | None, counts: Mapping[int, int]) -> tuple[DeletedRecords, ...]:
         found: list[DeletedRecords] = []
         for number in self._wanted:
             topic = live_topic(draft, number)
-            count = self._counts.get(number, 0)
+            count = counts.get(number, 0)
             starts = {p: draft.start_of(number, p) for p in range(topic.partitions)}
-            found.append(DeletedRecords(topic.name, version if count else None, count, starts, dry_run=dry_run))
+            found.append(DeletedRecords(topic.name, version if count else None, count, starts))
         return tuple(found)
 
 
@@ -197,7 +197,7 @@ def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     for topic in sorted(topics, key=lambda item: item.name):
         done = by_name.get(topic.name) or DeletedRecords(topic.name, None, 0, start_offsets(connection.follower, topic))
         if done.messages or expired[topic.id]:
-            found.append(DeletedRecords(done.topic, done.version, done.messages, done.start_offsets, expired[topic.id]))
+            found.append(replace(done, expired_messages=expired[topic.id]))
     return tuple(found)
 
 
