@@ -303,7 +303,6 @@ class IfUnknown:
     DELETE_RECORDS: Final = Words(
         "call ", Call("delete_records", "topic", "..."), " again: what was deleted stays deleted"
     )
-    RETENTION: Final = Words("call ", Call("maintain", "..."), " again")
     OPTIMIZE: Final = Words(
         "call ",
         Call("optimize", "topic", "..."),

@@ -6,6 +6,7 @@ import ast
 import importlib
 import pathlib
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,10 +15,14 @@ from tests.cli.command_line import run
 from txnlog.cli.rendering import CALLS, command_at, worded
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, InvalidTransactionState, OutcomeUnknown, StoreError
+from txnlog.format.topic_settings import SETTINGS
 from txnlog.log.append_errors import blocked, outcome_unknown
 from txnlog.sentences import Call, Words
 
 main_module = importlib.import_module("txnlog.cli.main")
+
+_SETTING = rf"\b(?:{'|'.join(name for name in SETTINGS if '_' in name)})\b"
+"""Settings of topics by their names in Python, as far as those are no words of English."""
 
 
 def test_what_the_log_adds_to_an_advice_is_in_the_words_of_the_command_line():
@@ -67,13 +72,33 @@ def test_advice_names_options_of_the_command(lake):
         ),
         (("topic", "alter", "orders", "--property", "delta.autoOptimize=1"), "(did you mean 'delta.autoOptimize"),
         (("topic", "alter", "orders", "--add", "at:timestamp_ntz"), "or have --delta off for the topic,"),
+        (
+            ("topic", "alter", "orders", "--message-ttl-ms", "1d", "--retention-ms", "7d"),
+            "--message-ttl-ms 86400000 is shorter than --retention-ms 604800000:",
+        ),
+        (
+            ("topic", "alter", "orders", "--message-ttl-ms", "1d", "--no-retain-unacknowledged"),
+            "are kept; with --no-retain-unacknowledged nothing keeps them",
+        ),
+        (
+            ("topic", "create", "orders", "--partitions", "2", "--if-not-exists", "--no-retain-unacknowledged"),
+            "exists with other --retain-unacknowledged: true instead of false",
+        ),
+        (
+            ("topic", "create", "orders", "--partitions", "2", "--if-not-exists", "--retention-ms", "7d"),
+            "exists with other --retention-ms: -1 instead of 604800000",
+        ),
+        (
+            ("topic", "alter", "orders", "--property", "retain_unacknowledged=1"),
+            "(use --retain-unacknowledged|--no-retain-unacknowledged;",
+        ),
     ],
 )
 def test_errors_speak_of_the_command_line(lake, command, told):
     done = run(lake[0], *command)
     assert done.returncode == 2
     assert told in done.stderr
-    assert not re.search(r"=True|\bns\.|, in Python", done.stderr)
+    assert not re.search(rf"=True|=False|\bns\.|, in Python|(?<!'){_SETTING}", done.stderr)
 
 
 def test_a_call_without_a_command_is_said_to_be_of_python(lake):
@@ -83,23 +108,27 @@ def test_a_call_without_a_command_is_said_to_be_of_python(lake):
     assert "(use ns.create_topic(name, key=...), in Python; nothing was written)" in done.stderr
 
 
-def test_every_sentence_that_names_a_call_with_a_command_can_name_the_command():
-    """A plain text would show Python to whoever types a command: such a call is a ``Call`` among ``Words``."""
-    call = re.compile(rf"\bns\.({'|'.join(CALLS)})\b")
+def plain_texts() -> Iterator[tuple[str, str]]:
+    """The texts of the code that whoever types a command may be shown, with their modules; no docstrings."""
     package = pathlib.Path(txnlog.__file__).parent
-    plain = []
     for file in sorted(package.rglob("*.py")):
         if file.relative_to(package).parts[0] in {"cli", "testing"}:
             continue
         tree = ast.parse(file.read_text())
         documentation = {id(item.value) for item in ast.walk(tree) if isinstance(item, ast.Expr)}
-        texts = [
-            item.value
-            for item in ast.walk(tree)
-            if isinstance(item, ast.Constant) and isinstance(item.value, str) and id(item) not in documentation
-        ]
-        plain += [(file.name, text) for text in texts if call.search(text) and "or the command" not in text]
-    assert plain == []
+        for item in ast.walk(tree):
+            if isinstance(item, ast.Constant) and isinstance(item.value, str) and id(item) not in documentation:
+                yield file.name, item.value
+
+
+def test_every_sentence_that_names_a_call_with_a_command_can_name_the_command():
+    """A plain text would show Python to whoever types a command: such a call is a ``Call`` among ``Words``."""
+    call = re.compile(rf"\bns\.({'|'.join(CALLS)})\b")
+    assert [item for item in plain_texts() if call.search(item[1]) and "or the command" not in item[1]] == []
+
+
+def test_every_sentence_that_names_a_setting_can_name_the_option():
+    assert [item for item in plain_texts() if re.search(_SETTING, item[1]) and " " in item[1]] == []
 
 
 def test_the_ways_out_of_a_prepared_transaction_are_commands(lake):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from txnlog.common import ranges
 from txnlog.fold import leases
-from txnlog.fold.state import Cursor, State, TopicRecord
+from txnlog.fold.acknowledgements import unacknowledged
+from txnlog.fold.state import Cursor, TopicRecord
 from txnlog.log.segment_summary import SegmentSummary
 from txnlog.results import PartitionLag
 
@@ -30,20 +34,29 @@ def redelivered_of(cursor: Cursor) -> int:
     return sum(item.end - item.start for item in cursor.redeliveries)
 
 
-def offsets_of(state: State, topic: TopicRecord) -> list[range]:
+class Bounds(Protocol):
+    """What has the earliest offsets and the ends of all partitions: a state, or what a look at one copied."""
+
+    @property
+    def starts(self) -> Mapping[tuple[int, int], int]:
+        """By topic and partition the earliest offset, where messages were deleted."""
+
+    @property
+    def ends(self) -> Mapping[tuple[int, int], int]:
+        """By topic and partition the offset behind the last message, where there is one."""
+
+
+def offsets_of(at: Bounds, topic: TopicRecord) -> list[range]:
     """By partition the offsets that can be read."""
-    return [range(state.start_of(topic.id, p), state.end_of(topic.id, p)) for p in range(topic.partitions)]
+    keys = [(topic.id, partition) for partition in range(topic.partitions)]
+    return [range(at.starts.get(key, 0), at.ends.get(key, 0)) for key in keys]
 
 
 def lag_of(
     topic: int, partition: int, cursor: Cursor, there: range, at_ms: int, summary: SegmentSummary
 ) -> PartitionLag:
-    """The lag at a time of the log; ``there`` are the offsets that can be read in the same state.
-
-    A cursor may lie below them: what was deleted nobody acknowledges any more.
-    """
-    low = max(there.start, cursor.position)
-    left = ranges.subtract(((low, there.stop),), cursor.acknowledged) if low < there.stop else ()
+    """The lag at a time of the log; ``there`` are the offsets that can be read in the same state."""
+    left = unacknowledged(cursor, there.start, there.stop)
     since_ms = summary.visible_since_ms(topic, partition, left[0][0]) if left else None
     behind_ms = None if since_ms is None else max(0, at_ms - since_ms)
     return PartitionLag(
@@ -57,4 +70,4 @@ def lag_of(
     )
 
 
-__all__ = ["lag_of", "leased_of", "offsets_of", "pending_of", "redelivered_of"]
+__all__ = ["Bounds", "lag_of", "leased_of", "offsets_of", "pending_of", "redelivered_of"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
-from txnlog.api.lag import lag_of, redelivered_of
+from txnlog.api.lag import lag_of, offsets_of, redelivered_of
 from txnlog.client.commit_times import BOUNDS_MS
 from txnlog.client.ended_transactions import COMMITTED
 from txnlog.common.open_metrics import Family, Labels, encoded
@@ -240,11 +240,6 @@ def _of_subscriptions(
         yield from by_partition
 
 
-def _there(seen: _Seen, topic: int, partition: int) -> range:
-    """The offsets of a partition that can be read."""
-    return range(seen.starts.get((topic, partition), 0), seen.ends.get((topic, partition), 0))
-
-
 def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Iterator[_Lags]:
     now_ms = max(seen.head.timestamp_ms, connection.runtime.now_ms())
     topics = {item.id: item for item in seen.topics}
@@ -253,8 +248,8 @@ def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Itera
         labels = Labels({"namespace": connection.name, "topic": topic.name, "subscription": record.name})
         cursors = [seen.cursors[record.id, partition] for partition in range(topic.partitions)]
         found = [
-            lag_of(topic.id, partition, cursor, _there(seen, topic.id, partition), now_ms, summary)
-            for partition, cursor in enumerate(cursors)
+            lag_of(topic.id, partition, cursor, there, now_ms, summary)
+            for partition, (cursor, there) in enumerate(zip(cursors, offsets_of(seen, topic), strict=True))
         ]
         yield _Lags(labels, found, sum([redelivered_of(cursor) for cursor in cursors]))
 

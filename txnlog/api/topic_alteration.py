@@ -22,8 +22,7 @@ from txnlog.format import schema
 from txnlog.format.actions import AlterTopic, Header
 from txnlog.format.delta_mode import DELTA, DeltaMode, check_delta_columns, check_delta_widening
 from txnlog.format.schema import DataType, StructField, StructType
-from txnlog.format.topic_properties import check_properties
-from txnlog.format.topic_settings import GivenSettings
+from txnlog.format.topic_settings import GivenSettings, check_properties
 from txnlog.log.commands import Answer, Simple
 
 _NO_SETTINGS = GivenSettings({})

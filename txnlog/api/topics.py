@@ -18,8 +18,7 @@ from txnlog.format import schema
 from txnlog.format.actions import DropTopic, Header, Topic
 from txnlog.format.column_text import difference_text
 from txnlog.format.delta_mode import DELTA, check_delta_columns
-from txnlog.format.topic_properties import check_properties
-from txnlog.format.topic_settings import GivenSettings
+from txnlog.format.topic_settings import GivenSettings, check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import TopicInfo
@@ -61,7 +60,7 @@ def create(
         if record is not None:
             if (clash := _clash(record, action, settings)) is not None:
                 raise TopicExists(
-                    f"the topic {name!r} exists with other {clash}",
+                    Words(f"the topic {name!r} exists with other ", clash),
                     advice=Words(
                         "choose another name, or take it as it is: ",
                         Call("topic", repr(name)),

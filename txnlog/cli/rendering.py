@@ -36,8 +36,9 @@ CALLS: Final = {
 }
 """By the name of a call of the handle the command that makes it."""
 
-_OPPOSITES: Final = {"commit": "--abort"}
-"""By the name of a flag the one that says the opposite: a command wants one of the two."""
+_OPPOSITES: Final = {"commit": ["--abort"]}
+"""By the name of a flag the one that says the opposite, where that is an option of its own: a command that is given
+both refuses them, and of one option with two names the last would count."""
 
 
 def command_at(root: click.Group, path: str) -> click.Command:
@@ -77,9 +78,9 @@ def _option(argument: Argument, command: click.Command | None) -> str:
         return str(argument) if argument.value is None else f"{argument}, in Python"
     if argument.value is None or (param.is_flag and argument.value is True):
         return param.opts[0]
-    if param.is_flag and argument.name in _OPPOSITES:
-        opposite = _OPPOSITES[argument.name]
-        return f"{param.opts[0]}|{opposite}" if argument.value is ... else opposite
+    opposites = param.secondary_opts or _OPPOSITES.get(argument.name)
+    if param.is_flag and opposites:
+        return f"{param.opts[0]}|{opposites[0]}" if argument.value is ... else opposites[0]
     return f"{param.opts[0]} {param.make_metavar(click.Context(command)) if argument.value is ... else argument.value}"
 
 

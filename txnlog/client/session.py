@@ -9,12 +9,12 @@ from typing import Final
 
 from txnlog.client.auto_merger import AutoMerger, MergeSmall
 from txnlog.client.auto_publisher import AutoPublisher
+from txnlog.client.checkpointed_summaries import SegmentSummaries
 from txnlog.client.checkpointer import Checkpointer, SlotOccupied
 from txnlog.client.commit_times import CommitTimes
 from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ended_transactions import EndedTransactions
 from txnlog.client.ledger import Ledgers
-from txnlog.client.segment_summaries import SegmentSummaries
 from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId

@@ -228,9 +228,7 @@ def try_to_take(
     return epochs
 
 
-def check_free(
-    connection: Connection, record: SubscriptionRecord, consumer: str, *, may_end_query: bool = False
-) -> int | None:
+def check_free(connection: Connection, record: SubscriptionRecord, consumer: str, *, may_end_query: bool) -> int | None:
     """Raise ConsumerBusy where ``consumer`` may not take over, as far as this client knows. Writes nothing.
 
     Returns the epoch whose lease is over, if it was for a lease.
@@ -254,7 +252,7 @@ def _lease_is_over(connection: Connection, record: SubscriptionRecord) -> bool:
 
 
 def check_all_free(
-    connection: Connection, records: Iterable[SubscriptionRecord], consumer: str, *, may_end_query: bool = False
+    connection: Connection, records: Iterable[SubscriptionRecord], consumer: str, *, may_end_query: bool
 ) -> dict[int, int | None]:
     """``check_free`` for several: all are checked before one is refused, so that their leases run out together."""
     seen: dict[int, int | None] = {}

@@ -162,6 +162,9 @@ TARGET_SEGMENT_BYTES: Final = 128 << 20
 MAX_SEGMENT_BYTES: Final = 1 << 30
 """The largest target of an optimize: a reader has a whole file in memory."""
 
+MAX_ROW_BYTES: Final = (1 << 29) - 1
+"""One row, counting a character as a byte: the offsets of Arrow's strings have 31 bits, a character up to 4 bytes."""
+
 MAINTAIN_BYTES: Final = 16 << 30
 """What one call of maintenance reads to merge it by default: minutes, and an entry for each 128 MiB."""
 
@@ -221,6 +224,7 @@ __all__ = [
     "MAX_PROPOSAL_PIECES",
     "MAX_PROPOSAL_ROWS",
     "MAX_PROPOSED_NUMBERS",
+    "MAX_ROW_BYTES",
     "MAX_SCHEMA_DEPTH",
     "MAX_SEGMENT_BYTES",
     "MAX_SEQUENCES",

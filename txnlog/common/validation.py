@@ -165,7 +165,7 @@ def long_enough_ms(
     return found
 
 
-def size_bytes(what: str, value: object, least: int, most: int | None = None) -> int:
+def size_bytes(what: str, value: object, least: int, most: int) -> int:
     """Bytes of a size in a range, or InvalidInputError: a whole number, or text like ``"500MB"`` or ``"10GiB"``."""
     number: object = value
     if isinstance(value, str):

@@ -25,6 +25,7 @@ import pyarrow as pa
 import xxhash
 
 from txnlog.common.handlers import raise_of_handler
+from txnlog.common.limits import MAX_ROW_BYTES
 from txnlog.common.names import quoted_name
 from txnlog.data.arrow_coercion import ARROW_ERRORS, Unfit, conform_columns, is_text, unknown_column
 from txnlog.data.python_coercion import Converter, converter, deep_size
@@ -35,9 +36,6 @@ Row = tuple[Any, ...]
 _pack: Final = msgspec.msgpack.Encoder().encode
 SEAL_BYTES: Final = 16 << 20
 """Rows above this become Arrow at once, which holds them in a fraction of the memory."""
-
-MAX_ROW_BYTES: Final = (1 << 29) - 1
-"""One row, counting a character as a byte: the offsets of Arrow's strings have 31 bits, a character up to 4 bytes."""
 
 ROWS_AT_ONCE: Final = 10_000
 """Many more Python objects at a time make the garbage collector go through all of them again and again."""

@@ -8,8 +8,9 @@ from typing import Final, Literal, get_args
 
 from txnlog.common.ids import Coordinators
 from txnlog.common.names import nearest
+from txnlog.data.segment_order import in_offset_order
 from txnlog.data.segment_rows import PlannedSegment, PlannedSlice
-from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
+from txnlog.errors import InvalidInputError, OffsetOutOfRange
 from txnlog.fold.state import RowsState, SegmentRecord
 from txnlog.fold.visibility import Visibility, is_visible, state_at
 from txnlog.format.keys import segment_key
@@ -136,39 +137,6 @@ def select(
     return [*((record, "COMMITTED") for record in in_offset_order(committed)), *others]
 
 
-def in_offset_order(records: Iterable[SegmentRecord]) -> list[SegmentRecord]:
-    """Visible segments so that each partition's offsets ascend over all of them.
-
-    A segment may hold several partitions, so no single key sorts them; each slice waits for the one before it in its
-    partition.
-    """
-    by_partition: dict[int, list[tuple[int, SegmentRecord]]] = {}
-    waiting: dict[int, int] = {}
-    for record in records:
-        waiting[record.number] = len(record.slices)
-        for item in record.slices:
-            assert item.offset is not None, "a visible segment has offsets"
-            by_partition.setdefault(item.partition, []).append((item.offset, record))
-    for queue in by_partition.values():
-        queue.sort(key=lambda pair: -pair[0])
-    result: list[SegmentRecord] = []
-    ready = [queue[-1][1] for queue in by_partition.values()]
-    while ready:
-        record = ready.pop()
-        waiting[record.number] -= 1
-        if waiting[record.number]:
-            continue
-        result.append(record)
-        for item in record.slices:
-            queue = by_partition[item.partition]
-            queue.pop()
-            if queue:
-                ready.append(queue[-1][1])
-    if len(result) != len(waiting):
-        raise CorruptionError("the segments of a topic cannot be put in the order of their offsets")
-    return result
-
-
 def plan(
     records: Iterable[SegmentRecord],
     removals: Mapping[int, int],
@@ -215,7 +183,6 @@ __all__ = [
     "OffsetRanges",
     "ScanPlan",
     "check_offsets",
-    "in_offset_order",
     "parse_isolation_level",
     "plan",
     "plan_segment",

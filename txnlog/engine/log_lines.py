@@ -56,9 +56,9 @@ class LogLines:
         """See Logger."""
         self.log(logging.DEBUG, text, *arguments, exc_info=exc_info)
 
-    def info(self, text: str, *arguments: object, exc_info: object = None) -> None:
+    def info(self, text: str, *arguments: object) -> None:
         """See Logger."""
-        self.log(logging.INFO, text, *arguments, exc_info=exc_info)
+        self.log(logging.INFO, text, *arguments)
 
     def warning(self, text: str, *arguments: object, exc_info: object = None) -> None:
         """See Logger."""

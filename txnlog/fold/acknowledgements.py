@@ -66,6 +66,15 @@ def acknowledged_of(cursor: Cursor) -> Ranges:
     return ranges.union(((0, cursor.position),) if cursor.position else (), cursor.acknowledged)
 
 
+def unacknowledged(cursor: Cursor, start: int, end: int) -> Ranges:
+    """What was not acknowledged of the offsets of a partition that can be read, or of those below some ``end``.
+
+    A cursor may lie below their ``start``: what was deleted nobody acknowledges any more.
+    """
+    low = max(start, cursor.position)
+    return ranges.subtract(((low, end),), cursor.acknowledged) if low < end else ranges.EMPTY
+
+
 def acknowledged_or_pending(cursor: Cursor) -> Ranges:
     """What was acknowledged of a partition, or is pending message by message."""
     taken = acknowledged_of(cursor)
@@ -390,5 +399,6 @@ __all__ = [
     "not_held",
     "not_yet_acknowledged",
     "settle",
+    "unacknowledged",
     "unknown_subscription",
 ]

@@ -115,6 +115,15 @@ def unneeded_from(record: SegmentRecord, removals: Mapping[int, int], dropped: i
     return min((version for version in ends if version is not None), default=None)
 
 
+def is_needed(record: SegmentRecord, removals: Mapping[int, int], dropped: int | None, oldest_readable: int) -> bool:
+    """Whether a version that can be read, or one to come, needs the file: exactly those no vacuum may have deleted.
+
+    ``oldest_readable`` is the oldest version that can be read; the others are those of ``unneeded_from``.
+    """
+    until = unneeded_from(record, removals, dropped)
+    return until is None or until > oldest_readable
+
+
 def oldest_needed(
     topic: TopicRecord, records: Iterable[SegmentRecord], removals: Mapping[int, int], horizon: int
 ) -> int:
@@ -177,6 +186,7 @@ __all__ = [
     "ClosedNumbers",
     "Garbage",
     "WaitingNumbers",
+    "is_needed",
     "is_over",
     "may_be_gone",
     "no_longer_shown",

@@ -6,7 +6,7 @@ header of each names the digest of the one before, and the manifest that of the 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,28 +14,47 @@ from msgspec import Struct
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.format.codec import digest_of
 
+T = TypeVar("T")
+
 BACKUP_FORMAT: Final = 1
 """The format of manifests that this version of txnlog writes, and the newest one that it reads."""
 
 
 class BackupLog(Struct, frozen=True, forbid_unknown_fields=True):
-    """The log that a folder has backups of, or that is being restored to one: no other log has this first entry.
+    """The log that a folder has backups of: no other log has this first entry.
 
     Attributes:
         format: of what a backup says of itself.
         namespace: the namespace's name.
         coordinator: its coordinator id.
         beginning: the digest of entry 0.
-        version: of a restore the version that is restored; None in a backup.
-        digest: of a restore the digest of the entry of that version; empty in a backup.
+        version, digest: None and empty: their bytes are as in the first backups, which had one type for marks, too.
     """
 
     format: int
     namespace: str
     coordinator: int
     beginning: str
-    version: int | None = None
-    digest: str = ""
+    version: None = None
+    digest: Literal[""] = ""
+
+
+class RestoreMark(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a folder has in which a restore began and did not end: the backup that is restored there.
+
+    Attributes:
+        format: of what a backup says of itself.
+        namespace, coordinator, beginning: of the log, as in its ``BackupLog``.
+        version: the version that is restored.
+        digest: the digest of the entry of that version.
+    """
+
+    format: int
+    namespace: str
+    coordinator: int
+    beginning: str
+    version: int
+    digest: str
 
 
 class BackupFile(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -95,11 +114,12 @@ class _Sealed(Struct, frozen=True, forbid_unknown_fields=True):
 _encode: Final = msgspec.json.Encoder().encode
 _sealed_decoder: Final = msgspec.json.Decoder(_Sealed)
 _log_decoder: Final = msgspec.json.Decoder(BackupLog)
+_mark_decoder: Final = msgspec.json.Decoder(RestoreMark)
 _manifest_decoder: Final = msgspec.json.Decoder(BackupManifest)
 
 
-def encode_backup(item: BackupLog | BackupManifest) -> bytes:
-    """The bytes of a manifest, or of what names a log."""
+def encode_backup(item: BackupLog | BackupManifest | RestoreMark) -> bytes:
+    """The bytes of a manifest, of what names a log, or of the mark of a restore."""
     inner = _encode(item)
     return _encode(_Sealed(digest_of(inner), msgspec.Raw(inner))) + b"\n"
 
@@ -124,24 +144,28 @@ def _check_format(inner: bytes, key: str) -> None:
         raise UnsupportedFeature(f"{key} has the format {str(found)[:20]!a}", advice="use a newer txnlog")
 
 
-def decode_backup_log(data: bytes, key: str) -> BackupLog:
-    """What names a log. Raises CorruptionError, or UnsupportedFeature for a later format."""
+def _decoded(decoder: msgspec.json.Decoder[T], data: bytes, key: str) -> T:
     inner = _opened(data, key)
     _check_format(inner, key)
     try:
-        return _log_decoder.decode(inner)
+        return decoder.decode(inner)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptionError(f"{key} is damaged: {ascii(str(error))[:200]}") from None
+
+
+def decode_backup_log(data: bytes, key: str) -> BackupLog:
+    """What names a log. Raises CorruptionError, or UnsupportedFeature for a later format."""
+    return _decoded(_log_decoder, data, key)
+
+
+def decode_restore_mark(data: bytes, key: str) -> RestoreMark:
+    """The mark of a restore. Raises CorruptionError, or UnsupportedFeature for a later format."""
+    return _decoded(_mark_decoder, data, key)
 
 
 def decode_backup_manifest(data: bytes, key: str) -> BackupManifest:
     """The manifest of a backup. Raises CorruptionError, or UnsupportedFeature for a later format."""
-    inner = _opened(data, key)
-    _check_format(inner, key)
-    try:
-        return _manifest_decoder.decode(inner)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptionError(f"{key} is damaged: {ascii(str(error))[:200]}") from None
+    return _decoded(_manifest_decoder, data, key)
 
 
 __all__ = [
@@ -149,7 +173,9 @@ __all__ = [
     "BackupFile",
     "BackupLog",
     "BackupManifest",
+    "RestoreMark",
     "decode_backup_log",
     "decode_backup_manifest",
+    "decode_restore_mark",
     "encode_backup",
 ]

@@ -131,12 +131,11 @@ class Simple(Generic[T]):
 def effect(
     decider: Callable[[Draft, Header], Sequence[AnyAction] | Answer[None]],
     alone: Hashable = None,
-    txn_ids: tuple[int, ...] = (),
     *,
     is_upkeep: bool = False,
 ) -> Simple[None]:
     """A command without rows that answers nothing but that it is done."""
-    return Simple(decider, _nothing, alone, txn_ids, is_upkeep=is_upkeep)
+    return Simple(decider, _nothing, alone, is_upkeep=is_upkeep)
 
 
 def _nothing(_draft: Draft, _at: Header) -> None:

@@ -23,7 +23,7 @@ from txnlog.errors import (
     UnsupportedFeature,
     VersionNotAvailable,
 )
-from txnlog.fold.garbage import unneeded_from
+from txnlog.fold.garbage import is_needed
 from txnlog.format import keys
 from txnlog.format.backup_manifest import BACKUP_FORMAT, BackupFile, BackupLog, BackupManifest, encode_backup
 from txnlog.format.codec import digest_of
@@ -127,14 +127,9 @@ def _planned(connection: Connection, version: int | None) -> _Plan:
         for records, removals in (follower.segments(topic.id),)
         for record in records
         if record.logged_version <= head.version
-        and _is_needed(unneeded_from(record, removals, topic.dropped_version), head.oldest_readable)
+        and is_needed(record, removals, topic.dropped_version, head.oldest_readable)
     )
     return _Plan(log, head.version, head.digest, head.timestamp_ms, head.oldest_readable, newest, segments)
-
-
-def _is_needed(unneeded: int | None, oldest_readable: int) -> bool:
-    """Whether a version that can be read, or one to come, needs a file: exactly those no vacuum may have deleted."""
-    return unneeded is None or unneeded > oldest_readable
 
 
 def _of_entry(version: int, data: bytes) -> tuple[BackupFile, bytes]:

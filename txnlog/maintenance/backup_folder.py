@@ -25,6 +25,7 @@ from txnlog.format.backup_manifest import (
     decode_backup_manifest,
 )
 from txnlog.format.codec import decode_entry, digest_of
+from txnlog.maintenance.waves import waves
 from txnlog.sentences import Either, Words
 from txnlog.store.base import ObjectNotFound, Store
 
@@ -51,16 +52,7 @@ there are, and the bytes that were copied so far in all."""
 
 def in_waves(files: Iterable[BackupFile]) -> Iterator[list[BackupFile]]:
     """Files in portions that fit into memory."""
-    wave: list[BackupFile] = []
-    size = 0
-    for file in files:
-        if wave and (len(wave) >= _WAVE_FILES or size + file.size_bytes > _WAVE_BYTES):
-            yield wave
-            wave, size = [], 0
-        wave.append(file)
-        size += file.size_bytes
-    if wave:
-        yield wave
+    return waves(files, lambda file: file.size_bytes, _WAVE_FILES, _WAVE_BYTES)
 
 
 def versions_in_waves(first: int, last: int) -> Iterator[range]:

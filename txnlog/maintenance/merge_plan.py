@@ -13,12 +13,11 @@ What comes out is merged again like everything else, until nothing is left to do
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
+from txnlog.data.segment_order import in_log_order
 from txnlog.errors import Durable, TopicNotFound
 from txnlog.fold.segment_replacement import is_small
 from txnlog.fold.state import Draft, SegmentRecord
@@ -128,7 +127,7 @@ def newest(records: Iterable[SegmentRecord], most_bytes: int) -> list[SegmentRec
     """
     found: list[SegmentRecord] = []
     rows = size = 0
-    for record in reversed(in_log_order(list(records))):
+    for record in reversed(in_log_order(records)):
         if size + record.size_bytes > most_bytes or (record.compacted and record.rows > rows):
             break
         found.append(record)
@@ -138,41 +137,6 @@ def newest(records: Iterable[SegmentRecord], most_bytes: int) -> list[SegmentRec
 
 
 # --- shared segments --------------------------------------------------------------------------------------------------
-
-
-def in_log_order(records: Sequence[SegmentRecord]) -> list[SegmentRecord]:
-    """The segments so that the offsets of every partition ascend, otherwise in the order in which they came.
-
-    When the rows of a compacted one came its record does not say: it stands as early as it can.
-    """
-    following: dict[int, list[int]] = {record.number: [] for record in records}
-    waiting = dict.fromkeys(following, 0)
-    by_partition: dict[int, list[tuple[int, int]]] = {}
-    for record in records:
-        for item in record.slices:
-            by_partition.setdefault(item.partition, []).append((item.offset or 0, record.number))
-    for queue in by_partition.values():
-        queue.sort()
-        for (_, before), (_, behind) in pairwise(queue):
-            following[before].append(behind)
-            waiting[behind] += 1
-    known = {record.number: record for record in records}
-    ready = [_rank(record) for record in records if not waiting[record.number]]
-    heapq.heapify(ready)
-    result: list[SegmentRecord] = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        result.append(known[number])
-        for behind in following[number]:
-            waiting[behind] -= 1
-            if not waiting[behind]:
-                heapq.heappush(ready, _rank(known[behind]))
-    assert len(result) == len(records), "the planner reads them in such an order too"
-    return result
-
-
-def _rank(record: SegmentRecord) -> tuple[int, int]:
-    return (-1 if record.compacted else record.ended_version or 0, record.number)
 
 
 def _merges_of_shared(ordered: Sequence[SegmentRecord], starts: Mapping[int, int], target: int) -> list[Merge]:
@@ -325,7 +289,6 @@ __all__ = [
     "Output",
     "Part",
     "ReplaceCommand",
-    "in_log_order",
     "merges",
     "newest",
     "outputs_of",

@@ -32,6 +32,7 @@ from txnlog.format.keys import segment_key
 from txnlog.log.slots import put_unnamed
 from txnlog.maintenance import merge_plan
 from txnlog.maintenance.merge_plan import Merge, Output, Part, ReplaceCommand
+from txnlog.maintenance.waves import waves
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import Optimized
 from txnlog.store.base import ObjectNotFound
@@ -321,13 +322,8 @@ class Optimization:
         """The files of a merge, decoded and verified, a wave of them in memory at a time."""
         folder = self._topic.folder
         files = _GENTLE_FILES if self._is_gentle else _WAVE_FILES
-        waiting = list(merge.removed) if merge.outputs else []
-        while waiting:
-            wave = [waiting.pop(0)]
-            size = wave[0].size_bytes
-            while waiting and len(wave) < files and size + waiting[0].size_bytes <= _WAVE_BYTES:
-                size += waiting[0].size_bytes
-                wave.append(waiting.pop(0))
+        wanted = merge.removed if merge.outputs else ()
+        for wave in waves(wanted, lambda record: record.size_bytes, files, _WAVE_BYTES):
             planned = [plan_segment(record, folder, "COMMITTED", None, {}) for record in wave]
             segments = [segment for segment in planned if segment is not None]
             assert len(segments) == len(wave), "every segment has rows"

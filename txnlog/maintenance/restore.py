@@ -23,9 +23,9 @@ from txnlog.format.actions import Adopt
 from txnlog.format.backup_manifest import (
     BACKUP_FORMAT,
     BackupFile,
-    BackupLog,
     BackupManifest,
-    decode_backup_log,
+    RestoreMark,
+    decode_restore_mark,
     encode_backup,
 )
 from txnlog.format.codec import decode_entry, digest_of
@@ -94,7 +94,7 @@ class _Restore:
         self._root = Root(target.root, runtime)
         self._sizes: Mapping[str, int] = {}
         self._read_bytes = 0
-        self._marker = BackupLog(
+        self._mark = RestoreMark(
             BACKUP_FORMAT,
             manifest.namespace,
             manifest.coordinator,
@@ -122,7 +122,7 @@ class _Restore:
     def _finished(self, *, begun: bool) -> Restored:
         if not begun:
             note_written()
-            self._occupy(keys.RESTORE_KEY, encode_backup(self._marker))
+            self._occupy(keys.RESTORE_KEY, encode_backup(self._mark))
         if keys.entry_key(0) not in self._sizes:
             self._make_log()
         coordinator = self._adopted_as()
@@ -188,10 +188,10 @@ class _Restore:
         if keys.RESTORE_KEY not in self._sizes:
             return False
         try:
-            found = decode_backup_log(self._store.get(keys.RESTORE_KEY), keys.RESTORE_KEY)
+            found = decode_restore_mark(self._store.get(keys.RESTORE_KEY), keys.RESTORE_KEY)
         except ObjectNotFound:
             return False
-        if found != self._marker:
+        if found != self._mark:
             raise self._refusal(
                 f"where the restore of another backup was interrupted: of version {found.version} of the namespace "
                 f"{found.namespace!r}"

@@ -7,15 +7,16 @@ takes those off the log that have nothing left, and a vacuum deletes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from txnlog.client.positions import Position, end_offsets, resolve_position, start_offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
+from txnlog.data.segment_order import in_log_order
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, SubscriptionNotFound, TransactionConflict
-from txnlog.fold.acknowledgements import acknowledged_of, acknowledged_or_pending
+from txnlog.fold.acknowledgements import acknowledged_or_pending, unacknowledged
 from txnlog.fold.leases import live
 from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import live_topic
@@ -24,7 +25,6 @@ from txnlog.format.actions import Acknowledgement, AnyAction, DeleteRecords, Hea
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
 from txnlog.log.transaction_commands import AcknowledgeCommand
-from txnlog.maintenance.merge_plan import in_log_order
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import DeletedRecords, KeptFor, Listing, RetentionInfo
 from txnlog.sentences import Argument, Words
@@ -77,29 +77,29 @@ class _Deletion:
     def __init__(self, wanted: Mapping[int, Offsets], unacknowledged: _Guard | None) -> None:
         self._wanted = wanted
         self._unacknowledged = unacknowledged
-        self._counts: dict[int, int] = {}
+        self._decided: Mapping[int, int] = {}  # how many messages go, by topic, as it was decided the last time
 
     def command(self) -> Simple[tuple[DeletedRecords, ...]]:
         """What the log is asked for: of each topic what was deleted."""
-        return Simple(self._decide, lambda draft, at: self._described(draft, at.version, dry_run=False))
+        return Simple(self._decide, lambda draft, at: self._described(draft, at.version, self._decided))
 
     def foreseen(self, draft: Draft) -> tuple[DeletedRecords, ...]:
         """What it would do at a state."""
-        starts = {action.topic: dict(action.before) for action in self._actions(draft)}
-        found = self._described(draft, None, dry_run=True)
+        actions, counts = self._actions(draft)
+        starts = {action.topic: dict(action.before) for action in actions}
         return tuple(
-            DeletedRecords(
-                item.topic, None, item.messages, {**item.start_offsets, **starts.get(number, {})}, dry_run=True
-            )
-            for number, item in zip(self._wanted, found, strict=True)
+            replace(item, start_offsets={**item.start_offsets, **starts.get(number, {})}, dry_run=True)
+            for number, item in zip(self._wanted, self._described(draft, None, counts), strict=True)
         )
 
     def _decide(self, draft: Draft, _at: Header) -> Sequence[AnyAction] | Answer[tuple[DeletedRecords, ...]]:
-        return self._actions(draft) or Answer(self._described(draft, None, dry_run=False))
+        actions, self._decided = self._actions(draft)
+        return actions or Answer(self._described(draft, None, self._decided))
 
-    def _actions(self, draft: Draft) -> list[DeleteRecords]:
-        self._counts.clear()
+    def _actions(self, draft: Draft) -> tuple[list[DeleteRecords], dict[int, int]]:
+        """What moves the offsets, and how many messages go by it, by topic."""
         found: list[DeleteRecords] = []
+        counts: dict[int, int] = {}
         for number, wanted in self._wanted.items():
             topic = live_topic(draft, number)
             starts = {p: draft.start_of(number, p) for p in wanted}
@@ -107,17 +107,17 @@ class _Deletion:
             if self._unacknowledged is not None:
                 moved = self._unacknowledged(draft, topic, moved)
             if moved:
-                self._counts[number] = sum(offset - starts[p] for p, offset in moved.items())
+                counts[number] = sum(offset - starts[p] for p, offset in moved.items())
                 found.append(DeleteRecords(number, tuple(sorted(moved.items()))))
-        return found
+        return found, counts
 
-    def _described(self, draft: Draft, version: int | None, *, dry_run: bool) -> tuple[DeletedRecords, ...]:
+    def _described(self, draft: Draft, version: int | None, counts: Mapping[int, int]) -> tuple[DeletedRecords, ...]:
         found: list[DeletedRecords] = []
         for number in self._wanted:
             topic = live_topic(draft, number)
-            count = self._counts.get(number, 0)
+            count = counts.get(number, 0)
             starts = {p: draft.start_of(number, p) for p in range(topic.partitions)}
-            found.append(DeletedRecords(topic.name, version if count else None, count, starts, dry_run=dry_run))
+            found.append(DeletedRecords(topic.name, version if count else None, count, starts))
         return tuple(found)
 
 
@@ -132,13 +132,8 @@ def _cursor(draft: Draft | State, subscription: SubscriptionRecord, partition: i
 
 
 def _left(draft: Draft | State, topic: int, subscription: SubscriptionRecord, partition: int, end: int) -> Ranges:
-    """What can be read below an offset, and the subscription has not acknowledged.
-
-    Its cursor may lie below the earliest offset: what was deleted there nobody acknowledges any more.
-    """
-    start = draft.start_of(topic, partition)
-    there: Ranges = ((start, end),) if end > start else ()
-    return ranges.subtract(there, acknowledged_of(_cursor(draft, subscription, partition)))
+    """What can be read below an offset, and the subscription has not acknowledged."""
+    return unacknowledged(_cursor(draft, subscription, partition), draft.start_of(topic, partition), end)
 
 
 def _needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, ends: Offsets) -> int:
@@ -196,14 +191,13 @@ def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     wanted = {item.id: due for item in topics if (due := _due(connection, item, times).offsets)}
     deleted: tuple[DeletedRecords, ...] = ()
     if wanted:
-        with unknown_outcome(IfUnknown.RETENTION):
-            deleted = connection.appender.call(_Deletion(wanted, _kept_for_subscriptions).command())
+        deleted = connection.appender.call(_Deletion(wanted, _kept_for_subscriptions).command())
     by_name = {item.topic: item for item in deleted}
     found: list[DeletedRecords] = []
     for topic in sorted(topics, key=lambda item: item.name):
         done = by_name.get(topic.name) or DeletedRecords(topic.name, None, 0, start_offsets(connection.follower, topic))
         if done.messages or expired[topic.id]:
-            found.append(DeletedRecords(done.topic, done.version, done.messages, done.start_offsets, expired[topic.id]))
+            found.append(replace(done, expired_messages=expired[topic.id]))
     return tuple(found)
 
 
@@ -298,8 +292,7 @@ def _beyond(visible: Sequence[SegmentRecord], most_bytes: int) -> dict[int, int]
             for item in record.slices:
                 found[item.partition] = max(found.get(item.partition, 0), (item.offset or 0) + item.rows)
         size += record.size_bytes
-        # The next one is kept only if it fits as a whole; from the first that does not on, all older ones go.
-        is_enough = is_enough or size >= most_bytes
+        is_enough = size >= most_bytes  # the one that crosses the bound is kept as a whole
     return found
 
 
@@ -321,8 +314,7 @@ def _expire(connection: Connection, topic: TopicRecord, times: _Times) -> int:
             continue
         (number,) = connection.appender.take_numbers()
         try:
-            with unknown_outcome(IfUnknown.RETENTION):
-                connection.appender.call(AcknowledgeCommand(number, (found,)))
+            connection.appender.call(AcknowledgeCommand(number, (found,)))
         except (ConsumerFenced, SubscriptionNotFound, TransactionConflict) as error:
             _logger.info("messages of %r on %r have not expired yet: %s", topic.name, name, error.message)
             continue  # somebody works on them just now: the next call looks again

@@ -50,7 +50,7 @@ def test_merged_messages_keep_the_age_of_their_entries(lake: Any, clock: ManualC
 def test_the_oldest_segments_beyond_a_size_are_deleted_and_the_newest_stays(lake: Any, clock: ManualClock) -> None:
     hourly(lake, clock, 5)
     size = lake.retention("orders")[0].size_bytes // 5
-    lake.alter_topic("orders", retention_bytes=3 * size)
+    lake.alter_topic("orders", retention_bytes=size * 5 // 2)  # the third crosses it, and stays
     (done,) = lake.maintain().retained
     assert (done.messages, left(lake)) == (2, [2, 3, 4])
     lake.alter_topic("orders", retention_bytes=1)
@@ -64,9 +64,9 @@ def test_of_several_partitions_each_loses_what_is_old(ns: Any, place: Place) -> 
     for number in range(6):
         ns.produce("orders", rows(number), partition=number % 2)
     size = ns.retention("orders")[0].size_bytes // 6
-    ns.alter_topic("orders", retention_bytes=2 * size)
+    ns.alter_topic("orders", retention_bytes=size * 5 // 2)
     (done,) = ns.maintain().retained
-    assert (done.messages, dict(done.start_offsets), left(ns)) == (4, {0: 2, 1: 2}, [4, 5])
+    assert (done.messages, dict(done.start_offsets), left(ns)) == (3, {0: 2, 1: 1}, [3, 4, 5])
 
 
 def test_what_a_subscription_has_not_acknowledged_is_kept_and_listed(lake: Any, clock: ManualClock) -> None:
@@ -121,7 +121,7 @@ def test_after_its_time_to_live_a_message_counts_as_acknowledged(lake: Any, cloc
     assert lake.consumer("orders", subscription="billing").receive(10).table["id"].to_pylist() == [3, 4]
 
 
-def test_messages_that_somebody_works_on_do_not_expire(lake: Any, clock: ManualClock) -> None:
+def test_messages_that_a_shared_consumer_has_leased_do_not_expire(lake: Any, clock: ManualClock) -> None:
     lake.alter_topic("orders", message_ttl_ms="1h")
     lake.create_subscription("orders", "billing", type="shared", lease_ms="12h")
     hourly(lake, clock, 4)
@@ -134,6 +134,88 @@ def test_messages_that_somebody_works_on_do_not_expire(lake: Any, clock: ManualC
     txn = lake.begin(timeout_ms="15m")
     with raises(TransactionConflict, "acknowledged before"):
         txn.acknowledge(working)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_what_a_consumer_has_only_received_expires_and_no_transaction_takes_it_any_more(
+    lake: Any, memory: Place, clock: ManualClock, kind: str, cumulative: bool
+) -> None:
+    lake.alter_topic("orders", message_ttl_ms="1h")
+    hourly(lake, clock, 3)
+    lake.produce("orders", rows(3))
+    other = memory.open(clock=clock)
+    consumer = lake.consumer("orders", subscription="billing", type=kind)
+    received = consumer.receive(3)
+    early = lake.begin(timeout_ms="15m")
+    early.produce("orders", rows(7))
+    early.acknowledge(received, cumulative=cumulative)  # no entry shows it
+    assert other.maintain().retained[0].expired_messages == 3
+    late = lake.begin(timeout_ms="15m")
+    late.produce("orders", rows(8))
+    for txn in (early, late):
+        with raises(TransactionConflict, "acknowledged before"):
+            if txn is late:
+                txn.acknowledge(received, cumulative=cumulative)
+            txn.commit()
+        txn.abort()
+    consumer.acknowledge(received, cumulative=cumulative)
+    assert left(lake) == [0, 1, 2, 3], "nothing of the transactions is visible"
+    assert consumer.receive(10).table["id"].to_pylist() == [3], "what has not expired is delivered, once"
+    assert [item.cursor for item in lake.lag("orders", "billing")] == [3]
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_what_expired_in_part_is_refused_as_a_whole_but_for_a_cumulative_acknowledgement(
+    lake: Any, memory: Place, clock: ManualClock, cumulative: bool
+) -> None:
+    lake.alter_topic("orders", message_ttl_ms="1h")
+    hourly(lake, clock, 3)
+    lake.produce("orders", rows(3))
+    consumer = lake.consumer("orders", subscription="billing")
+    txn = lake.begin(timeout_ms="15m")
+    txn.acknowledge(consumer.receive(10), cumulative=cumulative)
+    txn.produce("orders", rows(4))
+    assert memory.open(clock=clock).maintain().retained[0].expired_messages == 3
+    if cumulative:
+        txn.commit()
+    else:
+        with raises(TransactionConflict, "acknowledged before"):
+            txn.commit()
+        txn.abort()
+    assert consumer.receive(10).table["id"].to_pylist() == ([4] if cumulative else [3])
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+def test_where_a_transaction_has_one_of_them_nothing_of_the_subscription_expires(
+    lake: Any, clock: ManualClock, kind: str
+) -> None:
+    lake.alter_topic("orders", message_ttl_ms="1h")
+    hourly(lake, clock, 3)
+    consumer = lake.consumer("orders", subscription="billing", type=kind)
+    txn = lake.begin(timeout_ms="15m")
+    consumer.receive(1)
+    txn.acknowledge(consumer.receive(1))
+    txn.flush()
+    assert lake.maintain().retained == ()
+    assert [item.cursor for item in lake.lag("orders", "billing")] == [0]
+    txn.abort()
+    assert lake.maintain().retained[0].expired_messages == 3
+
+
+def test_of_a_shared_subscription_the_messages_without_a_transaction_expire(lake: Any, clock: ManualClock) -> None:
+    lake.alter_topic("orders", message_ttl_ms="1h")
+    hourly(lake, clock, 3)
+    lake.create_subscription("orders", "billing", type="shared", lease_ms="1m")
+    consumer = lake.consumer("orders", subscription="billing")
+    txn = lake.begin(timeout_ms="15m")
+    received = consumer.receive(1)
+    txn.acknowledge(received)
+    txn.flush()
+    clock.advance(120_000)  # its lease is over
+    assert lake.maintain().retained[0].expired_messages == 2
+    txn.commit()
+    assert [item.cursor for item in lake.lag("orders", "billing")] == [3]
 
 
 def test_a_pending_cumulative_acknowledgement_is_not_overtaken(lake: Any, clock: ManualClock) -> None:

@@ -193,7 +193,7 @@ MUTANTS: Final = (
         "            left = ranges.subtract(left, live(cursor, now_ms))\n",
         "",
         "whoever works on a message cannot acknowledge it any more",
-        (_RETENTION + "messages_that_somebody_works_on_do_not_expire",),
+        (_RETENTION + "messages_that_a_shared_consumer_has_leased_do_not_expire",),
     ),
     Mutant(
         "the age of a merged message is that of the merge",
@@ -284,8 +284,8 @@ MUTANTS: Final = (
     Mutant(
         "a backup has the segments of its newest version alone",
         "txnlog/maintenance/backup.py",
-        "    return unneeded is None or unneeded > oldest_readable\n",
-        "    return unneeded is None\n",
+        "is_needed(record, removals, topic.dropped_version, head.oldest_readable)",
+        "is_needed(record, removals, topic.dropped_version, head.version)",
         "older versions of what is restored say that they can be read, and lack files",
         (BACKUP + "a_recovery_drill", BACKUP + "every_backup_of_a_folder_can_be_restored"),
     ),

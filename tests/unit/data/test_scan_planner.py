@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.memory_log import SCHEMA
 from txnlog.common.ids import Coordinators
-from txnlog.data.scan_planner import ScanPlan, check_offsets, in_offset_order, parse_isolation_level, plan
+from txnlog.data.scan_planner import ScanPlan, check_offsets, parse_isolation_level, plan
+from txnlog.data.segment_order import in_log_order, in_offset_order
 from txnlog.data.segment_rows import check_partitions
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
 from txnlog.fold.state import SegmentRecord, SegmentSlice, SegmentState
@@ -165,6 +166,16 @@ def test_segments_that_cannot_be_put_in_order_are_damage() -> None:
     two = segment(2, {0: (1, 1), 1: (1, 0)})
     with pytest.raises(CorruptionError, match="order"):
         in_offset_order([one, two])
+    with pytest.raises(CorruptionError, match="order"):
+        in_log_order([one, two])
+
+
+def test_segments_that_came_later_stand_later_and_merged_ones_as_early_as_they_can() -> None:
+    merged = segment(9, {0: (2, 0)}, compacted=True)
+    late = segment(1, {0: (2, 4), 1: (1, 0)}, version=7)
+    others = [segment(n, {p: (2, 2 * (p == 0))}, version=n) for n, p in ((3, 0), (2, 2))]
+    records = [late, segment(8, {1: (1, 1)}, version=8), merged, *others]
+    assert [record.number for record in in_log_order(records)] == [9, 2, 3, 1, 8]
 
 
 def test_wanted_offsets_are_checked_against_what_is_there() -> None:

@@ -22,20 +22,14 @@ def check_rows(
     """Raise CorruptionError unless a file's rows are those that the log recorded.
 
     Args:
-        data: the file, whose checksum is right.
+        data: the file, which is verified.
         planned: all of it, as a reader of the newest version reads it.
         schema: of its topic.
         record: what the log says of it.
         origins: which transactions brought which messages; None where that is not known of all.
     """
-    table = segment_file.decode(
-        data,
-        planned.checksum,
-        schema=file_schema(schema, planned),
-        rows=planned.file_rows,
-        key=planned.key,
-        size_bytes=planned.size_bytes,
-    )
+    wanted = file_schema(schema, planned)
+    table = segment_file.decode_verified(data, schema=wanted, rows=planned.file_rows, key=planned.key)
     check_partitions(planned, table)
     for name, said in record.statistics.items():
         # Whether there is such a column is no question of damage (PROTOCOL.md, "statistics").

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
-
-import pyarrow as pa
 
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
@@ -15,7 +13,7 @@ from txnlog.data.segment_rows import PlannedSegment, damaged_segment, missing_te
 from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
 from txnlog.errors import CorruptionError, TxnLogError
 from txnlog.fold.apply import apply_entry
-from txnlog.fold.garbage import ClosedNumbers, unneeded_from
+from txnlog.fold.garbage import ClosedNumbers, is_needed
 from txnlog.fold.state import SegmentRecord, State, TopicRecord
 from txnlog.fold.visibility import state_at
 from txnlog.format import keys
@@ -25,6 +23,7 @@ from txnlog.log.log_reader import SLOTS_AT_ONCE, Log
 from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted
 from txnlog.maintenance.fsck.replay import View
 from txnlog.maintenance.fsck.rows import check_offsets, check_rows
+from txnlog.maintenance.waves import waves
 from txnlog.sentences import Call, Words
 from txnlog.store.base import ObjectNotFound
 
@@ -104,19 +103,16 @@ class Segments:
 
     # --- what is listed -----------------------------------------------------------------------------------------------
 
-    def _is_needed(self, topic: TopicRecord, record: SegmentRecord) -> bool:
-        until = unneeded_from(record, self._view.removals, topic.dropped_version)
-        return until is None or until > self._view.state.head.oldest_readable
-
     def _compared(
         self, topic: TopicRecord, records: Sequence[SegmentRecord], listed: Listed, total: int
     ) -> list[_File]:
         """The files of a topic that are there with their sizes; the others are reported."""
         there: list[_File] = []
         suspects: list[_File] = []
+        oldest_readable = self._view.state.head.oldest_readable
         for record in records:
             size_bytes = listed.pop((record.number, record.file), None)
-            if self._is_needed(topic, record):
+            if is_needed(record, self._view.removals, topic.dropped_version, oldest_readable):
                 file = _File(topic, record)
                 (there if size_bytes == record.size_bytes else suspects).append(file)
         self._findings.looked_at("segment", len(there) + len(suspects), total)
@@ -198,8 +194,7 @@ class Segments:
     def _was_vacuumed(self, file: _File, later: State) -> bool:
         record = later.segments.get(file.record.number, file.record)
         dropped = later.topics[file.topic.id].dropped_version
-        until = unneeded_from(record, self._view.removals | later.removals, dropped)
-        return until is not None and until <= later.head.oldest_readable
+        return not is_needed(record, self._view.removals | later.removals, dropped, later.head.oldest_readable)
 
     def _report(self, file: _File, error: CorruptionError) -> None:
         rows = [(item.partition, item.offset, item.rows) for item in file.record.slices]
@@ -221,7 +216,7 @@ class Segments:
                 "see to the findings about entries first, then check again",
             )
         done = 0
-        for wave in _waves(files):
+        for wave in waves(files, lambda file: file.record.size_bytes, _WAVE_SEGMENTS, _WAVE_BYTES):
             found = all_attempted(self._runtime, [partial(look, file) for file in wave])
             for file, error in zip(wave, found, strict=True):
                 if isinstance(error, ObjectNotFound):
@@ -236,21 +231,18 @@ class Segments:
             self._findings.looked_at("file", len(wave), len(files))
 
     def _look_at_bytes(self, file: _File) -> None:
+        self._verified(file)
+
+    def _verified(self, file: _File) -> bytes:
         record = file.record
-        segment_file.verify(
-            self._log.store.get(file.key),
-            record.checksum,
-            rows=record.rows,
-            key=file.key,
-            size_bytes=record.size_bytes,
-        )
+        data = self._log.store.get(file.key)
+        segment_file.verify(data, record.checksum, rows=record.rows, key=file.key, size_bytes=record.size_bytes)
+        return data
 
     def _look_at_rows(self, file: _File) -> None:
-        data = self._log.store.get(file.key)
-        record = file.record
-        segment_file.verify(data, record.checksum, rows=record.rows, key=file.key, size_bytes=record.size_bytes)
+        data = self._verified(file)
         origins = self._view.origins if self._view.is_whole else None
-        check_rows(data, self._planned(file), self._schema(file.topic), record, origins)
+        check_rows(data, self._planned(file), schemas.to_arrow(file.topic.schema), file.record, origins)
 
     def _planned(self, file: _File) -> PlannedSegment:
         state = state_at(file.record, self._view.state.head.version)
@@ -258,9 +250,6 @@ class Segments:
         planned = plan_segment(file.record, file.topic.folder, state, None, {})
         assert planned is not None, "all of it is wanted"
         return planned
-
-    def _schema(self, topic: TopicRecord) -> pa.Schema:
-        return schemas.to_arrow(topic.schema)
 
     def _check_offsets(self, by_topic: dict[int, list[SegmentRecord]]) -> None:
         """Report partitions whose visible segments do not hold each message once."""
@@ -284,15 +273,6 @@ class Segments:
                         f"the segments of the topic {topic.name!r} {text} of partition {partition}",
                         f"keep all files, and report it as a fault of txnlog; {PAGE} says how to go on reading",
                     )
-
-
-def _waves(files: Sequence[_File]) -> Iterator[Sequence[_File]]:
-    first = size_bytes = 0
-    for position, file in enumerate(files):
-        size_bytes += file.record.size_bytes
-        if size_bytes >= _WAVE_BYTES or position + 1 - first == _WAVE_SEGMENTS or position + 1 == len(files):
-            yield files[first : position + 1]
-            first, size_bytes = position + 1, 0
 
 
 __all__ = ["Segments"]

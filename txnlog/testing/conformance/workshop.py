@@ -107,9 +107,9 @@ class Workshop:
         words = ("ada", "bob", "eve", "größe", "日本", "", None)
         return [{"id": first + place, "name": self.chance.choice(words)} for place in range(count)]
 
-    def tick(self, milliseconds: int = 1_000) -> None:
-        """Let time pass."""
-        self.clock.advance(milliseconds)
+    def tick(self) -> None:
+        """Let a second pass."""
+        self.clock.advance(1_000)
 
     def produce(self, ns: Namespace, topic: str, *counts: int) -> int:
         """Rows in one plain produce or, of several partitions, in one transaction; the version that shows them."""
