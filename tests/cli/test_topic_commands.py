@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import click
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import txnlog
 from tests.cli.command_line import lines, run
+from txnlog.cli.main import cli
 
 
 def test_nobody_is_asked_about_a_topic_that_is_not_there(lake):
@@ -32,6 +35,21 @@ def test_deleted_messages_are_not_counted(tmp_path):
     (found,) = lines(path, "topic", "describe", "orders", "--json")
     assert (found["start_offsets"], found["end_offsets"]) == ({"0": 3}, {"0": 5})
     assert "1 of 2 rows" in run(path, "read", "orders", "--limit", "1").stderr
+
+
+def test_no_more_is_deleted_than_was_asked_about(tmp_path, monkeypatch):
+    path = str(tmp_path / "lake/ns")
+    with txnlog.open(path, create=True) as ns:
+        ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+        ns.produce("orders", [{"id": 0}])
+
+        def confirm(text, **_):
+            ns.produce("orders", [{"id": 1}, {"id": 2}])  # while the question waits for its answer
+            return "Delete 1 messages" in text
+
+        monkeypatch.setattr(click, "confirm", confirm)
+        CliRunner().invoke(cli, [path, "delete-records", "orders", "--before", "latest"], catch_exceptions=False)
+        assert ns.snapshot().read("orders")["id"].to_pylist() == [1, 2]
 
 
 def test_a_time_without_a_zone_is_shown_as_it_was_given(lake):

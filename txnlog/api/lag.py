@@ -29,9 +29,9 @@ def leased_of(cursor: Cursor, at_ms: int) -> int:
     return ranges.size(leases.live(cursor, at_ms)) if cursor.leases else 0
 
 
-def redelivered_of(cursor: Cursor) -> int:
-    """How many messages came back at least once and are not acknowledged."""
-    return sum(item.end - item.start for item in cursor.redeliveries)
+def redelivered_of(cursor: Cursor, start: int) -> int:
+    """How many messages that can be read came back at least once and are not acknowledged."""
+    return sum(max(0, item.end - max(item.start, start)) for item in cursor.redeliveries)
 
 
 class Bounds(Protocol):

@@ -247,11 +247,9 @@ def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Itera
         topic = topics[record.topic]
         labels = Labels({"namespace": connection.name, "topic": topic.name, "subscription": record.name})
         cursors = [seen.cursors[record.id, partition] for partition in range(topic.partitions)]
-        found = [
-            lag_of(topic.id, partition, cursor, there, now_ms, summary)
-            for partition, (cursor, there) in enumerate(zip(cursors, offsets_of(seen, topic), strict=True))
-        ]
-        yield _Lags(labels, found, sum([redelivered_of(cursor) for cursor in cursors]))
+        places = list(zip(cursors, offsets_of(seen, topic), strict=True))
+        found = [lag_of(topic.id, p, cursor, there, now_ms, summary) for p, (cursor, there) in enumerate(places)]
+        yield _Lags(labels, found, sum([redelivered_of(cursor, there.start) for cursor, there in places]))
 
 
 def _of_handle(connection: Connection) -> Iterator[Family]:

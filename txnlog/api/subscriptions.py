@@ -65,12 +65,14 @@ class Found:
     """A subscription at one version of the log, with its topic and by partition its cursors.
 
     Attributes:
+        starts: by partition the earliest offset that can be read.
         at_ms: the time of the log then, by which leases end.
     """
 
     topic: TopicRecord
     record: SubscriptionRecord
     cursors: tuple[Cursor, ...]
+    starts: tuple[int, ...]
     at_ms: int
 
 
@@ -78,7 +80,10 @@ def _found(draft: Draft, number: int, at_ms: int) -> Found:
     record = live_subscription(draft, number)
     topic = draft.topics.get(record.topic)
     assert topic is not None, "topics are never forgotten"
-    return Found(topic, record, tuple(cursor_of(draft, number, p) for p in range(topic.partitions)), at_ms)
+    partitions = range(topic.partitions)
+    cursors = tuple([cursor_of(draft, number, partition) for partition in partitions])
+    starts = tuple([draft.start_of(topic.id, partition) for partition in partitions])
+    return Found(topic, record, cursors, starts, at_ms)
 
 
 def _type(text: object) -> SubscriptionType:
@@ -276,7 +281,7 @@ def describe(connection: Connection, found: Found) -> SubscriptionInfo:
                 cursor.position,
                 cursor.acknowledged,
                 pending_of(cursor),
-                redelivered_of(cursor),
+                redelivered_of(cursor, found.starts[partition]),
                 leased_of(cursor, found.at_ms),
             )
         )

@@ -209,7 +209,7 @@ def _positions(connection: Connection) -> list[Row]:
                 "lag_ms": lag.behind_ms,
                 "pending": lag.pending,
                 "leased": lag.leased,
-                "redelivered": redelivered_of(cursor),
+                "redelivered": redelivered_of(cursor, there.start),
                 "epoch": record.epoch,
                 "consumer": record.consumer,
                 "query": record.stream,

@@ -46,6 +46,7 @@ def delete_records(
             found = ns.delete_records(topic, position, allow_unacknowledged=allow_unacknowledged, dry_run=True)
             if found.messages:
                 click.confirm(f"Delete {found.messages:,} messages of {topic!r} of {ns.name!r}, for ever?", abort=True)
+            position = dict(found.start_offsets)  # no more than what was asked about, whatever came meanwhile
         done = ns.delete_records(topic, position, allow_unacknowledged=allow_unacknowledged, dry_run=dry_run)
     record = dataclasses.asdict(done)
     del record["expired_messages"]  # that is of retention

@@ -123,17 +123,37 @@ def delete_records(draft: Draft, action: DeleteRecords, _at: Header) -> None:
     """Move the earliest offsets of partitions up."""
     record = live_topic(draft, action.topic)
     for partition, offset in action.before:
-        if not 0 <= partition < record.partitions:
-            raise OffsetOutOfRange(f"the topic {record.name!r} has no partition {partition}", durable=Durable.NOTHING)
+        check_deletable(draft, record, partition, offset)
         start = draft.start_of(record.id, partition)
-        end = draft.end_of(record.id, partition)
-        if not start <= offset <= end:
-            raise OffsetOutOfRange(
-                f"partition {partition} of {record.name!r} holds offsets {start} to {end}, not {offset}",
-                durable=Durable.NOTHING,
-            )
+        if offset < start:
+            raise _not_there(record, partition, start, draft.end_of(record.id, partition), offset)
         if offset > start:
             draft.starts.put((record.id, partition), offset)
 
 
-__all__ = ["alter", "create", "delete_records", "drop", "live_topic", "too_many_partitions", "topic_named"]
+def check_deletable(draft: Draft, topic: TopicRecord, partition: int, offset: int) -> None:
+    """Raise OffsetOutOfRange for a partition that a topic does not have, and for an offset behind its end."""
+    if not 0 <= partition < topic.partitions:
+        raise OffsetOutOfRange(f"the topic {topic.name!r} has no partition {partition}", durable=Durable.NOTHING)
+    end = draft.end_of(topic.id, partition)
+    if not 0 <= offset <= end:
+        raise _not_there(topic, partition, draft.start_of(topic.id, partition), end, offset)
+
+
+def _not_there(topic: TopicRecord, partition: int, start: int, end: int, offset: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"partition {partition} of {topic.name!r} holds offsets {start} to {end}, not {offset}",
+        durable=Durable.NOTHING,
+    )
+
+
+__all__ = [
+    "alter",
+    "check_deletable",
+    "create",
+    "delete_records",
+    "drop",
+    "live_topic",
+    "too_many_partitions",
+    "topic_named",
+]

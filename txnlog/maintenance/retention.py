@@ -6,25 +6,25 @@ takes those off the log that have nothing left, and a vacuum deletes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from txnlog.client.positions import Position, end_offsets, resolve_position, start_offsets
 from txnlog.common import ranges
+from txnlog.common.limits import MAX_ENTRY_BYTES
 from txnlog.common.ranges import Ranges
-from txnlog.data.segment_order import in_log_order
-from txnlog.engine.log_lines import LogLines
-from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, SubscriptionNotFound, TransactionConflict
-from txnlog.fold.acknowledgements import acknowledged_or_pending, unacknowledged
-from txnlog.fold.leases import live
-from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
-from txnlog.fold.topics import live_topic
+from txnlog.data.segment_order import in_offset_order
+from txnlog.errors import Durable, InvalidInputError
+from txnlog.fold.acknowledgements import unacknowledged
+from txnlog.fold.state import Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
+from txnlog.fold.topics import check_deletable
 from txnlog.fold.visibility import is_visible
-from txnlog.format.actions import Acknowledgement, AnyAction, DeleteRecords, Header, PartitionRanges
+from txnlog.format.actions import Acknowledgement, AnyAction, Commit, DeleteRecords, Header
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
-from txnlog.log.transaction_commands import AcknowledgeCommand
+from txnlog.maintenance.expiry import Offsets, acknowledgement_of, cursor_in, expire, expired, subscriptions_of
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import DeletedRecords, KeptFor, Listing, RetentionInfo
 from txnlog.sentences import Argument, Words
@@ -32,13 +32,11 @@ from txnlog.sentences import Argument, Words
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
-_logger = LogLines("txnlog.retention")
-
 _MOST_NAMED: Final = 3
 """Subscriptions that an error names."""
 
-Offsets = Mapping[int, int]
-"""By partition."""
+_MOST_PLACES: Final = MAX_ENTRY_BYTES // 128
+"""Partitions of which an entry deletes: an earliest offset, and what is acknowledged there, take less than so many."""
 
 _Guard = Callable[[Draft, TopicRecord, Offsets], Offsets]
 
@@ -60,28 +58,41 @@ def delete_records(
     if dry_run:
         (found,) = connection.follower.look(lambda state: deletion.foreseen(state.draft()))
         return found
+    (number,) = connection.appender.take_numbers()
     with unknown_outcome(IfUnknown.DELETE_RECORDS):
-        (found,) = connection.appender.call(deletion.command())
+        (found,) = connection.appender.call(deletion.command(number))
     return found
 
 
 class _Deletion:
     """Moves the earliest offsets of topics up to these, in one entry; decided against the newest state.
 
+    What is deleted between messages that a subscription acknowledged counts as acknowledged by it: the number of ranges
+    above a cursor is limited, and nobody can fill these any more.
+
     Args:
-        wanted: by topic its new earliest offsets, as far as they are above those of then.
-        unacknowledged: called with the draft, the topic, and what would be deleted: gives what may be, or raises. None:
-            whatever subscriptions have not acknowledged goes as well.
+        wanted: by topic its new earliest offsets, as far as they are above those of then. A topic that was dropped
+            meanwhile is passed over.
+        guard: called with the draft, the topic, and what would be deleted: gives what may be, or raises. None: whatever
+            subscriptions have not acknowledged goes as well.
     """
 
-    def __init__(self, wanted: Mapping[int, Offsets], unacknowledged: _Guard | None) -> None:
+    def __init__(self, wanted: Mapping[int, Offsets], guard: _Guard | None) -> None:
         self._wanted = wanted
-        self._unacknowledged = unacknowledged
+        self._guard = guard
         self._decided: Mapping[int, int] = {}  # how many messages go, by topic, as it was decided the last time
 
-    def command(self) -> Simple[tuple[DeletedRecords, ...]]:
-        """What the log is asked for: of each topic what was deleted."""
-        return Simple(self._decide, lambda draft, at: self._described(draft, at.version, self._decided))
+    def command(self, number: int) -> Simple[tuple[DeletedRecords, ...]]:
+        """What the log is asked for: of each topic what was deleted. ``number`` is that of acknowledgements."""
+
+        def decide(draft: Draft, at: Header) -> Sequence[AnyAction] | Answer[tuple[DeletedRecords, ...]]:
+            actions, self._decided = self._actions(draft)
+            filled = [item for action in actions for item in _filled(draft, action, at.timestamp_ms)]
+            if not actions:
+                return Answer(self._described(draft, None, self._decided))
+            return [*actions, *([Commit(number, "", (), tuple(filled))] if filled else [])]
+
+        return Simple(decide, lambda draft, at: self._described(draft, at.version, self._decided))
 
     def foreseen(self, draft: Draft) -> tuple[DeletedRecords, ...]:
         """What it would do at a state."""
@@ -92,20 +103,20 @@ class _Deletion:
             for number, item in zip(self._wanted, self._described(draft, None, counts), strict=True)
         )
 
-    def _decide(self, draft: Draft, _at: Header) -> Sequence[AnyAction] | Answer[tuple[DeletedRecords, ...]]:
-        actions, self._decided = self._actions(draft)
-        return actions or Answer(self._described(draft, None, self._decided))
-
     def _actions(self, draft: Draft) -> tuple[list[DeleteRecords], dict[int, int]]:
         """What moves the offsets, and how many messages go by it, by topic."""
         found: list[DeleteRecords] = []
         counts: dict[int, int] = {}
         for number, wanted in self._wanted.items():
-            topic = live_topic(draft, number)
+            topic = _topic(draft, number)
+            if topic.dropped:
+                continue
+            for partition, offset in wanted.items():
+                check_deletable(draft, topic, partition, offset)
             starts = {p: draft.start_of(number, p) for p in wanted}
             moved: Offsets = {p: offset for p, offset in wanted.items() if offset > starts[p]}
-            if self._unacknowledged is not None:
-                moved = self._unacknowledged(draft, topic, moved)
+            if self._guard is not None:
+                moved = self._guard(draft, topic, moved)
             if moved:
                 counts[number] = sum(offset - starts[p] for p, offset in moved.items())
                 found.append(DeleteRecords(number, tuple(sorted(moved.items()))))
@@ -114,43 +125,72 @@ class _Deletion:
     def _described(self, draft: Draft, version: int | None, counts: Mapping[int, int]) -> tuple[DeletedRecords, ...]:
         found: list[DeletedRecords] = []
         for number in self._wanted:
-            topic = live_topic(draft, number)
+            topic = _topic(draft, number)
             count = counts.get(number, 0)
             starts = {p: draft.start_of(number, p) for p in range(topic.partitions)}
             found.append(DeletedRecords(topic.name, version if count else None, count, starts))
         return tuple(found)
 
 
-def _subscriptions(draft: Draft | State, topic: int) -> list[SubscriptionRecord]:
-    return sorted((item for _, item in draft.subscriptions.items() if item.topic == topic), key=lambda item: item.name)
+def _topic(draft: Draft, number: int) -> TopicRecord:
+    topic = draft.topics.get(number)
+    assert topic is not None, "topics are never forgotten"
+    return topic
 
 
-def _cursor(draft: Draft | State, subscription: SubscriptionRecord, partition: int) -> Cursor:
-    cursor = draft.cursors.get((subscription.id, partition))
-    assert cursor is not None, "a subscription has a cursor in each partition"
-    return cursor
+def _filled(draft: Draft, action: DeleteRecords, now_ms: int) -> Iterator[Acknowledgement]:
+    """What is deleted below messages that subscriptions acknowledged: acknowledgements of it."""
+    for item in subscriptions_of(draft, action.topic):
+        ends = {p: offset for p, offset in action.before if cursor_in(draft, item, p).acknowledged}
+        if (found := acknowledgement_of(draft, item, ends, now_ms)) is not None:
+            yield found
 
 
-def _left(draft: Draft | State, topic: int, subscription: SubscriptionRecord, partition: int, end: int) -> Ranges:
-    """What can be read below an offset, and the subscription has not acknowledged."""
-    return unacknowledged(_cursor(draft, subscription, partition), draft.start_of(topic, partition), end)
+class _Needs:
+    """What subscriptions still need of a topic at a state.
 
+    Args:
+        draft: the state.
+        topic: the topic.
+        gone: acknowledgements that come first.
+    """
 
-def _needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, ends: Offsets) -> int:
-    """How many messages below these offsets can be read, and the subscription has not acknowledged."""
-    return sum(ranges.size(_left(draft, topic, subscription, p, end)) for p, end in ends.items())
+    def __init__(self, draft: Draft | State, topic: TopicRecord, gone: Iterable[Acknowledgement] = ()) -> None:
+        self._draft = draft
+        self._topic = topic
+        self._gone = {(item.subscription, part.partition): part.ranges for item in gone for part in item.ranges}
 
+    def _left(self, subscription: SubscriptionRecord, partition: int, end: int) -> Ranges:
+        """What can be read below an offset, and the subscription has not acknowledged."""
+        start = self._draft.start_of(self._topic.id, partition)
+        left = unacknowledged(cursor_in(self._draft, subscription, partition), start, end)
+        return ranges.subtract(left, self._gone.get((subscription.id, partition), ranges.EMPTY))
 
-def _first_needed(draft: Draft | State, topic: int, subscription: SubscriptionRecord, partition: int) -> int:
-    """The first offset that can be read and that the subscription has not acknowledged; the end if there is none."""
-    end = draft.end_of(topic, partition)
-    left = _left(draft, topic, subscription, partition, end)
-    return left[0][0] if left else end
+    def count(self, subscription: SubscriptionRecord, ends: Offsets) -> int:
+        """How many messages below these offsets can be read, and the subscription has not acknowledged."""
+        return sum(ranges.size(self._left(subscription, p, end)) for p, end in ends.items())
+
+    def first(self, subscription: SubscriptionRecord, partition: int) -> int:
+        """The first offset that can be read and that is not acknowledged; the end if there is none."""
+        end = self._draft.end_of(self._topic.id, partition)
+        left = self._left(subscription, partition, end)
+        return left[0][0] if left else end
+
+    def free(self, moved: Offsets) -> Offsets:
+        """What may go of what would be deleted: nothing that a subscription has not acknowledged."""
+        if not RETAIN_UNACKNOWLEDGED.of(self._topic.properties):
+            return moved
+        found = dict(moved)
+        for item in subscriptions_of(self._draft, self._topic.id):
+            for partition in moved:
+                found[partition] = min(found[partition], self.first(item, partition))
+        return {p: offset for p, offset in found.items() if offset > self._draft.start_of(self._topic.id, p)}
 
 
 def _refuse(draft: Draft, topic: TopicRecord, moved: Offsets) -> Offsets:
     """Raise InvalidInputError where a subscription has not acknowledged all that would go."""
-    needed = {item.name: _needed(draft, topic.id, item, moved) for item in _subscriptions(draft, topic.id)}
+    needs = _Needs(draft, topic)
+    needed = {item.name: needs.count(item, moved) for item in subscriptions_of(draft, topic.id)}
     needed = {name: count for name, count in needed.items() if count}
     if not needed:
         return moved
@@ -168,17 +208,6 @@ def _refuse(draft: Draft, topic: TopicRecord, moved: Offsets) -> Offsets:
     )
 
 
-def _kept_for_subscriptions(draft: Draft, topic: TopicRecord, moved: Offsets) -> Offsets:
-    """What may go of what would be deleted: nothing that a subscription has not acknowledged."""
-    if not RETAIN_UNACKNOWLEDGED.of(topic.properties):
-        return moved
-    found = dict(moved)
-    for item in _subscriptions(draft, topic.id):
-        for partition in moved:
-            found[partition] = min(found[partition], _first_needed(draft, topic.id, item, partition))
-    return {p: offset for p, offset in found.items() if offset > draft.start_of(topic.id, p)}
-
-
 # --- by the settings of topics ----------------------------------------------------------------------------------------
 
 
@@ -187,18 +216,49 @@ def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     connection.follower.refresh()
     times = _Times(connection)
     topics = [item for item in connection.live_topics() if _has_retention(item)]
-    expired = {item.id: _expire(connection, item, times) for item in topics}
+    expired = {item.id: expire(connection, item, _too_old(connection, item, times)) for item in topics}
     wanted = {item.id: due for item in topics if (due := _due(connection, item, times).offsets)}
-    deleted: tuple[DeletedRecords, ...] = ()
-    if wanted:
-        deleted = connection.appender.call(_Deletion(wanted, _kept_for_subscriptions).command())
-    by_name = {item.topic: item for item in deleted}
+    by_name: dict[str, DeletedRecords] = {}
+    for part in _portions(wanted):
+        (number,) = connection.appender.take_numbers()
+        deletion = _Deletion(part, _Settings(topics).guard)
+        by_name.update((item.topic, item) for item in connection.appender.call(deletion.command(number)))
     found: list[DeletedRecords] = []
     for topic in sorted(topics, key=lambda item: item.name):
         done = by_name.get(topic.name) or DeletedRecords(topic.name, None, 0, start_offsets(connection.follower, topic))
         if done.messages or expired[topic.id]:
             found.append(replace(done, expired_messages=expired[topic.id]))
     return tuple(found)
+
+
+def _portions(wanted: Mapping[int, Offsets]) -> Iterator[dict[int, Offsets]]:
+    """By topic what is to be deleted, as far as it fits into an entry each; nearly always that is all."""
+    most = _MOST_PLACES
+    part: dict[int, Offsets] = {}
+    places = 0
+    for topic, offsets in wanted.items():
+        if part and places + len(offsets) > most:
+            yield part
+            part, places = {}, 0
+        part[topic] = offsets
+        places += len(offsets)
+    if part:
+        yield part
+
+
+class _Settings:
+    """What was to be deleted by settings goes only where they still hold: all of it was decided by them."""
+
+    def __init__(self, topics: Iterable[TopicRecord]) -> None:
+        self._known = {item.id: self._of(item) for item in topics}
+
+    @staticmethod
+    def _of(topic: TopicRecord) -> tuple[int | None, int | None]:
+        return RETENTION_MS.of(topic.properties), RETENTION_BYTES.of(topic.properties)
+
+    def guard(self, draft: Draft, topic: TopicRecord, moved: Offsets) -> Offsets:
+        """See _Guard."""
+        return _Needs(draft, topic).free(moved) if self._known[topic.id] == self._of(topic) else {}
 
 
 def listing(connection: Connection, topic: str | None) -> Listing:
@@ -229,6 +289,11 @@ class _Times:
             log = self._connection.follower.log
             self._known[age_ms] = log.version_at(self.now_ms - age_ms, self.version)
         return self._known[age_ms]
+
+
+def _too_old(connection: Connection, topic: TopicRecord, times: _Times) -> dict[int, int]:
+    """By partition the offset behind the messages that have expired for who has not acknowledged them."""
+    return _older_than(connection, topic, MESSAGE_TTL_MS.of(topic.properties), times)
 
 
 def _older_than(connection: Connection, topic: TopicRecord, age_ms: int | None, times: _Times) -> dict[int, int]:
@@ -262,7 +327,8 @@ def _due(connection: Connection, topic: TopicRecord, times: _Times) -> _Due:
     most_bytes = RETENTION_BYTES.of(properties)
     if most_bytes is not None:
         visible = _visible(connection, topic, times.version)
-        for partition, end in _beyond(visible, most_bytes).items():
+        came = _Came(connection.follower.segments(topic.id)[0])
+        for partition, end in _beyond(visible, most_bytes, came).items():
             offsets[partition] = max(end, offsets.get(partition, 0))
     starts = start_offsets(connection.follower, topic)
     return _Due({p: offset for p, offset in offsets.items() if offset > starts[p]}, by_age, visible)
@@ -279,7 +345,7 @@ def _has_messages(record: SegmentRecord, starts: Offsets) -> bool:
     return any((item.offset or 0) + item.rows > starts.get(item.partition, 0) for item in record.slices)
 
 
-def _beyond(visible: Sequence[SegmentRecord], most_bytes: int) -> dict[int, int]:
+def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, came: _Came) -> dict[int, int]:
     """By partition the offset behind the oldest segments, as far as the others have enough bytes.
 
     The newest segment stays, whatever its size: else the messages of a big commit would be deleted at once.
@@ -287,7 +353,7 @@ def _beyond(visible: Sequence[SegmentRecord], most_bytes: int) -> dict[int, int]
     found: dict[int, int] = {}
     size = 0
     is_enough = False
-    for record in reversed(in_log_order(visible)):
+    for record in reversed(in_offset_order(visible, came.version)):
         if is_enough:
             for item in record.slices:
                 found[item.partition] = max(found.get(item.partition, 0), (item.offset or 0) + item.rows)
@@ -296,58 +362,28 @@ def _beyond(visible: Sequence[SegmentRecord], most_bytes: int) -> dict[int, int]
     return found
 
 
-# --- messages that nobody acknowledged for too long -------------------------------------------------------------------
+class _Came:
+    """At which version the last rows of a segment came; of a merged one the segments that it replaced say so."""
 
+    def __init__(self, records: Iterable[SegmentRecord]) -> None:
+        self._commits: dict[int, list[tuple[int, int]]] = {}
+        for record in records:
+            if record.state == "visible" and not record.compacted:
+                for item in record.slices:
+                    found = ((item.offset or 0) + item.rows, record.ended_version or 0)
+                    self._commits.setdefault(item.partition, []).append(found)
+        for commits in self._commits.values():
+            commits.sort()
 
-def _expire(connection: Connection, topic: TopicRecord, times: _Times) -> int:
-    """Acknowledge on each subscription what is older than ``message_ttl_ms``; how many messages that were."""
-    ends = _older_than(connection, topic, MESSAGE_TTL_MS.of(topic.properties), times)
-    if not ends:
-        return 0
-    count = 0
-    names = connection.follower.look(lambda state: [item.name for item in _subscriptions(state, topic.id)])
-    for name in names:
-        found, expired = connection.follower.look(
-            lambda state, name=name: _expired(state, topic, name, ends, times.now_ms)  # type: ignore[misc]  # bound now
-        )
-        if found is None:
-            continue
-        (number,) = connection.appender.take_numbers()
-        try:
-            connection.appender.call(AcknowledgeCommand(number, (found,)))
-        except (ConsumerFenced, SubscriptionNotFound, TransactionConflict) as error:
-            _logger.info("messages of %r on %r have not expired yet: %s", topic.name, name, error.message)
-            continue  # somebody works on them just now: the next call looks again
-        _logger.info("%d messages of %r have expired on %r", expired, topic.name, name)
-        count += expired
-    return count
+    def version(self, record: SegmentRecord) -> int:
+        """The version."""
+        if not record.compacted:
+            return record.ended_version or 0
+        return max(self._of(item.partition, (item.offset or 0) + item.rows) for item in record.slices)
 
-
-def _expired(
-    state: State, topic: TopicRecord, name: str, ends: Offsets, now_ms: int
-) -> tuple[Acknowledgement | None, int]:
-    """What has expired on a subscription, as far as nobody works on it; and how many messages that are."""
-    record = next((item for item in _subscriptions(state, topic.id) if item.name == name), None)
-    if record is None:
-        return None, 0
-    parts: list[PartitionRanges] = []
-    cumulative: list[tuple[int, int]] = []
-    count = 0
-    for partition, end in sorted(ends.items()):
-        cursor = _cursor(state, record, partition)
-        if end <= cursor.position:
-            continue
-        left = ranges.subtract(((cursor.position, end),), acknowledged_or_pending(cursor))
-        if record.type == "shared":
-            left = ranges.subtract(left, live(cursor, now_ms))
-            if left:
-                parts.append(PartitionRanges(partition, left))
-        else:
-            cumulative.append((partition, end))
-        count += ranges.size(ranges.subtract(left, ((0, state.start_of(topic.id, partition)),)))
-    if not parts and not cumulative:
-        return None, 0
-    return Acknowledgement(record.id, record.epoch, tuple(parts), tuple(cumulative)), count
+    def _of(self, partition: int, end: int) -> int:
+        commits = self._commits[partition]
+        return commits[min(bisect_left(commits, (end, 0)), len(commits) - 1)][1]
 
 
 # --- what is kept back ------------------------------------------------------------------------------------------------
@@ -357,16 +393,17 @@ def _info(connection: Connection, topic: TopicRecord, times: _Times) -> Retentio
     properties = topic.properties
     due = _due(connection, topic, times)
     visible = due.visible or _visible(connection, topic, times.version)
+    too_old = _too_old(connection, topic, times)
 
     def look(state: State) -> tuple[int, int, int, list[tuple[str, int, Offsets]]]:
-        draft = state.draft()
+        needs = _Needs(state, topic, expired(state, topic, too_old, times.now_ms))
         total = sum(state.end_of(topic.id, p) - state.start_of(topic.id, p) for p in range(topic.partitions))
-        free = _kept_for_subscriptions(draft, topic, due.offsets)
+        free = needs.free(due.offsets)
         size = _count(state, topic.id, due.offsets)
         kept: list[tuple[str, int, Offsets]] = []
         if RETAIN_UNACKNOWLEDGED.of(properties):
-            for item in _subscriptions(state, topic.id):
-                firsts = {p: _first_needed(state, topic.id, item, p) for p in due.offsets}
+            for item in subscriptions_of(state, topic.id):
+                firsts = {p: needs.first(item, p) for p in due.offsets}
                 if count := sum(max(0, end - firsts[p]) for p, end in due.offsets.items()):
                     kept.append((item.name, count, firsts))
         return total, size, _count(state, topic.id, free), kept
