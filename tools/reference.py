@@ -157,7 +157,7 @@ def described(path: str) -> str:
 
 
 def _option(option: click.Option) -> str:
-    name = ", ".join(option.opts)
+    name = " / ".join([", ".join(option.opts), *option.secondary_opts])
     context = click.Context(cli)
     if not option.is_flag:
         name += f" {option.make_metavar(context).removesuffix(' RANGE')}"

@@ -48,7 +48,7 @@ _SETTINGS: Final = (
     click.option(
         "--retain-unacknowledged/--no-retain-unacknowledged",
         default=None,
-        help="Whether both keep what a subscription has not acknowledged.",
+        help="Whether retention keeps what a subscription has not acknowledged.",
     ),
     click.option(
         "--message-ttl-ms",
