@@ -238,7 +238,7 @@ def read(
             if left_out:
                 break
         committed = sum(snapshot.end_offsets(topic_name).values())
-    Printer(as_json).rows(rows)
+    Printer(as_json).messages(rows)
     if left_out and not as_json:
         of = f"of {committed:,} rows" if isolation_level == "read_committed" else "rows, and there are more"
         click.echo(f"{len(rows):,} {of}: --limit N prints the first N.", err=True)
