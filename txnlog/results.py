@@ -213,6 +213,7 @@ class EntryInfo(_Shown):
         actions: how many actions of which kind it has, by the names of the format.
         transactions_committed: how many transactions it commits, merges of segments included.
         size_bytes: the size of its object.
+        rows: by topic how many rows it commits, whichever entries have them; merges bring none.
     """
 
     version: int
@@ -221,6 +222,7 @@ class EntryInfo(_Shown):
     actions: Mapping[str, int]
     transactions_committed: int
     size_bytes: int
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -276,10 +278,8 @@ class Unreadable:
 
     def __str__(self) -> str:
         """A summary in words, for people."""
-        first, last = (
-            time_of(time_ms).isoformat(timespec="seconds")
-            for time_ms in (self.first_timestamp_ms, self.last_timestamp_ms)
-        )
+        times_ms = (self.first_timestamp_ms, self.last_timestamp_ms)
+        first, last = (time_of(time_ms).isoformat(timespec="seconds") for time_ms in times_ms)
         lines = [
             f"versions {self.first_version} to {self.last_version} ({first} to {last}) cannot be read any more",
             *(f"  {item}" for item in self.topics),

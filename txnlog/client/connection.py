@@ -171,9 +171,9 @@ class Connection(SessionOwner):
         return self.follower.state.topics[topic]
 
     def live_topics(self) -> list[TopicRecord]:
-        """The topics that are there now."""
+        """The topics that are there now, by name."""
         topics = self.follower.topics()
-        return [item for item in topics if not item.dropped]
+        return sorted((item for item in topics if not item.dropped), key=lambda item: item.name)
 
     def topic_handle(self, name: str) -> TopicHandle:
         """A live topic for producing; looks at the log once before saying that there is none."""
