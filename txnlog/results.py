@@ -188,7 +188,7 @@ class TransactionInfo(_Shown):
         timestamp_ms: the time of that entry in epoch milliseconds.
         reason: why it was aborted: ``user``, ``timeout``, ``fenced``, ``admin`` or ``failed``.
         producer: of one that has not ended, the name of its producer; None for an anonymous one.
-        age_ms: how long it has been open, in milliseconds; None once it has ended.
+        age_ms: how long it has been open, in milliseconds, by the time of the log; None once it has ended.
         deadline_ms: when it times out, in epoch milliseconds; None for never, and once it has ended.
     """
 

@@ -103,7 +103,7 @@ def _of_log(connection: Connection, seen: _Seen) -> Iterator[Family]:
         (
             "newest_entry_age_seconds",
             "Time since the newest entry, by the clock of this machine; 0 where that is behind the log's time.",
-            max(0, connection.runtime.now_ms() - head.timestamp_ms) / 1000,
+            (head.log_time_ms(connection.runtime.now_ms()) - head.timestamp_ms) / 1000,
         ),
         ("topics", "Topics of the namespace.", len(seen.topics)),
         ("subscriptions", "Subscriptions of the namespace.", len(seen.subscriptions)),
@@ -157,7 +157,7 @@ def _of_transactions(connection: Connection, seen: _Seen, since_ms: int) -> Iter
     for reason in _REASONS:
         aborted.add(seen.ended.get(reason, 0), labels.and_(reason=reason))
     yield aborted
-    now_ms = connection.log_now_ms()
+    now_ms = seen.head.log_time_ms(connection.runtime.now_ms())
     unended = Family(
         "txnlog_unended_transactions", "gauge", "Transactions that the log shows, and that have not ended, by state."
     )
@@ -169,7 +169,7 @@ def _of_transactions(connection: Connection, seen: _Seen, since_ms: int) -> Iter
     for state in ("OPEN", "PREPARED"):
         opened_ms = [item.opened_ms for item in seen.transactions if item.state == state]
         unended.add(len(opened_ms), labels.and_(state=state))
-        oldest.add(max(0, now_ms - min(opened_ms, default=now_ms)) / 1000, labels.and_(state=state))
+        oldest.add((now_ms - min(opened_ms, default=now_ms)) / 1000, labels.and_(state=state))
     yield unended
     yield oldest
     yield _gauge(
@@ -246,7 +246,7 @@ def _there(seen: _Seen, topic: int, partition: int) -> range:
 
 
 def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Iterator[_Lags]:
-    now_ms = max(seen.head.timestamp_ms, connection.runtime.now_ms())
+    now_ms = seen.head.log_time_ms(connection.runtime.now_ms())
     topics = {item.id: item for item in seen.topics}
     for record in sorted(seen.subscriptions, key=lambda item: (topics[item.topic].name, item.name)):
         topic = topics[record.topic]

@@ -62,7 +62,7 @@ class Connection(SessionOwner):
 
     def log_now_ms(self) -> int:
         """The time of the log, by which leases and blocks end: the next entry would have at least this timestamp."""
-        return max(self.follower.state.head.timestamp_ms, self.runtime.now_ms())
+        return self.follower.state.head.log_time_ms(self.runtime.now_ms())
 
     @property
     def newest_entry(self) -> tuple[int, str]:

@@ -173,6 +173,20 @@ def test_transactions_that_have_not_ended_are_counted_by_state_and_age(lake: Any
     assert value(lake, "overdue_transactions") == 2, "a prepared one has no deadline"
 
 
+def test_all_ages_are_by_the_time_of_the_log_where_it_is_ahead(memory: Place) -> None:
+    ns = memory.orders(1, clock=ManualClock(1_000_000))
+    ns.create_subscription("orders", "billing", start="earliest")
+    opened = begun(ns, 2, flush=True, timeout_ms=60_000)
+    memory.open(clock=ManualClock(1_030_000)).create_topic("audit")
+    (listed,) = ns.transactions("OPEN", min_age_ms=30_000)
+    assert (listed.txn_id, listed.age_ms, ns.transaction(opened.id).age_ms) == (opened.id, 30_000, 30_000)
+    assert value(ns, "unended_transactions_oldest_age_seconds", state="OPEN") == 30
+    assert (
+        value(ns, "subscription_lag_seconds", subscription="billing") == ns.lag("orders", "billing")[0].behind_ms / 1000
+    )
+    assert value(ns, "newest_entry_age_seconds") == 0
+
+
 # --- topics and subscriptions -----------------------------------------------------------------------------------------
 
 
