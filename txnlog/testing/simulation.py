@@ -367,7 +367,7 @@ class Simulation:
         if starts:
             self.store.objects.update(self.store.buried)
             deleted = audit.deleted_rows(ns, entries)
-            rows = {place: deleted.get(place, ()) + rows.get(place, ()) for place in deleted.keys() | rows.keys()}
+            rows = {place: deleted.get(place, ()) + rows.get(place, ()) for place in deleted | rows}
         self.world.recorder.ok(
             token,
             rows=rows,
