@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -55,7 +56,13 @@ def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):
     missing = run(lake[0] + "x", "topics")
     assert missing.returncode == 2
     assert "lake/salesx'" in missing.stderr
-    assert "in Python txnlog.open(root, namespace=..., create=True) makes it" in missing.stderr
+    way = """python -c 'import txnlog; txnlog.open("ROOT/NAMESPACE", create=True)'"""
+    assert f"{way} makes it" in missing.stderr
+    nothing = run("/".join((lake[0], "..", "..", "other", "sales")), "topics")
+    assert f"{way} makes root and namespace" in nothing.stderr
+    _, *arguments = shlex.split(way.replace("ROOT/NAMESPACE", lake[0] + "x"))
+    subprocess.run([sys.executable, *arguments], check=True)
+    assert run(lake[0] + "x", "topics").returncode == 0
 
 
 def test_a_root_for_a_namespace_is_answered_with_its_namespaces(lake):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
+import re
 
 import pyarrow as pa
 import pytest
 
 import txnlog
 from tests.cli.command_line import lines, run
+from txnlog import results
+from txnlog.cli.output import Printer
 
 
 def test_listings_are_json_lines_on_demand(lake):
@@ -24,7 +28,7 @@ def test_listings_are_json_lines_on_demand(lake):
     assert len(lines(path, "read", "orders", "--json")) == 2
     assert lines(path, "read", "orders", "--timestamp", "2100-01-01T00:00:00Z", "--json")[1]["_offset"] == 1
     assert len(lines(path, "read", "orders", "--isolation-level", "read_uncommitted", "--json")) == 3
-    assert lines(path, "log", "show", "--limit", "1", "--json")[0]["actions"].startswith("1 Begin")
+    assert lines(path, "log", "show", "--limit", "1", "--json")[0]["actions"] == {"begin": 1, "segment": 1}
 
 
 def test_listings_are_columns_for_people(lake):
@@ -86,6 +90,27 @@ def test_people_are_shown_times_and_programs_epoch_milliseconds(lake):
                     assert str(row[name]) not in line
     described = run(path, "transactions", "describe", lines(path, "transactions", "list", "--json")[0]["txn_id"])
     assert "+00:00" in described.stdout
+
+
+@pytest.mark.parametrize("kind", [getattr(results, name) for name in results.__all__])
+def test_whatever_is_epoch_milliseconds_is_a_time_to_people(kind, capsys):
+    described = re.findall(r"(\w+_ms): ([^:]*)", re.sub(r"\n {8}", " ", inspect.getdoc(kind) or ""))
+    moments = [name for name, text in described if "epoch milliseconds" in text or name.endswith("timestamp_ms")]
+    record = dict.fromkeys([*moments, "lease_ms"], 0)
+    Printer(as_json=False).record(record)
+    *shown, lease = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert shown == [[name.removesuffix("_ms"), "1970-01-01T00:00:00+00:00"] for name in moments]
+    assert lease == ["lease_ms", "0"]
+
+
+def test_columns_of_users_are_shown_as_they_stand(lake):
+    schema = pa.schema([("timestamp_ms", pa.int64()), ("deadline_ms", pa.string())])
+    with txnlog.open(lake[0]) as ns:
+        ns.create_topic("events", schema)
+        ns.produce("events", [{"timestamp_ms": 1_700_000_000_000, "deadline_ms": "tomorrow"}])
+    heading, row = run(lake[0], "read", "events").stdout.splitlines()
+    assert heading.split()[:2] == ["timestamp_ms", "deadline_ms"]
+    assert row.split()[:2] == ["1700000000000", "tomorrow"]
 
 
 def test_an_entry_is_shown_by_its_version(lake):

@@ -43,6 +43,18 @@ def test_the_page_has_every_command_once_as_the_parser_has_it() -> None:
     assert marked == ["--help", *reference.commands()]
 
 
+def test_the_page_has_every_way_to_write_an_option() -> None:
+    missing = [
+        (path, way)
+        for path, command in reference.commands().items()
+        for option in command.params
+        if option.param_type_name == "option"
+        for way in (*option.opts, *option.secondary_opts)
+        if way not in reference.described(path)
+    ]
+    assert missing == []
+
+
 def test_every_command_but_adopt_has_an_example() -> None:
     shown = {" ".join(shlex.split(call)[1:]) for call in CALL.findall(page(NAME))}
     without = [path for path in reference.commands() if not any(f"{call} ".startswith(f"{path} ") for call in shown)]

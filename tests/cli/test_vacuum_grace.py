@@ -52,6 +52,7 @@ def test_people_and_programs_read_what_waits_for_the_grace(namespace: str, comma
         f"vacuum can delete it from {until.isoformat(timespec='seconds')} on, if its writer stays silent"
     )
     assert said.splitlines()[-1] == says
+    assert "waiting" not in said, "once is enough"
 
 
 def test_nothing_is_said_where_nothing_waits(namespace: str) -> None:

@@ -130,6 +130,12 @@ def test_a_page_has_a_table_of_its_names_for_readers_of_the_repository(name):
     assert [name for name, sentence in rows.items() if not re.match(r"\S.*[\w)`\"}].?$", sentence)] == []
 
 
+def test_the_page_of_monitoring_has_all_metrics_as_they_are():
+    text = reference.MONITORING.read_text(encoding="utf-8")
+    assert reference.page(reference.MONITORING) == text, "run: python -m tools.reference"
+    assert [text.count(reference.METRICS[0].format(owner)) for owner in ("namespace", "handle")] == [1, 1]
+
+
 def test_the_site_has_the_docstrings_and_not_the_table_of_them():
     conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
     found = [conf["LEFT_OUT"].sub("", page(name)) for name in PAGES]

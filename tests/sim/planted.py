@@ -64,6 +64,7 @@ from txnlog.testing.client import Client
 from txnlog.testing.faults import Faults
 from txnlog.testing.runner import Tally, run_seeds
 from txnlog.testing.simulation import Simulation
+from txnlog.testing.workloads import Workload
 
 MOST_SCHEDULES: Final = 2_000
 """Within which every mutant has to be found, from whatever seed on."""
@@ -82,24 +83,19 @@ class Mutant:
         plant: patches the client.
         kinds: the actors that it concerns; all of them, if none are named.
         faults: the faults that it concerns; drawn ones, if none are given.
-        maintained: whether somebody has to merge segments.
-        crowded: whether several have to race.
-        retained: whether somebody has to delete messages.
+        workload: what has to be there besides.
     """
 
     name: str
     plant: Callable[[pytest.MonkeyPatch], None]
     kinds: tuple[str, ...] = ()
     faults: Faults | None = None
-    maintained: bool = False
-    crowded: bool = False
-    retained: bool = False
+    workload: Workload = "plain"
 
     def simulation(self, seed: int) -> Simulation:
         """The run of a seed that looks for it."""
         kinds = {kind: ACTOR_KINDS[kind] for kind in self.kinds} or None
-        workloads = {"maintained": self.maintained, "crowded": self.crowded, "retained": self.retained}
-        return Simulation(seed, kinds=kinds, faults=self.faults, **workloads)
+        return Simulation(seed, kinds=kinds, faults=self.faults, workload=self.workload)
 
 
 def schedules_until_found(mutant: Mutant, first: int = 0) -> int | None:
@@ -584,7 +580,7 @@ MUTANTS: Final = (
     Mutant("what was given back is taken", given_back_is_taken, ("pipeline", "writer")),
     Mutant("a seek of a Shared subscription keeps its epoch", seek_keeps_epoch, ("shared", "writer", "admin")),
     Mutant("a fork keeps its parent's identity", fork_keeps_identity, ("writer", "pipeline"), Faults({"lost": 0.2})),
-    Mutant("merged rows are new", merged_rows_are_new, ("writer", "reader"), maintained=True),
-    Mutant("the first rows of a file are merged", first_rows_are_merged, ("writer", "reader"), maintained=True),
+    Mutant("merged rows are new", merged_rows_are_new, ("writer", "reader"), workload="maintained"),
+    Mutant("the first rows of a file are merged", first_rows_are_merged, ("writer", "reader"), workload="maintained"),
     ALARM,
 )

@@ -116,14 +116,13 @@ _UNSURE: Final = Faults({"clock": 0.6, "delayed": 0.4})
 """What a proposer refuses has to come true elsewhere yet: mostly a deadline, by a clock that is behind its own."""
 
 PROPOSAL_MUTANTS: Final = (
-    Mutant("refused, and proposed all the same", refused_without_retraction, faults=_UNSURE, crowded=True),
-    Mutant("refused before the proposal is void", refused_before_it_is_void, faults=_UNSURE, crowded=True),
-    Mutant("what was proposed was not sent", proposed_is_not_sent, faults=_UNSURE, crowded=True),
-    Mutant("an earlier proposal is forgotten", earlier_proposal_forgotten, faults=_UNSURE, crowded=True),
-    Mutant("a void proposal is brought", void_proposal_brought, faults=_UNSURE, crowded=True),
-    Mutant("rows of another piece", rows_of_another_piece, crowded=True),
-    Mutant("proposed without an epoch", proposed_without_epoch, crowded=True),
-    Mutant("proposed without acknowledgements", proposed_without_acknowledgements, ("pipeline",), crowded=True),
-    Mutant("proposed without sequences", proposed_without_sequences, crowded=True),
+    Mutant("refused, and proposed all the same", refused_without_retraction, faults=_UNSURE, workload="crowded"),
+    Mutant("refused before the proposal is void", refused_before_it_is_void, faults=_UNSURE, workload="crowded"),
+    Mutant("what was proposed was not sent", proposed_is_not_sent, faults=_UNSURE, workload="crowded"),
+    Mutant("an earlier proposal is forgotten", earlier_proposal_forgotten, faults=_UNSURE, workload="crowded"),
+    Mutant("a void proposal is brought", void_proposal_brought, faults=_UNSURE, workload="crowded"),
+    Mutant("rows of another piece", rows_of_another_piece, workload="crowded"),
+    Mutant("proposed without an epoch", proposed_without_epoch, workload="crowded"),
+    Mutant("proposed without acknowledgements", proposed_without_acknowledgements, ("pipeline",), workload="crowded"),
+    Mutant("proposed without sequences", proposed_without_sequences, workload="crowded"),
 )
-"""Those of one client, and those of several that propose to each other."""

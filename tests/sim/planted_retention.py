@@ -1,4 +1,4 @@
-"""Known bugs of deleting messages, planted as those of ``planted.py`` are; and all planted bugs together."""
+"""Known bugs of deleting messages, planted as those of ``planted.py`` are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.sim.planted import MUTANTS, Mutant
-from tests.sim.planted_proposals import PROPOSAL_MUTANTS
+from tests.sim.planted import Mutant
 from txnlog.api import snapshot
 from txnlog.client import positions
 from txnlog.fold.state import TopicRecord
@@ -17,7 +16,7 @@ from txnlog.maintenance import retention
 
 def retention_passes_cursors(patch: pytest.MonkeyPatch) -> None:
     """What a topic's settings delete is not kept for subscriptions."""
-    patch.setattr(retention, "_kept_for_subscriptions", lambda _draft, _topic, moved: moved)
+    patch.setattr(retention._Needs, "free", lambda _needs, moved: moved)
 
 
 def deleted_by_hand_unasked(patch: pytest.MonkeyPatch) -> None:
@@ -41,9 +40,7 @@ def deleted_messages_are_read(patch: pytest.MonkeyPatch) -> None:
 
 
 RETENTION_MUTANTS: Final = (
-    Mutant("retention passes cursors", retention_passes_cursors, ("writer", "pipeline"), retained=True),
-    Mutant("deleted by hand, and nobody asked", deleted_by_hand_unasked, ("writer", "pipeline"), retained=True),
-    Mutant("deleted messages are read", deleted_messages_are_read, ("writer", "reader"), retained=True),
+    Mutant("retention passes cursors", retention_passes_cursors, ("writer", "pipeline"), workload="retained"),
+    Mutant("deleted by hand, and nobody asked", deleted_by_hand_unasked, ("writer", "pipeline"), workload="retained"),
+    Mutant("deleted messages are read", deleted_messages_are_read, ("writer", "reader"), workload="retained"),
 )
-
-ALL_MUTANTS: Final = (*MUTANTS, *PROPOSAL_MUTANTS, *RETENTION_MUTANTS)

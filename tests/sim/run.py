@@ -11,48 +11,65 @@ import multiprocessing
 import random
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
 from tests.sim.planted import ALARM, MOST_SCHEDULES, schedules_until_found
-from tests.sim.planted_retention import ALL_MUTANTS
-from txnlog.testing.runner import Tally, crowded, maintained, prepare_process, retained, run_many, run_seeds
+from tests.sim.planted_all import ALL_MUTANTS
+from txnlog.testing.runner import Tally, prepare_process, run_many, run_seeds
+from txnlog.testing.simulation import Simulation
+from txnlog.testing.workloads import Workload
 
 KEPT: Final = Path(__file__).parent / "seeds.txt"
 """Seeds that found something once, a line each."""
 
 
-MAINTAINED_SHARE: Final = 3
-"""One schedule in so many more has somebody who merges segments and alters topics, and one in as many somebody who
-deletes messages: workloads of their own."""
+class Besides(NamedTuple):
+    """The runs of one workload besides the plain ones.
 
-REACHED_CROWDED: Final = (
-    "a commit was brought by another writer",
-    "a proposal was made void",
-    "a proposal was put",
-    "numbers were reserved by another writer",
-    "segments were replaced",
-    "who collects was said",
-)
-"""What has to happen in the half of the schedules in which several producers race."""
+    Attributes:
+        share: one of so many schedules more is of it; of the crowded ones it is no schedule more, but every other one.
+        reached: what has to happen in many of them.
+    """
 
-REACHED_MAINTAINED: Final = (
-    "a topic was altered",
-    "a vacuum deleted files of merged segments",
-    "an optimize planned again",
-    "segments were merged",
-)
-"""What has to happen in many of these."""
+    share: int
+    reached: tuple[str, ...]
 
 
-REACHED_RETAINED: Final = (
-    "messages were deleted by hand",
-    "messages were deleted by retention",
-    "segments were replaced",
-)
-"""What has to happen where somebody deletes messages."""
+BESIDES: Final[dict[Workload, Besides]] = {
+    "crowded": Besides(
+        2,
+        (
+            "a commit was brought by another writer",
+            "a proposal was made void",
+            "a proposal was put",
+            "numbers were reserved by another writer",
+            "segments were replaced",
+            "who collects was said",
+        ),
+    ),
+    "maintained": Besides(
+        3,
+        (
+            "a topic was altered",
+            "a vacuum deleted files of merged segments",
+            "an optimize planned again",
+            "segments were merged",
+        ),
+    ),
+    "retained": Besides(
+        3,
+        (
+            "messages were deleted by hand",
+            "messages were deleted by retention",
+            "segments were replaced",
+        ),
+    ),
+}
+"""By workload what is run of it, and what that has to reach."""
 
 
 def kept_seeds() -> list[int]:
@@ -87,16 +104,14 @@ def main(schedules: int, seed: int | None, jobs: int) -> None:
     click.echo(_mutants(found, first))
     tally = run_many(first, schedules - schedules // 2, jobs=jobs)
     click.echo(tally.table())
-    full = run_many(first, schedules // 2, jobs=jobs, make=crowded)
-    cared = run_many(first, schedules // MAINTAINED_SHARE, jobs=jobs, make=maintained)
-    deleted = run_many(first, schedules // MAINTAINED_SHARE, jobs=jobs, make=retained)
-    workloads = {"crowded": (full, REACHED_CROWDED), "maintained": (cared, REACHED_MAINTAINED)}
-    workloads["retained"] = (deleted, REACHED_RETAINED)
-    for option, (more, wanted) in workloads.items():
-        click.echo(f"\nwith --{option}\n{more.table()}")
-        for name in more.unreached(wanted):
+    more: list[tuple[Tally, Sequence[str]]] = []
+    for workload, besides in BESIDES.items():
+        runs = run_many(first, schedules // besides.share, jobs=jobs, make=partial(Simulation, workload=workload))
+        click.echo(f"\nwith --{workload}\n{runs.table()}")
+        for name in runs.unreached(besides.reached):
             click.echo(f"{'NEVER':>12}  {name}")
-    sys.exit(1 if failed(kept, found, tally, [*workloads.values()]) else 0)
+        more.append((runs, besides.reached))
+    sys.exit(1 if failed(kept, found, tally, more) else 0)
 
 
 def _mutants(found: dict[str, int | None], first: int) -> str:

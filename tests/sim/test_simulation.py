@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from tests.effort import tries
 from tests.sim.planted import ALARM, Mutant, run_planted, schedules_until_found
-from tests.sim.planted_retention import ALL_MUTANTS
-from tests.sim.run import REACHED_CROWDED, REACHED_MAINTAINED, REACHED_RETAINED, failed, kept_seeds
+from tests.sim.planted_all import ALL_MUTANTS
+from tests.sim.run import BESIDES, failed, kept_seeds
 from txnlog.errors import Durable, StoreError
 from txnlog.format import keys
 from txnlog.results import Committed
@@ -30,9 +30,10 @@ from txnlog.testing.actors.writer import Writer
 from txnlog.testing.client import Client, live, reported_produce
 from txnlog.testing.faults import Faults
 from txnlog.testing.operations import Produce, Receive
-from txnlog.testing.runner import Tally, crowded, maintained, retained, run_many, run_seeds
+from txnlog.testing.runner import Tally, run_many, run_seeds
 from txnlog.testing.simulated_store import Request
 from txnlog.testing.simulation import Failure, Report, Simulation
+from txnlog.testing.workloads import Workload
 from txnlog.testing.world import FAILOVER, NAMESPACE, SCHEMA
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,11 +41,13 @@ HASHES = """
 from txnlog.testing.simulation import Simulation
 for seed in range(12):
     print(Simulation(seed).run().trace_hash)
+for workload in ("maintained", "crowded", "retained"):
+    print(Simulation(39356420039, workload=workload).run().trace_hash)
 """
 
 
 def trace_hashes(hash_seed: str) -> list[str]:
-    """Of twelve seeds, as another process sees them."""
+    """Of twelve seeds, and of one with each workload, as another process sees them."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-c", HASHES]
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
@@ -53,9 +56,9 @@ def trace_hashes(hash_seed: str) -> list[str]:
 
 def test_one_seed_is_one_run_in_any_process_under_any_hash_seed():
     first = trace_hashes("1")
-    assert len(set(first)) == 12
+    assert len(set(first)) == 12 + 3
     assert trace_hashes("4242") == first
-    assert [Simulation(seed).run().trace_hash for seed in range(12)] == first
+    assert [Simulation(seed).run().trace_hash for seed in range(12)] == first[:12]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +109,8 @@ def test_the_page_says_how_many_bugs_and_situations_there_are():
 def test_a_planted_bug_that_is_not_found_fails_make_sim():
     good = {ALARM.name: 1, "another": 7}
     fine = Tally()
-    some = [(fine, REACHED_CROWDED)]
+    crowded = BESIDES["crowded"].reached
+    some = [(fine, crowded)]
     assert not failed(fine, good, fine, some)
     assert failed(fine, good | {"another": None}, fine, some)
     assert failed(fine, good | {ALARM.name: 2}, fine, some)
@@ -115,15 +119,15 @@ def test_a_planted_bug_that_is_not_found_fails_make_sim():
     assert failed(bad, good, fine, some)
     for wrong in (bad, long):
         assert failed(fine, good, wrong, some)
-        for wanted in (REACHED_CROWDED, REACHED_MAINTAINED, REACHED_RETAINED):
-            assert failed(fine, good, fine, [*some, (wrong, wanted)])
-    full = Tally(schedules=runner.LONG, labels=Counter(REACHED_CROWDED))
-    assert not failed(fine, good, fine, [(full, REACHED_CROWDED)])
+        for besides in BESIDES.values():
+            assert failed(fine, good, fine, [*some, (wrong, besides.reached)])
+    full = Tally(schedules=runner.LONG, labels=Counter(crowded))
+    assert not failed(fine, good, fine, [(full, crowded)])
 
 
 @pytest.fixture(scope="module")
 def maintained_runs() -> Tally:
-    return run_seeds(range(20_000, 20_000 + tries(80, 40)), make=maintained)
+    return run_seeds(range(20_000, 20_000 + tries(80, 40)), make=partial(Simulation, workload="maintained"))
 
 
 def test_a_good_client_passes_next_to_one_who_merges_and_alters(maintained_runs: Tally):
@@ -134,7 +138,7 @@ def test_a_good_client_passes_next_to_one_who_merges_and_alters(maintained_runs:
 
 @pytest.fixture(scope="module")
 def retained_runs() -> Tally:
-    return run_seeds(range(40_000, 40_000 + tries(90, 30)), make=retained)
+    return run_seeds(range(40_000, 40_000 + tries(90, 30)), make=partial(Simulation, workload="retained"))
 
 
 def test_a_good_client_passes_next_to_one_who_deletes_messages(retained_runs: Tally):
@@ -145,7 +149,7 @@ def test_a_good_client_passes_next_to_one_who_deletes_messages(retained_runs: Ta
 
 @pytest.fixture(scope="module")
 def crowded_runs() -> Tally:
-    return run_seeds(range(30_000, 30_000 + tries(120, 40)), make=crowded)
+    return run_seeds(range(30_000, 30_000 + tries(120, 40)), make=partial(Simulation, workload="crowded"))
 
 
 def test_a_good_client_passes_in_a_crowd_that_proposes(crowded_runs: Tally):
@@ -157,13 +161,13 @@ def test_a_good_client_passes_in_a_crowd_that_proposes(crowded_runs: Tally):
 
 def test_a_release_by_messages_that_were_received_again_since_releases_nothing():
     """The checker took it for one: who received a message last has it, whatever was received of it before."""
-    assert run_seeds([483169577804], make=maintained).failures == {}
+    assert run_seeds([483169577804], make=partial(Simulation, workload="maintained")).failures == {}
 
 
 def test_a_seed_does_what_it_did_before_there_was_one_who_merges():
     """Seeds that found something once are worth nothing where they draw another actor."""
     for seed in range(5):
-        plain, more = Simulation(seed).run(), Simulation(seed, maintained=True).run()
+        plain, more = Simulation(seed).run(), Simulation(seed, workload="maintained").run()
         assert not any(name.startswith("optimizer") for name in plain.actors)
         assert more.actors[: len(plain.actors)] == plain.actors
         assert more.actors[len(plain.actors)].startswith("optimizer")
@@ -315,6 +319,14 @@ def test_a_run_without_faults_has_no_errors():
         assert report.failures == []
         errors = {operation.error for operation in report.history.operations} - {None}
         assert not errors & {"StoreError", "OutcomeUnknown", "CorruptionError", "ClockSkew"}
+
+
+@pytest.mark.parametrize("workload", BESIDES)
+def test_an_option_of_the_command_line_is_the_workload_of_its_name(workload: Workload):
+    run = CliRunner().invoke(main, ["--replay", "5", f"--{workload}"])
+    assert f"seed 5, trace {Simulation(5, workload=workload).run().trace_hash}\n" in run.output
+    both = CliRunner().invoke(main, ["--replay", "5", *(f"--{name}" for name in BESIDES)])
+    assert (both.exit_code, "give one of --maintained, --crowded, --retained" in both.output) == (2, True)
 
 
 def test_the_command_line_counts_and_exits_with_zero():

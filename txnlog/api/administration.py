@@ -352,7 +352,9 @@ class Administration:
 
     @only_looking()
     def history(self, limit: int = 20) -> Listing:
-        """The newest entries of the log, newest first: when, by whom, and how many actions of which kind.
+        """The newest entries of the log, newest first: when, by whom, how many actions of which kind, and which rows.
+
+        Each entry is a request. Rows of entries that are older than the checkpoint are looked up in it.
 
         Raises:
             InvalidInputError: a limit that is no whole number, or below 0.

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
 from txnlog.api.lag import lag_of, offsets_of, redelivered_of
+from txnlog.api.metric_families import family
 from txnlog.client.commit_times import BOUNDS_MS
 from txnlog.client.ended_transactions import COMMITTED
 from txnlog.common.open_metrics import Family, Labels, encoded
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from txnlog.results import PartitionLag
 
 _REASONS: Final[tuple[AbortReason, ...]] = get_args(AbortReason)
-_SINCE_ASKED: Final = (
-    "since metrics were asked of this handle for the first time (_created), which was answered with 0: the log has no "
-    "count of all"
-)
-_SINCE_OPENED: Final = "since this handle was opened (_created)"
 
 
 class _Seen(NamedTuple):
@@ -97,103 +93,58 @@ def _of_log(connection: Connection, seen: _Seen) -> Iterator[Family]:
     labels = Labels({"namespace": connection.name})
     head, base = seen.head, seen.recent.base
     parts = () if base is None else base.parts
-    values: tuple[tuple[str, str, float], ...] = (
-        ("newest_version", "Version of the newest entry of the log.", head.version),
-        ("oldest_readable_version", "Oldest version that can be read: a vacuum raises it.", head.oldest_readable),
+    values: tuple[tuple[str, float], ...] = (
+        ("newest_version", head.version),
+        ("oldest_readable_version", head.oldest_readable),
         (
             "newest_entry_age_seconds",
-            "Time since the newest entry, by the clock of this machine; 0 where that is behind the log's time.",
-            max(0, connection.runtime.now_ms() - head.timestamp_ms) / 1000,
+            (head.log_time_ms(connection.runtime.now_ms()) - head.timestamp_ms) / 1000,
         ),
-        ("topics", "Topics of the namespace.", len(seen.topics)),
-        ("subscriptions", "Subscriptions of the namespace.", len(seen.subscriptions)),
-        ("producers", "Names of producers that the log remembers.", seen.producers),
-        (
-            "checkpoint_distance_entries",
-            "Entries behind the newest usable checkpoint, which whoever opens the namespace applies: all without one.",
-            head.version - (-1 if seen.checkpoint is None else seen.checkpoint),
-        ),
-        ("checkpoint_objects", "Objects of the checkpoint that this handle reads from.", len(parts) + bool(parts)),
-        (
-            "checkpoint_size_bytes",
-            "Size of the parts of the checkpoint that this handle reads from.",
-            sum(part.size_bytes for part in parts),
-        ),
+        ("topics", len(seen.topics)),
+        ("subscriptions", len(seen.subscriptions)),
+        ("producers", seen.producers),
+        ("checkpoint_distance_entries", head.version - (-1 if seen.checkpoint is None else seen.checkpoint)),
+        ("checkpoint_objects", len(parts) + bool(parts)),
+        ("checkpoint_size_bytes", sum(part.size_bytes for part in parts)),
     )
-    entries = Family(
-        "txnlog_entries",
-        "counter",
-        "Entries of the log since the namespace was created. Each is one object, and none is ever deleted.",
-    )
+    entries = family("entries")
     entries.add(head.version + 1, labels)
     yield entries
-    for name, text, value in values:
-        yield _gauge(name, text, value, labels)
+    for name, value in values:
+        yield _gauge(name, value, labels)
 
 
-def _gauge(name: str, text: str, value: float, labels: Labels) -> Family:
-    family = Family(f"txnlog_{name}", "gauge", text)
-    family.add(value, labels)
-    return family
+def _gauge(name: str, value: float, labels: Labels) -> Family:
+    found = family(name)
+    found.add(value, labels)
+    return found
 
 
 def _of_transactions(connection: Connection, seen: _Seen, since_ms: int) -> Iterator[Family]:
     labels = Labels({"namespace": connection.name})
-    committed = Family(
-        "txnlog_transactions_committed",
-        "counter",
-        f"Transactions of all writers that were committed {_SINCE_ASKED}. Merges of segments are such transactions.",
-        since_ms,
-    )
+    committed = family("transactions_committed", since_ms)
     committed.add(seen.ended.get(COMMITTED, 0), labels)
     yield committed
-    aborted = Family(
-        "txnlog_transactions_aborted",
-        "counter",
-        f"Transactions of all writers that were aborted, by reason, {_SINCE_ASKED}. With the reason failed, also "
-        "proposals that were withdrawn.",
-        since_ms,
-    )
+    aborted = family("transactions_aborted", since_ms)
     for reason in _REASONS:
         aborted.add(seen.ended.get(reason, 0), labels.and_(reason=reason))
     yield aborted
-    now_ms = connection.log_now_ms()
-    unended = Family(
-        "txnlog_unended_transactions", "gauge", "Transactions that the log shows, and that have not ended, by state."
-    )
-    oldest = Family(
-        "txnlog_unended_transactions_oldest_age_seconds",
-        "gauge",
-        "Time since the first entry of the oldest of these transactions; 0 where there is none.",
-    )
+    now_ms = seen.head.log_time_ms(connection.runtime.now_ms())
+    unended = family("unended_transactions")
+    oldest = family("unended_transactions_oldest_age_seconds")
     for state in ("OPEN", "PREPARED"):
         opened_ms = [item.opened_ms for item in seen.transactions if item.state == state]
         unended.add(len(opened_ms), labels.and_(state=state))
-        oldest.add(max(0, now_ms - min(opened_ms, default=now_ms)) / 1000, labels.and_(state=state))
+        oldest.add((now_ms - min(opened_ms, default=now_ms)) / 1000, labels.and_(state=state))
     yield unended
     yield oldest
-    yield _gauge(
-        "overdue_transactions",
-        "Open transactions whose deadline was more than five seconds ago: the next entry of any writer ends them.",
-        sum(is_overdue(item, now_ms) for item in seen.transactions),
-        labels,
-    )
+    overdue = sum(is_overdue(item, now_ms) for item in seen.transactions)
+    yield _gauge("overdue_transactions", overdue, labels)
 
 
 def _of_topics(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Iterator[Family]:
-    messages = Family(
-        "txnlog_topic_messages",
-        "counter",
-        "Messages that became visible since the topic was created: the end offsets of its partitions. A topic that is "
-        "created again under the name has another id.",
-    )
-    segments = Family("txnlog_topic_segments", "gauge", "Files that the newest version of a topic consists of.")
-    size_bytes = Family("txnlog_topic_size_bytes", "gauge", "Size of these files.")
-    small = Family(
-        "txnlog_topic_small_segments",
-        "gauge",
-        "Those of them that are so small that merging in the background, or optimize, merges them.",
-    )
+    messages = family("topic_messages")
+    segments, size_bytes, small = (family(f"topic_{name}") for name in ("segments", "size_bytes", "small_segments"))
     for topic in sorted(seen.topics, key=lambda item: item.name):
         labels = Labels({"namespace": connection.name, "topic": topic.name})
         totals = summary.totals.get(topic.id) or SegmentTotals()
@@ -209,27 +160,14 @@ def _of_subscriptions(
     connection: Connection, seen: _Seen, summary: SegmentSummary, *, partitions: bool
 ) -> Iterator[Family]:
     names = ("lag_messages", "lag_seconds", "pending_messages", "leased_messages", "redelivered_messages")
-    texts = (
-        "Messages that are not acknowledged.",
-        "Age of the oldest message that is not acknowledged, over all partitions; 0 where there is none.",
-        "Messages that are acknowledged in transactions which have not ended.",
-        "Messages that consumers of a shared subscription have received, or are about to, and not acknowledged.",
-        "Messages that came back at least once and are not acknowledged.",
-    )
-    families = [Family(f"txnlog_subscription_{name}", "gauge", text) for name, text in zip(names, texts, strict=True)]
-    by_partition = [
-        Family(f"txnlog_subscription_partition_{name}", "gauge", f"{text} By partition.")
-        for name, text in (
-            ("lag_messages", texts[0]),
-            ("lag_seconds", "Age of the oldest message that is not acknowledged; 0 where there is none."),
-        )
-    ]
+    families = [family(f"subscription_{name}") for name in names]
+    by_partition = [family(f"subscription_partition_{name}") for name in ("lag_messages", "lag_seconds")]
     for labels, found, redelivered in _lags(connection, seen, summary):
         ages = [(item.behind_ms or 0) / 1000 for item in found]
         behind = [item.behind_messages for item in found]
         pending, leased = sum([item.pending for item in found]), sum([item.leased for item in found])
-        for family, value in zip(families, (sum(behind), max(ages), pending, leased, redelivered), strict=True):
-            family.add(value, labels)
+        for total, value in zip(families, (sum(behind), max(ages), pending, leased, redelivered), strict=True):
+            total.add(value, labels)
         if partitions:
             for item in found:
                 of_one = labels.and_(partition=str(item.partition))
@@ -241,7 +179,7 @@ def _of_subscriptions(
 
 
 def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Iterator[_Lags]:
-    now_ms = max(seen.head.timestamp_ms, connection.runtime.now_ms())
+    now_ms = seen.head.log_time_ms(connection.runtime.now_ms())
     topics = {item.id: item for item in seen.topics}
     for record in sorted(seen.subscriptions, key=lambda item: (topics[item.topic].name, item.name)):
         topic = topics[record.topic]
@@ -256,42 +194,30 @@ def _of_handle(connection: Connection) -> Iterator[Family]:
     session = connection.session
     labels = Labels({"namespace": connection.name})
 
-    def counter(name: str, text: str) -> Family:
-        return Family(f"txnlog_handle_{name}", "counter", f"{text} {_SINCE_OPENED}.", session.began_ms)
+    def since_opened(name: str) -> Family:
+        return family(f"handle_{name}", session.began_ms)
 
-    requests = counter("store_requests", "Requests that this handle sent to the store, by call and kind of object,")
+    requests = since_opened("store_requests")
     for (call, kind), count in sorted(session.requests.counts().items()):
         requests.add(count, labels.and_(call=call, kind=kind))
     yield requests
     counts = session.append_counts
-    races = counter("lost_races", "Entries of this handle that found their slot occupied by that of another writer,")
+    races = since_opened("lost_races")
     races.add(counts.lost_races, labels)
     yield races
-    proposals = counter(
-        "proposals",
-        "Batches of commands that this handle left to another writer, by whether that one brought all of them into the "
-        "log,",
-    )
+    proposals = since_opened("proposals")
     proposals.add(counts.brought, labels.and_(result="brought"))
     proposals.add(counts.in_vain, labels.and_(result="in_vain"))
     yield proposals
-    collected = counter(
-        "collected_proposals", "Proposals of other writers that this handle read, by whether they could be decoded,"
-    )
+    collected = since_opened("collected_proposals")
     collected.add(counts.collected, labels.and_(result="decoded"))
     collected.add(counts.malformed, labels.and_(result="malformed"))
     yield collected
-    durations = Family(
-        "txnlog_handle_commit_duration_seconds",
-        "histogram",
-        "How long calls of this handle that commit took, as far as they succeeded: from the call until the outcome was "
-        f"known, {_SINCE_OPENED}.",
-        session.began_ms,
-    )
+    durations = since_opened("commit_duration_seconds")
     found = session.commit_times.histogram()
     durations.add_histogram([bound / 1000 for bound in BOUNDS_MS], found.counts, found.sum_ms / 1000, labels)
     yield durations
-    failures = counter("commit_failures", "Calls of this handle that commit and ended with an error, by its name,")
+    failures = since_opened("commit_failures")
     for error, count in sorted(session.commit_times.failures().items()):
         failures.add(count, labels.and_(error=error))
     yield failures

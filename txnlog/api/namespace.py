@@ -192,7 +192,7 @@ class Namespace(Administration):
             merge: whether clients that commit merge its small segments: ``"auto"``, ``"manual"``.
             retention_ms: how long messages are kept, as of :meth:`create_topic`; -1: for ever.
             retention_bytes: how many bytes of segments are kept; -1: all.
-            retain_unacknowledged: whether both keep what a subscription has not acknowledged.
+            retain_unacknowledged: whether these two keep what a subscription has not acknowledged.
             message_ttl_ms: when a message counts as acknowledged on every subscription; -1: never.
 
         Raises:

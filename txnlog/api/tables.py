@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -34,97 +34,22 @@ HISTORY_ROWS: Final = 1_000
 _TIME: Final = pa.timestamp("us", "UTC")
 
 
-def _schema(**columns: pa.DataType | tuple[pa.DataType]) -> pa.Schema:
-    """The columns by name; a type in a tuple is that of a column without nulls."""
-    return pa.schema(
-        [
-            pa.field(name, kind[0], False) if isinstance(kind, tuple) else pa.field(name, kind)
-            for name, kind in columns.items()
-        ]
-    )
-
-
 _SLICE: Final = pa.struct(
     [pa.field("partition", pa.int32(), False), pa.field("offset", pa.int64()), pa.field("rows", pa.int64(), False)]
 )
 
-SCHEMAS: Final = {
-    "transactions": _schema(
-        txn_id=(pa.string(),),
-        state=(pa.string(),),
-        version=pa.int64(),
-        timestamp=_TIME,
-        reason=pa.string(),
-        producer=pa.string(),
-        age_ms=pa.int64(),
-        deadline=_TIME,
-    ),
-    "segments": _schema(
-        topic=(pa.string(),),
-        segment=(pa.int64(),),
-        state=(pa.string(),),
-        rows=(pa.int64(),),
-        size_bytes=(pa.int64(),),
-        slices=(pa.list_(pa.field("element", _SLICE, False)),),
-        merged=(pa.bool_(),),
-        logged_version=(pa.int64(),),
-        ended_version=pa.int64(),
-        timestamp=_TIME,
-        replaced_version=pa.int64(),
-        txn_id=pa.string(),
-        key=(pa.string(),),
-        checksum=(pa.string(),),
-    ),
-    "subscriptions": _schema(
-        topic=(pa.string(),),
-        subscription=(pa.string(),),
-        type=(pa.string(),),
-        partition=(pa.int32(),),
-        cursor=(pa.int64(),),
-        end_offset=(pa.int64(),),
-        lag_messages=(pa.int64(),),
-        lag_ms=pa.int64(),
-        pending=(pa.int64(),),
-        leased=(pa.int64(),),
-        redelivered=(pa.int64(),),
-        epoch=(pa.int64(),),
-        consumer=pa.string(),
-        query=pa.string(),
-        dead_letter_topic=pa.string(),
-    ),
-    "producers": _schema(
-        producer=(pa.string(),), epoch=(pa.int64(),), open_transactions=(pa.int64(),), fenced_by=pa.string()
-    ),
-    "history": _schema(
-        version=(pa.int64(),),
-        timestamp=(_TIME,),
-        writer=(pa.string(),),
-        actions=(pa.map_(pa.string(), pa.int64()),),
-        transactions_committed=(pa.int64(),),
-        size_bytes=(pa.int64(),),
-    ),
-    "files": _schema(
-        key=(pa.string(),),
-        kind=(pa.string(),),
-        size_bytes=(pa.int64(),),
-        modified=(_TIME,),
-        referenced=pa.bool_(),
-    ),
-}
-"""By the name of a table its schema. Columns are added behind the others, and none is changed."""
-
 
 def table(connection: Connection, name: str, limit: int | None) -> pa.Table:
     """A table by its name; see ``Namespace.table``."""
-    rows = _ROWS.get(name) if isinstance(name, str) else None
-    if rows is None:
-        raise InvalidInputError(f"a namespace has no table {shown(name)}", advice=nearest(str(name), SCHEMAS))
+    chosen = TABLES.get(name) if isinstance(name, str) else None
+    if chosen is None:
+        raise InvalidInputError(f"a namespace has no table {shown(name)}", advice=nearest(str(name), TABLES))
     if limit is not None:
         limit = whole_number("limit", limit, 0, MAX_NUMBER)
     start_arrow()
     connection.follower.refresh()
-    found = list(islice(rows(connection, limit), limit))
-    return pa.Table.from_pylist(found, SCHEMAS[name])
+    found = list(islice(chosen.rows(connection, limit), limit))
+    return pa.Table.from_pylist(found, chosen.schema)
 
 
 def _us(time_ms: int | None) -> int | None:
@@ -146,7 +71,7 @@ def _transactions(connection: Connection, _limit: int | None) -> Iterator[Row]:
 
 
 def _segments(connection: Connection, _limit: int | None) -> Iterator[Row]:
-    for topic in sorted(connection.live_topics(), key=lambda item: item.name):
+    for topic in connection.live_topics():
         records, removals = connection.follower.segments(topic.id)
         for record in sorted(records, key=lambda item: item.number):
             replaced = removals.get(record.number)
@@ -239,6 +164,7 @@ def _history(connection: Connection, limit: int | None) -> Iterator[Row]:
             "actions": list(item.actions.items()),
             "transactions_committed": item.transactions_committed,
             "size_bytes": item.size_bytes,
+            "rows": list(item.rows.items()),
         }
 
 
@@ -304,13 +230,115 @@ class _References:
         return garbage.reason_of(topic, record, key.file, removals, self._oldest, closed=True) is None
 
 
-_ROWS: Final[dict[str, Callable[[Connection, int | None], Iterable[Row]]]] = {
-    "transactions": _transactions,
-    "segments": _segments,
-    "subscriptions": _subscriptions,
-    "producers": _producers,
-    "history": _history,
-    "files": _files,
-}
+class Table(NamedTuple):
+    """A table: its columns, and the call that gives its rows, with the number that is wanted at most."""
 
-__all__ = ["HISTORY_ROWS", "SCHEMAS", "table"]
+    schema: pa.Schema
+    rows: Callable[[Connection, int | None], Iterable[Row]]
+
+
+def _present(name: str, kind: pa.DataType) -> pa.Field:
+    """A column without nulls."""
+    return pa.field(name, kind, nullable=False)
+
+
+TABLES: Final[dict[str, Table]] = {
+    "transactions": Table(
+        pa.schema(
+            [
+                _present("txn_id", pa.string()),
+                _present("state", pa.string()),
+                pa.field("version", pa.int64()),
+                pa.field("timestamp", _TIME),
+                pa.field("reason", pa.string()),
+                pa.field("producer", pa.string()),
+                pa.field("age_ms", pa.int64()),
+                pa.field("deadline", _TIME),
+            ]
+        ),
+        _transactions,
+    ),
+    "segments": Table(
+        pa.schema(
+            [
+                _present("topic", pa.string()),
+                _present("segment", pa.int64()),
+                _present("state", pa.string()),
+                _present("rows", pa.int64()),
+                _present("size_bytes", pa.int64()),
+                _present("slices", pa.list_(pa.field("element", _SLICE, False))),
+                _present("merged", pa.bool_()),
+                _present("logged_version", pa.int64()),
+                pa.field("ended_version", pa.int64()),
+                pa.field("timestamp", _TIME),
+                pa.field("replaced_version", pa.int64()),
+                pa.field("txn_id", pa.string()),
+                _present("key", pa.string()),
+                _present("checksum", pa.string()),
+            ]
+        ),
+        _segments,
+    ),
+    "subscriptions": Table(
+        pa.schema(
+            [
+                _present("topic", pa.string()),
+                _present("subscription", pa.string()),
+                _present("type", pa.string()),
+                _present("partition", pa.int32()),
+                _present("cursor", pa.int64()),
+                _present("end_offset", pa.int64()),
+                _present("lag_messages", pa.int64()),
+                pa.field("lag_ms", pa.int64()),
+                _present("pending", pa.int64()),
+                _present("leased", pa.int64()),
+                _present("redelivered", pa.int64()),
+                _present("epoch", pa.int64()),
+                pa.field("consumer", pa.string()),
+                pa.field("query", pa.string()),
+                pa.field("dead_letter_topic", pa.string()),
+            ]
+        ),
+        _subscriptions,
+    ),
+    "producers": Table(
+        pa.schema(
+            [
+                _present("producer", pa.string()),
+                _present("epoch", pa.int64()),
+                _present("open_transactions", pa.int64()),
+                pa.field("fenced_by", pa.string()),
+            ]
+        ),
+        _producers,
+    ),
+    "history": Table(
+        pa.schema(
+            [
+                _present("version", pa.int64()),
+                _present("timestamp", _TIME),
+                _present("writer", pa.string()),
+                _present("actions", pa.map_(pa.string(), pa.int64())),
+                _present("transactions_committed", pa.int64()),
+                _present("size_bytes", pa.int64()),
+                _present("rows", pa.map_(pa.string(), pa.int64())),
+            ]
+        ),
+        _history,
+    ),
+    "files": Table(
+        pa.schema(
+            [
+                _present("key", pa.string()),
+                _present("kind", pa.string()),
+                _present("size_bytes", pa.int64()),
+                _present("modified", _TIME),
+                pa.field("referenced", pa.bool_()),
+            ]
+        ),
+        _files,
+    ),
+}
+"""By the name of a table what it is. Columns are added behind the others, and none is changed."""
+
+__all__ = ["HISTORY_ROWS", "TABLES", "table"]

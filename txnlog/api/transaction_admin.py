@@ -45,6 +45,7 @@ def number_of(connection: Connection, txn_id: Any) -> int:
 
 
 def _open_info(connection: Connection, record: TransactionRecord) -> TransactionInfo:
+    """One that has not ended; its age is by the log's time, as all that opens and ends it is."""
     return TransactionInfo(
         connection.txn_id(record.number),
         record.state,
@@ -52,7 +53,7 @@ def _open_info(connection: Connection, record: TransactionRecord) -> Transaction
         record.opened_ms,
         None,
         record.producer,
-        max(0, connection.runtime.now_ms() - record.opened_ms),
+        connection.log_now_ms() - record.opened_ms,
         record.deadline_ms,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import click
@@ -10,8 +9,6 @@ import click
 from txnlog.cli.commands import json_option
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.target import Target, storage_options_of
-from txnlog.common.validation import time_of
-from txnlog.results import BackedUp, Restored
 
 _options_option = click.option(
     "--backup-storage-options",
@@ -38,7 +35,7 @@ def backup(
     options = storage_options_of(options_text)
     with StatusLine() as status:
         found = target.backup(folder, options, version=version, verify=verify, progress=_shown_by(status))
-    _print(found, as_json=as_json)
+    Printer(as_json).answer(found)
 
 
 @click.command()
@@ -58,16 +55,7 @@ def restore(
     options = storage_options_of(options_text)
     with StatusLine() as status:
         found = target.restore(folder, options, version=version, dry_run=dry_run, progress=_shown_by(status))
-    _print(found, as_json=as_json)
-
-
-def _print(found: BackedUp | Restored, *, as_json: bool) -> None:
-    """Print what was done; people read the time of the version as the time that it is."""
-    record = dataclasses.asdict(found)
-    if not as_json:
-        record = {name.removesuffix("_ms"): value for name, value in record.items()}
-        record["timestamp"] = time_of(found.timestamp_ms)
-    Printer(as_json).record(record)
+    Printer(as_json).answer(found)
 
 
 def _shown_by(status: StatusLine) -> Any:

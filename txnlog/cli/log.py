@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from txnlog.api.internals import connection_of
@@ -27,33 +25,18 @@ def log() -> None:
 @json_option
 @click.pass_obj
 def log_show(target: Target, entry: int | None, limit: int, version: int | None, *, as_json: bool) -> None:
-    """List the newest entries, or the actions of the entry VERSION."""
+    """Print the actions of the entry VERSION; without it, list the newest entries as history does."""
     if None not in (entry, version):
         raise click.UsageError("give the version once")
     version = entry if version is None else version
     with target.open() as ns:
-        connection = connection_of(ns)
-        newest = connection.follower.version
-        if version is not None:
-            snapshot_at(connection, version)
-            for action in connection.follower.log.entry(version).actions:
-                click.echo(printable_json(encode_action(action).decode()))
+        if version is None:
+            Printer(as_json).answers(ns.history(limit))
             return
-        rows: list[dict[str, Any]] = []
-        for number in range(newest, max(-1, newest - limit), -1):
-            found = connection.follower.log.entry(number)
-            kinds = [type(action).__name__ for action in found.actions]
-            counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-            rows.append(
-                {
-                    "version": number,
-                    "timestamp_ms": found.header.timestamp_ms,
-                    "writer": found.header.writer,
-                    "bytes": found.size_bytes,
-                    "actions": counted,
-                }
-            )
-    Printer(as_json).rows(rows)
+        connection = connection_of(ns)
+        snapshot_at(connection, version)
+        for action in connection.follower.log.entry(version).actions:
+            click.echo(printable_json(encode_action(action).decode()))
 
 
 __all__ = ["log"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from typing import Any
 
 import click
 
@@ -96,14 +97,18 @@ def vacuum(
         )
     if dry_run and found.unreadable is not None:
         _announce(found.unreadable, status, asks=False)
-    record = dataclasses.asdict(found)
-    if not as_json:
-        del record["unreadable"]  # people read it above
-        for name in ("waiting_files", "waiting_bytes", "waiting_until_ms"):
-            del record[name]  # and this below
-    Printer(as_json).record(record)
+    Printer(as_json).record(_counted(found, as_json=as_json))
     if not as_json:
         _say_waiting(found)
+
+
+def _counted(found: Vacuumed, *, as_json: bool) -> dict[str, Any]:
+    """What a vacuum did, for people without what they read as sentences: before it and below."""
+    record = dataclasses.asdict(found)
+    if not as_json:
+        for name in ("unreadable", "waiting_files", "waiting_bytes", "waiting_until_ms"):
+            del record[name]
+    return record
 
 
 def _say_waiting(found: Vacuumed) -> None:
@@ -161,7 +166,7 @@ def optimize(
     if found.finished and not found.merged_segments and not as_json:
         click.echo(f"nothing to do: {found.topic} has no small segments to merge")
     else:
-        Printer(as_json).record(dataclasses.asdict(found))
+        Printer(as_json).answer(found)
     if not found.finished and not dry_run:
         sys.exit(WARNINGS)
 
@@ -206,7 +211,8 @@ def maintain(
     root = context.find_root().command
     assert isinstance(root, click.Group), "the command line has commands"
     failures = {name: rendered(text, root, context.command) for name, text in found.failures.items()}
-    Printer(as_json).record({**dataclasses.asdict(found), "failures": failures})
+    vacuumed = _counted(found.vacuumed, as_json=as_json)
+    Printer(as_json).record({**dataclasses.asdict(found), "vacuumed": vacuumed, "failures": failures})
     if not as_json:
         _say_waiting(found.vacuumed)
     if found.failures:

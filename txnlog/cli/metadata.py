@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
-
 import click
 import pyarrow as pa
 
+from txnlog.api.tables import TABLES
 from txnlog.cli.commands import json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.target import Target
@@ -29,19 +26,19 @@ def metrics(target: Target, *, partitions: bool) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="NAME")
+@click.argument("name", type=click.Choice(list(TABLES)))
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to print.")
 @json_option
 @click.pass_obj
 def table(target: Target, name: str, limit: int, *, as_json: bool) -> None:
-    """Print metadata of the namespace: transactions, segments, subscriptions, producers, history or files."""
+    """Print one of the tables of the namespace's metadata."""
     with target.open() as ns:
         found = ns.table(name, limit=limit + 1)
     rows = python_rows(found.slice(0, limit))
     for column in [field.name for field in found.schema if pa.types.is_map(field.type)]:
         for row in rows:
             row[column] = dict(row[column])
-    Printer(as_json).rows([_for_people(row) for row in rows] if not as_json else rows)
+    Printer(as_json).rows(rows)
     if found.num_rows > limit and not as_json:
         click.echo(f"{limit:,} rows, and there are more: --limit N prints the first N.", err=True)
 
@@ -51,18 +48,9 @@ def table(target: Target, name: str, limit: int, *, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def history(target: Target, limit: int, *, as_json: bool) -> None:
-    """List the newest entries of the log: when, by whom, and how many actions of which kind."""
+    """List the newest entries of the log: when, by whom, how many actions of which kind, and rows by topic."""
     with target.open() as ns:
-        rows = [dataclasses.asdict(item) for item in ns.history(limit)]
-    Printer(as_json).rows([_for_people(row) for row in rows] if not as_json else rows)
-
-
-def _for_people(row: dict[str, Any]) -> dict[str, Any]:
-    """Counts by kind as words."""
-    return {
-        name: ", ".join(f"{count} {kind}" for kind, count in value.items()) if isinstance(value, Mapping) else value
-        for name, value in row.items()
-    }
+        Printer(as_json).answers(ns.history(limit))
 
 
 __all__ = ["history", "metrics", "table"]

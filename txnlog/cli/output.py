@@ -11,15 +11,28 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import click
 
+from txnlog.common.ids import TxnId
 from txnlog.common.validation import printable, printable_json, time_of
 
-_MOMENTS: Final = frozenset({"timestamp_ms", "deadline_ms"})
+_MOMENTS: Final = frozenset(
+    {
+        "deadline_ms",
+        "first_timestamp_ms",
+        "last_timestamp_ms",
+        "since_ms",
+        "timestamp_ms",
+        "waiting_until_ms",
+    }
+)
 """What is epoch milliseconds, unlike an age or a lease, which last so long."""
+
+_COUNTS: Final = frozenset({"actions", "rows"})
+"""What counts by kind or by topic where it is a mapping."""
 
 _NO_NUMBERS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 """JSON has no such numbers: they are texts, as in what Spark's ``to_json`` gives and its ``from_json`` reads."""
@@ -30,9 +43,20 @@ _DEFAULT_COLUMNS: Final = 80
 _logger = logging.getLogger("txnlog")
 
 
+def _is_answer(value: Any) -> bool:
+    """Whether it is an answer of the Python handle, which is printed by its fields."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, TxnId | type)
+
+
+def _fields(answer: Any) -> dict[str, Any]:
+    return {field.name: getattr(answer, field.name) for field in dataclasses.fields(answer)}
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
+    if _is_answer(value):
+        return _plain(_fields(value))
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -53,14 +77,20 @@ def _text(value: Any) -> str:
     return "" if plain is None else printable(plain) if isinstance(plain, str) else _json(plain)
 
 
-def _for_people(name: str, value: Any) -> tuple[str, Any]:
-    """A moment as the time that it is; anything else as it stands."""
-    if name not in _MOMENTS:
-        return name, value
-    plain = name.removesuffix("_ms")
-    with contextlib.suppress(OverflowError):  # later than years have four digits
-        return plain, None if value is None else time_of(value)
-    return plain, value
+def _for_people(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What the library says of something: moments as the times that they are, and counts as words."""
+    return dict(_shown(name, value) for name, value in record.items())
+
+
+def _shown(name: str, value: Any) -> tuple[str, Any]:
+    if name in _MOMENTS:
+        plain = name.removesuffix("_ms")
+        with contextlib.suppress(OverflowError):  # later than years have four digits
+            return plain, None if value is None else time_of(value)
+        return plain, value
+    if name in _COUNTS and isinstance(value, Mapping):
+        return name, ", ".join(f"{count} {kind}" for kind, count in value.items())
+    return name, value
 
 
 class Printer:
@@ -69,8 +99,13 @@ class Printer:
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
 
-    def rows(self, rows: list[dict[str, Any]]) -> None:
+    def rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Rows of the same keys; people read that there is none, programs read no line."""
+        self.messages(rows if self._as_json else [_for_people(row) for row in rows])
+
+    def messages(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows whose columns users named, as they stand: none of these names says anything of its values."""
+        rows = list(rows)
         if self._as_json:
             for row in rows:
                 click.echo(_json(_plain(row)))
@@ -78,26 +113,31 @@ class Printer:
         if not rows:
             click.echo("(none)")
             return
-        rows = [dict(_for_people(name, value) for name, value in row.items()) for row in rows]
         names = list(rows[0])
         cells = [[printable(name) for name in names], *([_text(row[name]) for name in names] for row in rows)]
         widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
         for line in cells:
             click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
-    def dataclasses(self, items: Iterable[Any]) -> None:
-        """Answers of the Python handle."""
-        self.rows([{field.name: getattr(item, field.name) for field in dataclasses.fields(item)} for item in items])
+    def answers(self, answers: Iterable[Any], **for_people: Callable[[Any], str]) -> None:
+        """Answers of the Python handle, a row each; ``for_people``: what people read in place of a field."""
+        found = for_people if not self._as_json else {}
+        self.rows({**_fields(answer), **{name: text(answer) for name, text in found.items()}} for answer in answers)
 
-    def record(self, record: dict[str, Any]) -> None:
+    def record(self, record: Mapping[str, Any]) -> None:
         """One thing, a line for each of its sides."""
         if self._as_json:
             click.echo(_json(_plain(record)))
             return
+        record = _for_people(record)
         names = {name: printable(name) for name in record}
         width = max(map(len, names.values()))
         for name, value in record.items():
             click.echo(f"{names[name].ljust(width)}  {_text(value)}")
+
+    def answer(self, answer: Any) -> None:
+        """An answer of the Python handle, a line for each field."""
+        self.record(_fields(answer))
 
 
 class StatusLine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import click
 
@@ -13,6 +12,7 @@ from txnlog.cli.target import Target
 from txnlog.client.positions import Position
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError
+from txnlog.results import RetentionInfo
 
 
 @click.command("delete-records")
@@ -76,14 +76,11 @@ def retention(target: Target, topic: str | None, *, as_json: bool) -> None:
     """What the next maintain deletes of each topic, and for which subscriptions messages are kept."""
     with target.open() as ns:
         found = ns.retention(topic)
-    rows: list[dict[str, Any]] = []
-    for item in found:
-        row = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-        row["kept_for"] = [dataclasses.asdict(held) for held in item.kept_for]
-        if not as_json:
-            row["kept_for"] = ", ".join(f"{held.subscription} {held.messages:,}" for held in item.kept_for)
-        rows.append(row)
-    Printer(as_json).rows(rows)
+    Printer(as_json).answers(found, kept_for=_kept_for)
+
+
+def _kept_for(info: RetentionInfo) -> str:
+    return ", ".join(f"{held.subscription} {held.messages:,}" for held in info.kept_for)
 
 
 __all__ = ["delete_records", "retention"]

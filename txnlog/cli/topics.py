@@ -50,7 +50,7 @@ _SETTINGS: Final = (
     click.option(
         "--retain-unacknowledged/--no-retain-unacknowledged",
         default=None,
-        help="Whether both keep what a subscription has not acknowledged.",
+        help="Whether retention keeps what a subscription has not acknowledged.",
     ),
     click.option(
         "--message-ttl-ms",
@@ -247,7 +247,7 @@ def read(
             if left_out:
                 break
         committed = _readable(snapshot, topic_name)
-    Printer(as_json).rows(rows)
+    Printer(as_json).messages(rows)
     if left_out and not as_json:
         of = f"of {committed:,} rows" if isolation_level == "read_committed" else "rows, and there are more"
         click.echo(f"{len(rows):,} {of}: --limit N prints the first N.", err=True)

@@ -7,12 +7,12 @@ from typing import Final
 
 import click
 
-from txnlog.api.internals import connection_of
 from txnlog.api.transaction_admin import STATES
 from txnlog.cli.commands import WARNINGS, Commands, duration, json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.target import Target
 from txnlog.common.validation import Duration
+from txnlog.data.python_rows import python_rows
 
 _ENDED: Final = ("COMMITTED", "ABORTED")
 
@@ -42,7 +42,7 @@ def transactions_list(
     with target.open() as ns:
         found = ns.transactions(state, min_age_ms)
     ended = [item for item in found if item.state in _ENDED]
-    Printer(as_json).dataclasses([*(item for item in found if item.state not in _ENDED), *ended[:limit]])
+    Printer(as_json).answers([*(item for item in found if item.state not in _ENDED), *ended[:limit]])
     if len(ended) > limit and not as_json:
         click.echo(f"{limit:,} of {len(ended):,} ended transactions: --limit N lists the newest N.", err=True)
 
@@ -55,7 +55,7 @@ def transactions_describe(target: Target, txn_id: str, *, as_json: bool) -> None
     """Show a transaction as the log has it. UNKNOWN says neither committed nor aborted: it may not be there yet."""
     with target.open() as ns:
         found = ns.transaction(txn_id)
-    Printer(as_json).dataclasses([found])
+    Printer(as_json).answers([found])
 
 
 @transactions.command("abort")
@@ -68,7 +68,7 @@ def transactions_abort(target: Target, txn_id: str, why: str | None, *, force: b
     """Make a transaction's outcome definite: aborted for ever, or what it truly was."""
     with target.open(write=True) as ns:
         found = ns.abort(txn_id, by="command line", why=why, force=force)
-    Printer(as_json).dataclasses([found])
+    Printer(as_json).answers([found])
     if found.state == "COMMITTED":
         sys.exit(WARNINGS)
 
@@ -98,12 +98,8 @@ def producers() -> None:
 def producers_list(target: Target, *, as_json: bool) -> None:
     """Named producers with their epochs and open transactions."""
     with target.open() as ns:
-        known = connection_of(ns).follower.look(lambda state: list(state.producers.values()))
-        rows = [
-            {"producer": item.name, "epoch": item.epoch, "open": len(item.open), "fenced_by": item.fenced_by}
-            for item in sorted(known, key=lambda item: item.name)
-        ]
-    Printer(as_json).rows(rows)
+        found = ns.table("producers")
+    Printer(as_json).rows(python_rows(found))
 
 
 @producers.command("fence")

@@ -62,7 +62,7 @@ class Connection(SessionOwner):
 
     def log_now_ms(self) -> int:
         """The time of the log, by which leases and blocks end: the next entry would have at least this timestamp."""
-        return max(self.follower.state.head.timestamp_ms, self.runtime.now_ms())
+        return self.follower.state.head.log_time_ms(self.runtime.now_ms())
 
     @property
     def newest_entry(self) -> tuple[int, str]:
@@ -171,9 +171,9 @@ class Connection(SessionOwner):
         return self.follower.state.topics[topic]
 
     def live_topics(self) -> list[TopicRecord]:
-        """The topics that are there now."""
+        """The topics that are there now, by name."""
         topics = self.follower.topics()
-        return [item for item in topics if not item.dropped]
+        return sorted((item for item in topics if not item.dropped), key=lambda item: item.name)
 
     def topic_handle(self, name: str) -> TopicHandle:
         """A live topic for producing; looks at the log once before saying that there is none."""

@@ -119,8 +119,8 @@ def check_epoch(record: SubscriptionRecord, epoch: int) -> None:
     """Raise ConsumerFenced for whoever holds another epoch of the subscription than the newest."""
     if epoch != record.epoch:
         raise ConsumerFenced(
-            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}: "
-            f"{_who_raised_it(record)}"
+            f"this consumer lost its place: {_who_raised_it(record)}; the epoch of the subscription {record.name!r} is "
+            f"{record.epoch}, this consumer's is {epoch}"
         )
 
 

@@ -53,6 +53,10 @@ class Head(Record, frozen=True):
     adoptions: tuple[tuple[int, int], ...] = ()
     """Of each adoption the first number that has the new coordinator id, and that id."""
 
+    def log_time_ms(self, clock_ms: int) -> int:
+        """The time of the log where a clock shows this: the next entry would have at least this timestamp."""
+        return max(self.timestamp_ms, clock_ms)
+
     @property
     def coordinators(self) -> Coordinators:
         """Which coordinator id stands before which number."""

@@ -547,7 +547,7 @@ class Appender:
 
     def _header(self, draft: Draft) -> Header:
         head = draft.head
-        timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())
+        timestamp_ms = head.log_time_ms(self._runtime.now_ms())
         return Header(head.version + 1, self.writer, timestamp_ms, head.digest, self._follower.newest_checkpoint)
 
     async def _put_entry(self, entry: _Unresolved, before: Callable[[], None] = lambda: None) -> bool:

@@ -47,8 +47,11 @@ from txnlog.store.wrappers import PrefixStore
 
 _logger = LogLines("txnlog.root")
 
-_HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
-"""Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
+_HOW_MADE: Final = Either(
+    "in Python txnlog.open(root, namespace=..., create=True)",
+    """python -c 'import txnlog; txnlog.open("ROOT/NAMESPACE", create=True)'""",
+)
+"""Advice that is as good in Spark, where nothing makes a namespace, as no command does."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a file system answers that has no room left, for anybody or for this user."""
@@ -531,11 +534,11 @@ def _instead(store: Store, name: str, runtime: Runtime) -> str | None:
             root.refuse_remains()
         if (unlisted := root.unlisted()) is not None:
             return without_list(unlisted)
-        return f"nothing of txnlog is there: check the path; {_HOW_MADE} makes root and namespace"
+        return Words("nothing of txnlog is there: check the path; ", _HOW_MADE, " makes root and namespace")
     names_here = [item.name for item in root.namespaces()]
     if name in names_here:
         return None
-    return f"{nearest(name, names_here)}; {_HOW_MADE} makes it"
+    return Words(f"{nearest(name, names_here)}; ", _HOW_MADE, " makes it")
 
 
 def append_one(below: str) -> str:

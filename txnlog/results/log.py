@@ -168,7 +168,7 @@ class TransactionInfo(Shown):
         timestamp_ms: the time of that entry in epoch milliseconds.
         reason: why it was aborted: ``user``, ``timeout``, ``fenced``, ``admin`` or ``failed``.
         producer: of one that has not ended, the name of its producer; None for an anonymous one.
-        age_ms: how long it has been open, in milliseconds; None once it has ended.
+        age_ms: how long it has been open, in milliseconds, by the time of the log; None once it has ended.
         deadline_ms: when it times out, in epoch milliseconds; None for never, and once it has ended.
     """
 
@@ -193,6 +193,7 @@ class EntryInfo(Shown):
         actions: how many actions of which kind it has, by the names of the format.
         transactions_committed: how many transactions it commits, merges of segments included.
         size_bytes: the size of its object.
+        rows: by topic how many rows it commits, whichever entries have them; merges bring none.
     """
 
     version: int
@@ -201,6 +202,7 @@ class EntryInfo(Shown):
     actions: Mapping[str, int]
     transactions_committed: int
     size_bytes: int
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import click
 from txnlog.testing import runner
 from txnlog.testing.runner import Tally
 from txnlog.testing.simulation import Report, Simulation
+from txnlog.testing.workloads import WORKLOADS, Workload
 
 Make = Callable[[int], Simulation]
 
@@ -34,15 +35,22 @@ def main(
     replay: int | None,
     *,
     trace: bool,
-    maintained: bool,
-    crowded: bool,
-    retained: bool,
+    **chosen: bool,
 ) -> None:
     """Simulate clients of txnlog over a store with faults, and judge the answers that they got."""
-    make: Make = partial(Simulation, maintained=maintained, crowded=crowded, retained=retained)
+    workload = _workload(chosen)
+    make: Make = partial(Simulation, workload=workload)
     tally = _replay(replay, make, trace=trace) if replay is not None else _search(seed, schedules, jobs, make)
     click.echo(tally.table())
-    sys.exit(1 if tally.failures or (tally.missing and not (maintained or crowded or retained)) else 0)
+    sys.exit(1 if tally.failures or (tally.missing and workload == "plain") else 0)
+
+
+def _workload(chosen: dict[str, bool]) -> Workload:
+    """The one that was asked for, by the options of their names."""
+    asked: list[Workload] = [name for name in WORKLOADS if chosen.get(name)]
+    if len(asked) > 1:
+        raise click.UsageError(f"give one of {', '.join(f'--{name}' for name in asked)}: each is a workload of its own")
+    return asked[0] if asked else "plain"
 
 
 def _replay(seed: int, make: Make, *, trace: bool) -> Tally:

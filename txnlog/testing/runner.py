@@ -243,21 +243,6 @@ def _collecting_between_runs() -> Iterator[None]:
         gc.unfreeze()
 
 
-def maintained(seed: int) -> Simulation:
-    """The run of a seed with somebody who merges segments and alters topics."""
-    return Simulation(seed, maintained=True)
-
-
-def crowded(seed: int) -> Simulation:
-    """The run of a seed with several producers more, who race."""
-    return Simulation(seed, crowded=True)
-
-
-def retained(seed: int) -> Simulation:
-    """The run of a seed with somebody who deletes messages, by hand and as their topics' settings say."""
-    return Simulation(seed, retained=True)
-
-
 def run_many(
     first: int,
     count: int,
@@ -299,4 +284,4 @@ def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-__all__ = ["LONG", "REACHED", "Tally", "crowded", "maintained", "prepare_process", "retained", "run_many", "run_seeds"]
+__all__ = ["LONG", "REACHED", "Tally", "prepare_process", "run_many", "run_seeds"]

@@ -30,7 +30,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import audit
-from txnlog.testing.actors import ACTOR_KINDS, CROWD, MORE_KINDS, OPTIMIZER, RETAINER, ActorKind
+from txnlog.testing.actors import ACTOR_KINDS, MORE_KINDS, ActorKind
 from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
@@ -40,6 +40,7 @@ from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
+from txnlog.testing.workloads import ADDITIONS, Workload
 from txnlog.testing.world import (
     DEAD_LETTERS,
     FAILOVER,
@@ -71,8 +72,6 @@ _MERGE_INTERVAL: Final = 5
 KIND_TAKES_PART: Final = 0.5
 RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
-_MORE: Final = {OPTIMIZER: (1, 1, 2), CROWD: (5, 6, 7), RETAINER: (1, 1, 2)}
-"""How many there are of each kind that a workload of its own adds."""
 
 MOST_EVENTS: Final = 60_000
 """Of one phase: a hundred times what a slow one takes. A run that needs more makes no progress."""
@@ -139,10 +138,10 @@ class Simulation:
         seed: decides everything.
         kinds: the kinds of actors to draw from, the first is in every run; left out, some of those that there are.
         faults: those to have instead of drawn ones.
-        maintained: let one or two more merge segments and alter topics, with as much work again. Without it a seed does
-            what it always did.
-        crowded: likewise, let several producers race instead of most others, with twice as much work more.
-        retained: likewise, let one or two more delete messages, and merge segments, with as much work again.
+        workload: what there is besides. ``"plain"``: nothing, so that a seed does what it always did.
+            ``"maintained"``: one or two merge segments and alter topics, with as much work again. ``"crowded"``:
+            several producers race instead of most others, with twice as much work more. ``"retained"``: one or two
+            delete messages, and merge segments, with as much work again.
     """
 
     def __init__(
@@ -151,9 +150,7 @@ class Simulation:
         *,
         kinds: Mapping[str, ActorKind] | None = None,
         faults: Faults | None = None,
-        maintained: bool = False,
-        crowded: bool = False,
-        retained: bool = False,
+        workload: Workload = "plain",
     ) -> None:
         self.scheduler = Scheduler(seed, on_error=self._on_error)
         chance = self.scheduler.chance
@@ -173,12 +170,11 @@ class Simulation:
         )
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
-        added = {OPTIMIZER: maintained, CROWD: crowded, RETAINER: retained}
-        self._more = {kind: counts for kind, counts in _MORE.items() if added[kind]}
-        if maintained or crowded or retained:
+        self._added = ADDITIONS.get(workload)
+        if self._added is not None:
             self.world.merge_interval = _MERGE_INTERVAL
-        self._others = _ACTORS_IN_A_CROWD if crowded else ACTORS
-        self.world.budget *= 1 + maintained + 2 * crowded + retained
+            self.world.budget *= self._added.budget
+        self._others = _ACTORS_IN_A_CROWD if workload == "crowded" else ACTORS
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
         self._waiting = 0
@@ -226,8 +222,8 @@ class Simulation:
         chosen = [first, *(kind for kind in others if not self._some or chance.random() < KIND_TAKES_PART)]
         weights = [chance.random() for _ in chosen]
         drawn = [first, *chance.choices(chosen, weights, k=chance.randint(*self._others) - 1)]
-        for kind, counts in self._more.items():
-            drawn += [kind] * chance.choice(counts)
+        if self._added is not None:
+            drawn += [self._added.kind] * chance.choice(self._added.counts)
         return [f"{kind}{number}" for number, kind in enumerate(drawn)]
 
     def _phase(self, name: str, done: Callable[[], bool]) -> bool:
@@ -371,7 +367,7 @@ class Simulation:
         if starts:
             self.store.objects.update(self.store.buried)
             deleted = audit.deleted_rows(ns, entries)
-            rows = {place: deleted.get(place, ()) + rows.get(place, ()) for place in deleted.keys() | rows.keys()}
+            rows = {place: deleted.get(place, ()) + rows.get(place, ()) for place in deleted | rows}
         self.world.recorder.ok(
             token,
             rows=rows,

@@ -9,6 +9,7 @@ import pytest
 from tests.by_hand import compact
 from tests.client.support import Place, begun, busy, prepared, raises, rows, take
 from tests.open_metrics import Parsed, parsed
+from txnlog.api.metric_families import OF_HANDLE, OF_NAMESPACE
 from txnlog.common.open_metrics import Family, Labels, encoded
 from txnlog.errors import InvalidInputError, InvalidTransactionState, StoreError
 from txnlog.format import keys
@@ -46,6 +47,20 @@ def test_the_text_is_strictly_what_openmetrics_says(memory: Place, partitions: b
     assert len(found) > 25
     assert all(name.startswith("txnlog_") for name in found)
     assert {name for family in found.values() for name in family.labels("namespace")} == {"sales"}
+
+
+def test_every_metric_is_emitted_as_it_is_described_with_these_labels_alone(memory: Place) -> None:
+    ns = memory.open()
+    busy(ns, 1)
+    found = parsed(ns.metrics(partitions=True))
+    described = OF_NAMESPACE | OF_HANDLE
+    assert [(name, family.kind, family.help) for name, family in found.items()] == [
+        (name, metric.kind, metric.help) for name, metric in described.items()
+    ]
+    for name, family in found.items():
+        labels = {tuple(label for label, _ in pairs if label != "le") for _, pairs in family.samples}
+        assert labels <= {("namespace", *described[name].labels)}, name
+        assert labels or name == "txnlog_handle_commit_failures", "there are none"
 
 
 def test_text_of_others_stays_within_its_label() -> None:
@@ -171,6 +186,20 @@ def test_transactions_that_have_not_ended_are_counted_by_state_and_age(lake: Any
     assert found["overdue_transactions"].value() == 1
     clock.advance(60_000)
     assert value(lake, "overdue_transactions") == 2, "a prepared one has no deadline"
+
+
+def test_all_ages_are_by_the_time_of_the_log_where_it_is_ahead(memory: Place) -> None:
+    ns = memory.orders(1, clock=ManualClock(1_000_000))
+    ns.create_subscription("orders", "billing", start="earliest")
+    opened = begun(ns, 2, flush=True, timeout_ms=60_000)
+    memory.open(clock=ManualClock(1_030_000)).create_topic("audit")
+    (listed,) = ns.transactions("OPEN", min_age_ms=30_000)
+    assert (listed.txn_id, listed.age_ms, ns.transaction(opened.id).age_ms) == (opened.id, 30_000, 30_000)
+    assert value(ns, "unended_transactions_oldest_age_seconds", state="OPEN") == 30
+    assert (
+        value(ns, "subscription_lag_seconds", subscription="billing") == ns.lag("orders", "billing")[0].behind_ms / 1000
+    )
+    assert value(ns, "newest_entry_age_seconds") == 0
 
 
 # --- topics and subscriptions -----------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import Place, begun, busy, prepared, raises, rows, take
+from tests.client.support import SCHEMA, Place, begun, busy, prepared, raises, rows, take
 from tests.pages import page
-from txnlog.api.tables import SCHEMAS
+from txnlog.api.tables import TABLES
 from txnlog.errors import InvalidInputError
 from txnlog.format import keys
 from txnlog.testing import ManualClock
@@ -31,12 +31,12 @@ def test_a_table_has_its_columns_with_rows_and_without(memory: Place, clock: Man
     ns = memory.open(clock=clock)
     for limit in (None, 0):
         found = ns.table(name, limit=limit)
-        assert found.schema == SCHEMAS[name]
+        assert found.schema == TABLES[name].schema
         found.validate(full=True)
     busy(ns, 1)
     ns.producer("loader")
     filled = ns.table(name)
-    assert filled.schema == SCHEMAS[name]
+    assert filled.schema == TABLES[name].schema
     filled.validate(full=True)
     assert filled.num_rows > 1
     assert ns.table(name, limit=2).equals(filled.slice(0, 2)), "the first ones"
@@ -46,7 +46,7 @@ def test_a_table_has_its_columns_with_rows_and_without(memory: Place, clock: Man
 
 def test_the_reference_has_every_column_with_its_type() -> None:
     text = page("docs/reference/namespace.md")
-    for name, schema in SCHEMAS.items():
+    for name, (schema, _) in TABLES.items():
         _, found, rest = text.partition(f'\n**`"{name}"`**')
         assert found, name
         listing = rest.partition("\n\n**`")[0].partition("\n```")[0]
@@ -161,6 +161,28 @@ def test_the_history_has_every_entry_and_all_that_was_committed(memory: Place) -
     assert [row["version"] for row in table] == [item.version for item in entries]
     assert [dict(row["actions"]) for row in table] == [item.actions for item in entries]
     assert {row["writer"] for row in table} == {item.writer for item in entries}
+    assert [dict(row["rows"]) for row in table] == [item.rows for item in entries]
+
+
+def test_the_history_says_which_rows_each_entry_commits_with_checkpoints_and_without(memory: Place) -> None:
+    """Also rows that earlier entries logged, rows of merged segments, and rows of a topic that was dropped."""
+    ns = memory.orders()
+    ns.create_topic("audit", SCHEMA)
+    wanted = {ns.produce("orders", rows(1, 2)).version: {"orders": 2}}
+    long = begun(ns, 3, 4, 5, flush=True)
+    begun(ns, 6, flush=True).abort()
+    ns.checkpoint()
+    long.produce("audit", rows(7))
+    wanted[long.commit().version] = {"audit": 1, "orders": 3}
+    compact(ns, "orders", [item.number for item in ns.snapshot().plan("orders").segments], 0)
+    wanted[ns.produce("audit", rows(8, 9)).version] = {"audit": 2}
+    ns.drop_topic("audit")
+    for _ in range(2):
+        for reader in (ns, memory.open(mode="r")):
+            entries = reader.history(100)
+            assert {item.version: item.rows for item in entries if item.rows} == wanted
+            assert sum(item.transactions_committed for item in entries) == len(wanted) + 1, "and the merge"
+        ns.checkpoint()
 
 
 def test_a_history_without_a_limit_is_bounded(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,8 +183,8 @@ MUTANTS: Final = (
     Mutant(
         "in the work before it is claimed",
         "txnlog/client/transaction_claims.py",
-        "            claim_in(self._ledgers, self._number, rest, self._opening.deadline_ms)\n",
-        "            pass\n",
+        "claim_in(self._ledgers, self._number, rest, self._opening.deadline_ms, self._connection.may_land)",
+        "pass",
         "a message is delivered again while a transaction can commit it",
         (INTERRUPTS + "what_an_interrupted_acknowledgement_has_in_its_transaction_is_held",),
     ),
@@ -215,7 +215,7 @@ MUTANTS: Final = (
     Mutant(
         "a plain acknowledgement claims nothing",
         "txnlog/client/plain_acknowledgement.py",
-        "claim_in(ledgers, number, rest, None, plain=True)",
+        "claim_in(ledgers, number, rest, None, connection.may_land, plain=True)",
         "pass",
         "two threads work on the messages that one of them acknowledges",
         (CONSUMER_THREADS + "what_it_takes_is_claimed_and_nobody_receives_it",),
@@ -231,8 +231,8 @@ MUTANTS: Final = (
     Mutant(
         "what was refused is not delivered again",
         "txnlog/client/transaction_claims.py",
-        "            call.receipt.ledger.intend(self._number, item, self._opening.deadline_ms)\n",
-        "            pass\n",
+        "call.receipt.ledger.intend(self._number, item, self._opening.deadline_ms, self._connection.may_land)",
+        "pass",
         "transact() runs its function again without these messages, and a later cumulative one takes them",
         (CUMULATIVE + "a_refused_transaction_releases_all_that_it_wanted",),
     ),

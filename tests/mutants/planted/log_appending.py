@@ -247,7 +247,7 @@ MUTANTS: Final = (
     Mutant(
         "each client's own clock",
         "txnlog/log/appender.py",
-        "timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())",
+        "timestamp_ms = head.log_time_ms(self._runtime.now_ms())",
         "timestamp_ms = self._runtime.now_ms()",
         "log time goes back with a clock that is behind: nobody can append after one that is ahead",
         (OPENING + "log_time_never_goes_back",),

@@ -22,6 +22,7 @@ from tests.mutants.names import (
 
 _ATTACKED: Final = "tests/client/maintenance/test_auto_merger_attacked.py::test_"
 _RETENTION: Final = "tests/client/maintenance/test_topic_retention.py::test_"
+_MEANWHILE: Final = "tests/client/maintenance/test_retention_meanwhile.py::test_"
 _DELETE: Final = "tests/client/maintenance/test_delete_records.py::test_"
 _OWN_ROWS: Final = "tests/client/maintenance/test_merging_own_rows.py::test_"
 
@@ -182,16 +183,16 @@ MUTANTS: Final = (
     Mutant(
         "retention passes a cursor",
         "txnlog/maintenance/retention.py",
-        "            found[partition] = min(found[partition], _first_needed(draft, topic.id, item, partition))\n",
-        "            found[partition] = max(found[partition], _first_needed(draft, topic.id, item, partition))\n",
+        "                found[partition] = min(found[partition], self.first(item, partition))\n",
+        "                found[partition] = max(found[partition], self.first(item, partition))\n",
         "messages are deleted that a subscription has not received",
         (_RETENTION + "what_a_subscription_has_not_acknowledged_is_kept_and_listed",),
     ),
     Mutant(
         "messages expire that a consumer has",
-        "txnlog/maintenance/retention.py",
-        "            left = ranges.subtract(left, live(cursor, now_ms))\n",
-        "",
+        "txnlog/maintenance/expiry.py",
+        "ranges.subtract(ranges.subtract(((low, end),), acknowledged_or_pending(cursor)), live(cursor, now_ms))",
+        "ranges.subtract(((low, end),), acknowledged_or_pending(cursor))",
         "whoever works on a message cannot acknowledge it any more",
         (_RETENTION + "messages_that_a_shared_consumer_has_leased_do_not_expire",),
     ),
@@ -219,6 +220,46 @@ MUTANTS: Final = (
         "    is_enough = bool(visible) and visible[-1].size_bytes > most_bytes\n",
         "the messages of a big commit are deleted at once",
         (_RETENTION + "the_oldest_segments_beyond_a_size_are_deleted_and_the_newest_stays",),
+    ),
+    Mutant(
+        "retention goes by settings of yesterday",
+        "txnlog/maintenance/retention.py",
+        " if self._known[topic.id] == self._of(topic) else {}",
+        "",
+        "messages are deleted by a setting that had been taken away before",
+        (_MEANWHILE + "nothing_is_deleted_by_a_setting_that_was_taken_away_before",),
+    ),
+    Mutant(
+        "a topic that is dropped ends the maintenance of all",
+        "txnlog/maintenance/retention.py",
+        "            if topic.dropped:\n                continue\n",
+        "",
+        "nothing is merged, deleted or published of a namespace while somebody drops one of its topics",
+        (_MEANWHILE + "maintain_survives_that_a_topic_is_dropped_meanwhile",),
+    ),
+    Mutant(
+        "merged segments are the oldest",
+        "txnlog/maintenance/retention.py",
+        "        return max(self._of(item.partition, (item.offset or 0) + item.rows) for item in record.slices)\n",
+        "        return -1\n",
+        "retention_bytes deletes the newest messages and keeps old ones of another partition",
+        (_MEANWHILE + "the_oldest_segments_beyond_a_size_are_deleted_also_where_others_were_merged",),
+    ),
+    Mutant(
+        "what is deleted between acknowledged messages is acknowledged by nobody",
+        "txnlog/maintenance/retention.py",
+        '*([Commit(number, "", (), tuple(filled))] if filled else [])]',
+        "]",
+        "a subscription with very many acknowledged ranges never gets another message",
+        (_MEANWHILE + "a_shared_subscription_goes_on_behind_what_was_deleted",),
+    ),
+    Mutant(
+        "all that is due is deleted by one entry",
+        "txnlog/maintenance/retention.py",
+        "        if part and places + len(offsets) > most:\n",
+        "        if not offsets:\n",
+        "maintain of very many partitions is refused by the limit of an entry, for ever",
+        (_MEANWHILE + "retention_of_many_partitions_is_more_than_one_entry_where_it_must_be",),
     ),
     # --- fsck -------------------------------------------------------------------------------------------------------
     Mutant(

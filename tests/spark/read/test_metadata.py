@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spark_ext
-from txnlog.api.tables import SCHEMAS
+from txnlog.api.tables import TABLES
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _plain(value: Any) -> Any:
 def test_each_table_is_a_dataframe_with_its_rows_and_columns(spark: SparkSession, namespace: Namespace) -> None:
     path = f"{namespace.root}/{namespace.name}"
     empty = spark_ext.metadata(spark, path, "producers")
-    assert (empty.columns, empty.count()) == (SCHEMAS["producers"].names, 0)
+    assert (empty.columns, empty.count()) == (TABLES["producers"].schema.names, 0)
     namespace.create_topic("orders", partitions=2)
     namespace.create_subscription("orders", "billing")
     with namespace.producer("loader") as producer:
@@ -36,9 +36,9 @@ def test_each_table_is_a_dataframe_with_its_rows_and_columns(spark: SparkSession
     pending = namespace.begin()
     pending.produce("orders", [{"value": b"3"}])
     pending.flush()
-    for name in SCHEMAS:
+    for name in TABLES:
         frame = spark_ext.metadata(spark, path, name)
-        assert frame.columns == SCHEMAS[name].names
+        assert frame.columns == TABLES[name].schema.names
         found = [row.asDict() for row in frame.collect()]
         wanted = namespace.table(name).to_pylist()
         varying = {"age_ms", "lag_ms", "modified"}

@@ -186,7 +186,7 @@ def encode(
         if topic is not None and not topic.dropped:
             rows[number_of_topic] = ProposedRows(topic.schemas[-1].version, _encode_rows(topic, found))
     head = state.head
-    time_ms = max(head.timestamp_ms, now_ms)
+    time_ms = head.log_time_ms(now_ms)
     content = _encoder.encode(Mailbox(_FORMAT, writer, number, head.version, time_ms, plain, rows))
     data = xxhash.xxh3_128_digest(content) + content
     return data if len(data) <= MAX_PROPOSAL_BYTES else None

@@ -173,7 +173,7 @@ class Proposer:
                 return
             number = attempt.proposed_as = taken[0]
         head = self._follower.state.head
-        now_ms = max(head.timestamp_ms, self._runtime.now_ms())
+        now_ms = head.log_time_ms(self._runtime.now_ms())
         try:
             data = proposal_codec.encode(self._writer, number, commands, self._follower.state, now_ms)
         except TxnLogError:

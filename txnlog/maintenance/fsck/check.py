@@ -50,7 +50,7 @@ def _check_transactions(view: View, runtime: Runtime, findings: Findings) -> Non
     """Warn of transactions whose deadline passed, and that nobody ended."""
     state = view.state
     findings.looked_at("transaction", len(state.transactions))
-    now_ms = max(state.head.timestamp_ms, runtime.now_ms())
+    now_ms = state.head.log_time_ms(runtime.now_ms())
     for overdue in expiry.overdue(state.draft(), now_ms):
         txn = str(state.txn_id(overdue.txn))
         findings.add(

@@ -1,0 +1,36 @@
+"""What a simulation adds to the actors that it draws. Each is a workload of its own: kept seeds do what they did."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, get_args
+
+from txnlog.testing.actors import CROWD, OPTIMIZER, RETAINER
+
+Workload = Literal["plain", "maintained", "crowded", "retained"]
+
+
+class Addition(NamedTuple):
+    """What a workload adds.
+
+    Attributes:
+        kind: of the actors that are added.
+        counts: how many there may be.
+        budget: how many times as many requests as a plain one it has.
+    """
+
+    kind: str
+    counts: tuple[int, ...]
+    budget: int
+
+
+ADDITIONS: Final[dict[Workload, Addition]] = {
+    "maintained": Addition(OPTIMIZER, (1, 1, 2), 2),
+    "crowded": Addition(CROWD, (5, 6, 7), 3),
+    "retained": Addition(RETAINER, (1, 1, 2), 2),
+}
+"""By workload what it adds: "plain" nothing, "maintained" who merges segments and alters topics, "crowded" producers
+that race in place of most other actors, "retained" who deletes messages and merges segments."""
+
+WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
+
+__all__ = ["ADDITIONS", "WORKLOADS", "Addition", "Workload"]
