@@ -6,8 +6,8 @@ fresh seed is drawn, and printed; ``--seed`` repeats a run.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import multiprocessing
 import random
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ import click
 
 from tests.sim.planted import ALARM, MOST_SCHEDULES, schedules_until_found
 from tests.sim.planted_all import ALL_MUTANTS
-from txnlog.testing.runner import Tally, prepare_process, run_many, run_seeds
+from txnlog.testing.runner import Tally, process_pool, run_many, run_seeds
 from txnlog.testing.simulation import Simulation
 from txnlog.testing.workloads import Workload
 
@@ -80,9 +80,29 @@ def kept_seeds() -> list[int]:
 
 def find_mutants(first: int, jobs: int) -> dict[str, int | None]:
     """By name of each planted bug how many schedules it took to find it, from a seed on; None: too many."""
-    with multiprocessing.get_context("spawn").Pool(jobs, prepare_process) as pool:
+    with process_pool(jobs, 2) as pool:
         found = pool.starmap(_find, [(number, first) for number in range(len(ALL_MUTANTS))], chunksize=1)
     return {mutant.name: count for mutant, count in zip(ALL_MUTANTS, found, strict=True)}
+
+
+class Part(click.ParamType):
+    """``2/5`` as a pair."""
+
+    name = "part"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """See ParamType."""
+        number, separator, parts = value.partition("/")
+        if not (separator and number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+            self.fail(f"{value!r} is no part such as 2/5", param, ctx)
+        return int(number), int(parts)
+
+
+def code_digest() -> str:
+    """Of all that a simulation runs of txnlog: parts of a run belong together where it is the same."""
+    modules = sorted(name for name in sys.modules if name.partition(".")[0] == "txnlog")
+    files = [file for name in modules if (file := sys.modules[name].__file__) is not None]
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:16]
 
 
 def _find(number: int, first: int) -> int | None:
@@ -93,20 +113,35 @@ def _find(number: int, first: int) -> int | None:
 @click.option("--schedules", default=6_000, show_default=True, help="How many fresh ones; half of them crowded.")
 @click.option("--seed", type=int, help="The first fresh seed; drawn where it is left out.")
 @click.option("--jobs", default=2, show_default=True, help="Processes to run them in.")
-def main(schedules: int, seed: int | None, jobs: int) -> None:
-    """Simulate clients of txnlog over a store with faults."""
+@click.option("--part", type=Part(), default="1/1", help="2/5: the second fifth of the schedules, of --seed.")
+def main(schedules: int, seed: int | None, jobs: int, part: tuple[int, int]) -> None:
+    """Simulate clients of txnlog over a store with faults.
+
+    A run that takes too long for one sitting goes in parts, if all of them print the same code and the same seed: the
+    first one has the kept seeds and the planted bugs.
+    """
+    number, parts = part
+    if parts > 1 and seed is None:
+        raise click.UsageError("a part needs the --seed that all parts have")
     logging.getLogger("txnlog").setLevel(logging.ERROR)  # worlds that are left behind, with open transactions in them
     first = random.SystemRandom().randrange(10**12) if seed is None else seed
-    click.echo(f"the first fresh seed is {first}; --seed {first} repeats this run\n")
-    kept = run_seeds(kept_seeds())
-    click.echo(f"{kept.schedules} kept seeds, {len(kept.failures)} failed\n")
-    found = find_mutants(first, jobs)
-    click.echo(_mutants(found, first))
-    tally = run_many(first, schedules - schedules // 2, jobs=jobs)
+    click.echo(f"the first fresh seed is {first}; --seed {first} repeats this run; the code is {code_digest()}\n")
+    kept, found = Tally(), {ALARM.name: 1}
+    if number == 1:
+        kept = run_seeds(kept_seeds())
+        click.echo(f"{kept.schedules} kept seeds, {len(kept.failures)} failed\n")
+        found = find_mutants(first, jobs)
+        click.echo(_mutants(found, first))
+
+    def run(count: int, workload: Workload) -> Tally:
+        begin, end = count * (number - 1) // parts, count * number // parts
+        return run_many(first + begin, end - begin, jobs=jobs, make=partial(Simulation, workload=workload))
+
+    tally = run(schedules - schedules // 2, "plain")
     click.echo(tally.table())
     more: list[tuple[Tally, Sequence[str]]] = []
     for workload, besides in BESIDES.items():
-        runs = run_many(first, schedules // besides.share, jobs=jobs, make=partial(Simulation, workload=workload))
+        runs = run(schedules // besides.share, workload)
         click.echo(f"\nwith --{workload}\n{runs.table()}")
         for name in runs.unreached(besides.reached):
             click.echo(f"{'NEVER':>12}  {name}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from multiprocessing.pool import Pool
 from typing import Final
 
 from txnlog.testing.simulation import Failure, Report, Simulation
@@ -21,6 +22,9 @@ _COLLECT_EVERY: Final = 25
 """Runs between two collections of cycles: a collection in the middle of a run costs as much as the run."""
 
 _CHUNK: Final = 25
+
+_CHUNKS_A_PROCESS: Final = 32
+"""A run leaves one to two megabytes behind."""
 
 REACHED: Final = (
     "a batch of an aborted transaction is sent again outside of one",
@@ -215,29 +219,32 @@ def run_seeds(
     """Run seeds one by one; ``make`` gives a seed its simulation, ``each`` sees reports and says whether to go on."""
     tally = Tally()
     began, used = time.monotonic(), time.process_time()
-    with _collecting_between_runs():
+    with _collecting_between_runs() as collect:
         for number, seed in enumerate(seeds, start=1):
             report = make(seed).run()
             tally.add(report)
             if not each(report):
                 break
             if number % _COLLECT_EVERY == 0:
-                gc.collect()
+                collect()
     tally.elapsed_s, tally.processor_s = time.monotonic() - began, time.process_time() - used
     return tally
 
 
 @contextlib.contextmanager
-def _collecting_between_runs() -> Iterator[None]:
-    """Cycles are collected between runs only, and what was there before the first run is not looked at again."""
+def _collecting_between_runs() -> Iterator[Callable[[], object]]:
+    """Cycles are collected between runs only, and what was there before the first run is not looked at again.
+
+    Not at all in a process that is prepared for runs: it is replaced by another one before they are too many.
+    """
     if not gc.isenabled():
-        yield  # an outer caller, or the user, sees to it
+        yield lambda: None
         return
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        yield
+        yield gc.collect
     finally:
         gc.enable()
         gc.unfreeze()
@@ -257,12 +264,11 @@ def run_many(
     began = time.monotonic()
     chunks = _chunks(range(first, first + count))
     if jobs == 1:
-        with _collecting_between_runs():
-            for chunk in chunks:
-                tally.merge(run(chunk))
-                progress(tally.schedules)
+        for chunk in chunks:
+            tally.merge(run(chunk))
+            progress(tally.schedules)
     else:
-        with multiprocessing.get_context("spawn").Pool(jobs, prepare_process) as pool:
+        with process_pool(jobs, _CHUNKS_A_PROCESS) as pool:
             for part in pool.imap_unordered(run, chunks):
                 tally.merge(part)
                 progress(tally.schedules)
@@ -270,11 +276,14 @@ def run_many(
     return tally
 
 
-def prepare_process() -> None:
-    """Once in each process: its collections look at nothing but what runs leave behind, of which nobody is warned."""
+def process_pool(jobs: int, tasks: int) -> Pool:
+    """Processes for runs, each for so many tasks: what runs leave behind goes with it, which takes no time."""
+    return multiprocessing.get_context("spawn").Pool(jobs, _prepare_process, maxtasksperchild=tasks)
+
+
+def _prepare_process() -> None:
+    """Once in each process: nothing is collected in it, and nobody is warned of what runs leave behind."""
     logging.getLogger("txnlog").setLevel(logging.ERROR)
-    gc.collect()
-    gc.freeze()
     gc.disable()
 
 
@@ -284,4 +293,4 @@ def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-__all__ = ["LONG", "REACHED", "Tally", "prepare_process", "run_many", "run_seeds"]
+__all__ = ["LONG", "REACHED", "Tally", "process_pool", "run_many", "run_seeds"]
