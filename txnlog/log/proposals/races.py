@@ -22,8 +22,10 @@ _LONGEST_RACE_PAUSE_MS: Final = 20.0
 """The most that is waited for each race that a batch lost, and for all of them, by chance less: those who lost to one
 entry do not ask for the next slot in the same moment, and wait for less than a request to a far store takes."""
 
-T = TypeVar("T")
+_LEAST_TRIPS_A_LOOK: Final = 0.25
+"""Of who waits for an entry of who collects: forty looks until its patience ends."""
 
+T = TypeVar("T")
 
 _LOST_BEFORE_ASKING: Final = 8
 """Races lost in a row: of two that are as near to the store, one loses so many once in 256 times."""
@@ -154,11 +156,15 @@ class Races:
             if self._runtime.elapsed_ms() - began_ms > PATIENCE_TRIPS * self.trip.ms:
                 self._named_version = self._follower.version  # once for so many entries, also of one that is gone
                 return
-            look = self.look()
+            look, asked_ms = self.look(), self._runtime.elapsed_ms()
             calls: list[Callable[[], Any]] = [*self._follower.reads_of_next(1), look]
             found = await self._runtime.requests(calls)
             self.note(look)
             self._follower.apply_next(found[0])
+            # Where one put took far longer than a read does (the process was suspended), looks would be very many.
+            rest_ms = _LEAST_TRIPS_A_LOOK * self.trip.ms - (self._runtime.elapsed_ms() - asked_ms)
+            if rest_ms > 0:
+                await self._runtime.pause(rest_ms)
 
     def _is_collector_behind(self) -> bool:
         collector = self.collector
