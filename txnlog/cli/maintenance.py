@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from txnlog.api.internals import connection_of
 from txnlog.cli.commands import REFUSED, WARNINGS, duration, json_option, size
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.rendering import rendered
@@ -37,9 +38,11 @@ def adopt(target: Target, *, force: bool, as_json: bool) -> None:
 @click.command()
 @click.pass_obj
 def checkpoint(target: Target) -> None:
-    """Make a checkpoint now."""
+    """Make a checkpoint now, and append an entry that names it, by which others find it."""
     with target.open(write=True) as ns:
-        click.echo(f"checkpoint at version {ns.checkpoint()}")
+        made = ns.checkpoint()
+        connection_of(ns).session.name_checkpoint(made)
+    click.echo(f"checkpoint at version {made}")
 
 
 _retain_option = click.option(

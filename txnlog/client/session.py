@@ -276,6 +276,15 @@ class Session:
             appender.call(effect(lambda _draft, _at: ()))
         return made
 
+    def name_checkpoint(self, made: int) -> None:
+        """Have a checkpoint found by whoever opens the log: headers of entries name it, and its maker writes no more.
+
+        So an entry without actions is appended, unless one names it, or one that is but one entry older.
+        """
+        named = self.follower.state.head.checkpoint
+        if made - (-1 if named is None else named) > 1:
+            self.appender.call(effect(lambda _draft, _at: ()))
+
     def _checkpoint(self, appender: Appender) -> int:
         for _ in range(_MOST_SLOTS):
             try:
