@@ -16,7 +16,7 @@ import txnlog
 from tests.packaging.surface import ATTRIBUTES, CALLS
 from tests.pages import ROOT, page
 from tools import reference
-from txnlog import errors, results, testing
+from txnlog import doctor_report, errors, results, testing
 
 MODULES = {"txnlog": txnlog, "catalog": catalog, "spark_ext": spark_ext, "errors": errors, "testing": testing}
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "reference").glob("*.md"))
@@ -110,6 +110,7 @@ def test_a_package_is_typed_by_its_source(package):
 
 def test_the_reference_names_nothing_that_is_not_public():
     returned = {("txnlog.results", name) for name in results.__all__}
+    returned |= {("txnlog.doctor_report", name) for name in doctor_report.__all__}
     members = {(owner.__module__, f"{owner.__name__}.{name}") for owner, name in CALLS if inspect.isclass(owner)}
     members |= {("txnlog", f"TxnId.{name}") for name in ("parse", "from_bytes", "to_bytes")}
     known = set(NAMES) | returned | members | set(HOMES.values())

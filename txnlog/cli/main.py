@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from txnlog.cli import (
     backups,
+    doctor,
     fsck,
     log,
     maintenance,
@@ -62,6 +63,7 @@ for _command in (
     fsck.fsck,
     *(backups.backup, backups.restore),
     *(produce.produce, subscriptions.subscription, root.publish, root.namespaces),
+    doctor.doctor,
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset(
