@@ -128,7 +128,7 @@ def test_a_transaction_that_waits_for_a_decision(path):
             token = str(txn.prepare())
     (item,) = report(path)["findings"]
     assert (item["kind"], item["command"]) == ("transaction", None), "somebody must decide"
-    assert item["message"] == "it is prepared of the producer 'loader', and has waited for a decision for 2 days"
+    assert item["message"] == "it is prepared (of the producer 'loader'), and has waited for a decision for 2 days"
     assert f"'transactions complete {token} --commit', or the opposite" in item["advice"]
     assert run(path, "transactions", "complete", token, "--commit").returncode == 0
     assert findings(path) == []
@@ -239,7 +239,7 @@ def test_a_namespace_that_comes_near_to_a_limit(path, monkeypatch):
     [
         ("MAX_SUBSCRIPTIONS", "subscriptions", "'subscription drop TOPIC NAME' for those"),
         ("MAX_PRODUCERS", "producers", "use the same name in each run"),
-        ("MAX_APPS", "values of txn_app_id", "ns.forget_app(txn_app_id), in Python"),
+        ("MAX_APPS", "values of txn_app_id", "'apps forget TXN_APP_ID' for those of the past"),
         ("MAX_OPEN_TRANSACTIONS", "open transactions", "'transactions list --state [open|prepared|committed|aborted]'"),
     ],
 )

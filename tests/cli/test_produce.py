@@ -205,3 +205,20 @@ def test_a_value_that_a_column_does_not_take_is_refused(shop, column, value, tol
 def test_of_a_topic_that_is_not_there_the_nearest_is_named(shop):
     done = run(shop, "produce", "order", given=as_lines(ROWS))
     assert (done.returncode, "did you mean 'orders'?" in done.stderr) == (2, True)
+
+
+def test_what_a_job_has_committed_is_listed_and_forgotten(shop):
+    assert lines(shop, "apps", "list", "--json") == []
+    of_run = ("--txn-app-id", "nightly", "--txn-version", "20262111")
+    version = produced(shop, "orders", *of_run, given=as_lines(ROWS))["version"]
+    (shown,) = lines(shop, "apps", "list", "--json")
+    assert shown == {"txn_app_id": "nightly", "txn_version": 20262111, "version": version}
+    asked = run(shop, "apps", "forget", "nightly")
+    assert (asked.returncode, "has committed up to 20,262,111?" in asked.stdout) == (1, True)
+    missing = run(shop, "apps", "forget", "nightl")
+    assert (missing.returncode, "did you mean 'nightly'?" in missing.stderr, missing.stdout) == (2, True, "")
+    assert run(shop, "apps", "forget", "nightly", "--yes").returncode == 0
+    assert lines(shop, "apps", "list", "--json") == []
+    assert not produced(shop, "orders", "--txn-app-id", "nightly", "--txn-version", "1", given=as_lines(ROWS))[
+        "skipped"
+    ]

@@ -60,6 +60,21 @@ def test_topics_are_published_as_delta_tables(lake):
     assert (missing.returncode, "did you mean 'audit'?" in missing.stderr) == (2, True)
 
 
+def test_the_versions_of_a_delta_table_are_listed(lake):
+    path, _ = lake
+    assert lines(path, "published", "orders", "--json") == []
+    run(path, "publish", "orders")
+    with txnlog.open(path) as ns:
+        ns.produce("orders", [{"value": b"three"}])
+    run(path, "publish", "orders")
+    shown = lines(path, "published", "orders", "--json")
+    assert [row["delta_version"] for row in shown] == list(range(len(shown)))[::-1]
+    assert len(shown) > 1
+    assert lines(path, "published", "orders", "--limit", "1", "--json") == shown[:1]
+    assert run(path, "published", "orders").stdout.split()[:3] == ["delta_version", "version", "timestamp"]
+    assert run(path, "published", "order").returncode == 2
+
+
 def test_another_module_called_catalog_is_named(tmp_path):
     (tmp_path / "catalog.py").write_text("")
     call = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from txnlog.cli import main; main()"

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from txnlog.cli import (
+    apps,
     backups,
     doctor,
     fsck,
@@ -62,7 +63,7 @@ for _command in (
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
     fsck.fsck,
     *(backups.backup, backups.restore),
-    *(produce.produce, subscriptions.subscription, root.publish, root.namespaces),
+    *(produce.produce, subscriptions.subscription, apps.apps, root.publish, root.published, root.namespaces),
     doctor.doctor,
 ):
     cli.add_command(_command)

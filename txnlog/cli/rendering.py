@@ -22,6 +22,7 @@ CALLS: Final = {
     "drop_subscription": "subscription drop",
     "drop_topic": "topic drop",
     "fence": "producers fence",
+    "forget_app": "apps forget",
     "fsck": "fsck",
     "history": "history",
     "lag": "lag",

@@ -90,8 +90,24 @@ def publish(target: Target, topic_name: str | None, *, repair: bool, as_json: bo
     Printer(as_json).rows([_row(item) for item in (found if topic_name is None else (found,))])
 
 
+@click.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Newest versions to list.")
+@json_option
+@click.pass_obj
+def published(target: Target, topic_name: str, limit: int, *, as_json: bool) -> None:
+    """List the newest versions of a topic's Delta table, with the version of the namespace that each shows.
+
+    Where the newest versions are damaged, they are written again from the log.
+    """
+    root, name = target.root_and_name()
+    with target.catalog(_opened, root) as cat:
+        found = cat.published(name, topic_name, limit)
+    Printer(as_json).rows([_row(item) for item in found])
+
+
 def _row(published: Any) -> dict[str, Any]:
     return {field.name: getattr(published, field.name) for field in dataclasses.fields(published)}
 
 
-__all__ = ["namespaces", "publish"]
+__all__ = ["namespaces", "publish", "published"]

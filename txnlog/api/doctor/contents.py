@@ -129,7 +129,7 @@ def look_at_transactions(notes: Notes, connection: Connection) -> None:
     now_ms = connection.log_now_ms()
     for item in sorted(connection.follower.look(_unended), key=lambda item: item.opened_ms):
         name, age_ms = str(connection.txn_id(item.number)), now_ms - item.opened_ms
-        whose = "" if item.producer is None else f" of the producer {item.producer!r}"
+        whose = "" if item.producer is None else f" (of the producer {item.producer!r})"
         if is_overdue(item, now_ms):
             late = rough_duration(now_ms - (item.deadline_ms or 0))
             command = words_of("transactions", "abort", name)
