@@ -34,6 +34,7 @@ from txnlog.log.log_identity import LogIdentity, other_listed
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, remains
 from txnlog.replies import in_parts, refused_write
+from txnlog.sentences import Argument, Words
 from txnlog.store.base import Store
 from txnlog.store.folders import close_folders
 from txnlog.store.open import absolute, open_store
@@ -208,7 +209,8 @@ class Catalog:
                 raise other_listed(known, found, self._store.url(wanted))
             if found is not None and not if_not_exists:
                 raise InvalidInputError(
-                    f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"
+                    f"the namespace {wanted!r} exists",
+                    advice=Words("open it, or use ", Argument("if_not_exists", True), " if that is fine"),
                 )
         if known is not None and found is None:
             self._replace_lost(known, wanted)

@@ -150,7 +150,8 @@ def commands(group: click.Group = cli, path: str = "") -> dict[str, click.Comman
 def described(path: str) -> str:
     """Markdown: how a command is called, what it does, and its options. ``--help`` is the program itself."""
     command = commands()[path] if path != "--help" else cli
-    context = click.Context(command, info_name=f"txnlog ROOT/NAMESPACE {path}" if path != "--help" else "txnlog")
+    place = "ROOT" if path.startswith("namespaces ") else "ROOT/NAMESPACE"
+    context = click.Context(command, info_name=f"txnlog {place} {path}" if path != "--help" else "txnlog")
     parts = [f"```\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"]
     parts += [markdown(" ".join(item.split())) for item in (command.help or "").split("\n\n")]
     options = [item for item in command.params if isinstance(item, click.Option)]

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
+from catalog.delta_log.commit_stamp import DamagedCommitError, stamp_of
 from catalog.delta_log.objects import DeltaLog
 from catalog.publication import dropped_table
 from catalog.publication.segments_table import SegmentsTable
 from catalog.publication.table_publisher import Changes, TablePublisher
 from catalog.publication.topic_table import TopicTable, check_published
+from txnlog.client.auto_publisher import Unpublished
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, ForeignDeltaLog, TxnLogError, VersionNotAvailable
 from txnlog.fold import garbage
@@ -199,6 +201,26 @@ class Publications:
     def is_over(self, topic: int) -> bool:
         """Whether no readable version shows a topic, so that its table is deleted and not repaired."""
         return self._follower.look(lambda state: garbage.is_over(state.topics[topic], state.head.oldest_readable))
+
+    def unpublished(self, topic: int) -> Unpublished | None:
+        """What a topic's table lacks of what the follower knows; None where there is no table of the topic. Reads only.
+
+        What is damaged says nothing: the next publication finds it.
+        """
+        record = self._follower.state.topics[topic]
+        log, table = DeltaLog(self._store, self._runtime, record.folder), TopicTable(self._follower, record)
+        newest = max(log.listed().commits, default=None)
+        data = None if newest is None else log.get(newest)
+        try:
+            stamp = None if data is None else stamp_of(data)
+            if stamp is None or not stamp.is_of(table.identity):
+                return None
+            shown = stamp.version
+        except DamagedCommitError:
+            return None
+        view = table.view(shown)
+        lacks = view.least_version(shown)
+        return None if lacks is None else Unpublished(shown, view.time_of(lacks))
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """The objects left of the table of a topic that is over. See :mod:`catalog.publication.dropped_table`."""

@@ -12,10 +12,14 @@ import pytest
 from txnlog.cli import main
 
 
-def run(*arguments):
-    """The command line, in this process: one of its own for each call is most of what these tests would take."""
+def run(*arguments, given=b""):
+    """The command line, in this process: one of its own for each call is most of what these tests would take.
+
+    ``given`` is its standard input.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        streams = {name: io.TextIOWrapper(io.BytesIO(), write_through=True) for name in ("stdin", "stdout", "stderr")}
+        streams = {name: io.TextIOWrapper(io.BytesIO(), write_through=True) for name in ("stdout", "stderr")}
+        streams["stdin"] = io.TextIOWrapper(io.BytesIO(given))
         for name, stream in streams.items():
             patch.setattr(sys, name, stream)
         with pytest.raises(SystemExit) as ended:

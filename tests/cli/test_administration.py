@@ -83,3 +83,16 @@ def test_a_copy_is_adopted(lake, tmp_path):
     missing = run(str(tmp_path / "copies" / "slaes"), "adopt")
     assert missing.returncode == 2
     assert "did you mean 'sales'" in missing.stderr
+
+
+def test_a_checkpoint_of_a_command_is_found_by_those_who_open_the_namespace_later(lake):
+    """The command ends behind it, and only headers of entries name checkpoints."""
+    path, _ = lake
+    made = int(run(path, "checkpoint").stdout.split()[-1])
+    with txnlog.open(path, mode="r") as ns:
+        assert ns._connection.follower.newest_usable_checkpoint == made
+        newest = ns.snapshot().version
+    assert newest == made + 1
+    again = run(path, "checkpoint")
+    with txnlog.open(path, mode="r") as ns:
+        assert (again.returncode, ns.snapshot().version) == (0, newest), "entries that name entries would never end"

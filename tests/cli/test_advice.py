@@ -62,7 +62,7 @@ def test_advice_names_options_of_the_command(lake):
         (("topic", "alter", "orders", "--property", "retain_ms=1"), "(use 'vacuum --retain-ms DURATION';"),
         (
             ("topic", "alter", "orders", "--property", "delta.targetFileSize=1"),
-            "(use 'optimize TOPIC --target-size-bytes INTEGER';",
+            "(use 'optimize TOPIC --target-size-bytes SIZE';",
         ),
         (("topic", "alter", "orders", "--property", "delta=auto"), "(use --delta auto, --delta manual or --delta off;"),
         (("topic", "alter", "orders", "--property", "txnlog.delta=auto"), "(use --delta [auto|manual|off];"),
@@ -105,7 +105,7 @@ def test_a_call_without_a_command_is_said_to_be_of_python(lake):
     done = run(lake[0], "topic", "alter", "orders", "--property", "timeout_ms=1")
     assert "(use ns.begin(timeout_ms=...), in Python; nothing was written)" in done.stderr
     done = run(lake[0], "topic", "alter", "orders", "--property", "key=id")
-    assert "(use ns.create_topic(name, key=...), in Python; nothing was written)" in done.stderr
+    assert "(use 'topic create NAME --key COLUMN'; nothing was written)" in done.stderr
 
 
 def plain_texts() -> Iterator[tuple[str, str]]:

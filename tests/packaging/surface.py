@@ -52,6 +52,7 @@ CALLS = {
     (Namespace, "forget_app"): "txn_app_id",
     (Namespace, "enable"): "feature",
     (Namespace, "checkpoint"): "",
+    (Namespace, "doctor"): "probe",
     (Namespace, "fsck"): "level progress",
     (Namespace, "vacuum"): "retain_ms grace_ms allow_short_retention dry_run before progress",
     (Namespace, "delete_records"): "topic before allow_unacknowledged dry_run",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from txnlog.api import features, history, metrics, producers, tables, transaction_admin
+from txnlog.api.doctor.examination import examine
 from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
@@ -19,6 +20,7 @@ from txnlog.results import (
     CheckLevel,
     Committed,
     DeletedRecords,
+    DoctorReport,
     FsckReport,
     Listing,
     Maintained,
@@ -360,6 +362,26 @@ class Administration:
             InvalidInputError: a limit that is no whole number, or below 0.
         """
         return history.history(self._connection, limit)
+
+    @only_looking()
+    def doctor(self, *, probe: bool = False) -> DoctorReport:
+        """Look at the namespace, its store and this machine for what somebody should do. It changes nothing.
+
+        It looks at the store and the test of it, the rights and the clock of this client, the packages that are
+        installed, the format, the checkpoint, the limits, transactions that nobody ends, subscriptions that nobody
+        reads, and topics with many small files, with messages that retention should have deleted, or with an old Delta
+        table. Each finding names the call, or the command, that settles it. :meth:`fsck` looks for damage instead.
+
+        Args:
+            probe: also try the rights to write and to delete, and compare the clock with the store's. That puts an
+                empty object below ``_probe/``, as a client does before its first append, and one below ``_hints/``, and
+                deletes both. Without the right to delete, the first one stays.
+
+        Raises:
+            InvalidInputError: ``probe`` is not True or False.
+            ReadOnly: ``probe`` with a handle of ``mode="r"``.
+        """
+        return examine(self._connection, probe=truth("probe", probe))
 
     @only_looking()
     def fsck(self, level: CheckLevel = "quick", *, progress: findings.Progress | None = None) -> FsckReport:

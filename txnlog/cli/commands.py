@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest
-from txnlog.common.validation import Duration
+from txnlog.common.validation import Duration, size_bytes
 from txnlog.errors import TxnLogError
 
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
@@ -85,7 +86,15 @@ def duration(text: str) -> Duration:
     return int(text) if text.isascii() and text.removeprefix("-").isdecimal() else text
 
 
+def size(_context: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Of an option: a number of bytes, also with a unit. What that means is said by ``txnlog.common.validation``."""
+    if value is None:
+        return None
+    assert param.name is not None, "an option has a name"
+    return size_bytes(param.name, duration(value), 0, MAX_NUMBER)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 
 
-__all__ = ["DONE", "NOT_DONE", "REFUSED", "WARNINGS", "Commands", "RefusedError", "duration", "json_option"]
+__all__ = ["DONE", "NOT_DONE", "REFUSED", "WARNINGS", "Commands", "RefusedError", "duration", "json_option", "size"]

@@ -8,8 +8,23 @@ from __future__ import annotations
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
-from txnlog.cli import backups, fsck, log, maintenance, metadata, retention, subscriptions, topics, transactions
+from txnlog.cli import (
+    apps,
+    backups,
+    doctor,
+    fsck,
+    log,
+    maintenance,
+    metadata,
+    produce,
+    retention,
+    root,
+    subscriptions,
+    topics,
+    transactions,
+)
 from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
@@ -17,8 +32,13 @@ from txnlog.cli.versions import print_version
 from txnlog.errors import RetriableError, StoreError
 
 
+def _folders(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell completes where the namespace stands: its own folders."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("namespace", metavar="ROOT/NAMESPACE")
+@click.argument("namespace", metavar="ROOT/NAMESPACE", shell_complete=_folders)
 @click.option(
     "--storage-options", envvar="TXNLOG_STORAGE_OPTIONS", help="fsspec's options as JSON (or TXNLOG_STORAGE_OPTIONS)."
 )
@@ -43,9 +63,13 @@ for _command in (
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
     fsck.fsck,
     *(backups.backup, backups.restore),
+    *(produce.produce, subscriptions.subscription, apps.apps, root.publish, root.published, root.namespaces),
+    doctor.doctor,
 ):
     cli.add_command(_command)
-cli.can_be_repeated = frozenset({"adopt", "backup", "checkpoint", "maintain", "optimize", "restore", "vacuum"})
+cli.can_be_repeated = frozenset(
+    {"adopt", "backup", "checkpoint", "maintain", "optimize", "publish", "restore", "vacuum"}
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from txnlog.cli.commands import REFUSED, WARNINGS, duration, json_option
+from txnlog.api.internals import connection_of
+from txnlog.cli.commands import REFUSED, WARNINGS, duration, json_option, size
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.rendering import rendered
 from txnlog.cli.target import Target
@@ -38,9 +39,11 @@ def adopt(target: Target, *, force: bool, as_json: bool) -> None:
 @click.command()
 @click.pass_obj
 def checkpoint(target: Target) -> None:
-    """Make a checkpoint now."""
+    """Make a checkpoint now, and append an entry that names it, by which others find it."""
     with target.open(write=True) as ns:
-        click.echo(f"checkpoint at version {ns.checkpoint()}")
+        made = ns.checkpoint()
+        connection_of(ns).session.name_checkpoint(made)
+    click.echo(f"checkpoint at version {made}")
 
 
 _retain_option = click.option(
@@ -140,14 +143,22 @@ _DOING = {"optimize": "{:,} of {:,} segments merged", "vacuum": "{:,} files, {:,
 """What a step of maintenance reports of its progress."""
 
 _target_option = click.option(
-    "--target-size-bytes", default=TARGET_SEGMENT_BYTES, show_default=True, help="About the size of a file at most."
+    "--target-size-bytes",
+    type=str,
+    callback=size,
+    metavar="SIZE",
+    default=TARGET_SEGMENT_BYTES,
+    show_default=True,
+    help='About the size of a file at most: bytes, or "64MiB".',
 )
 
 
 @click.command()
 @click.argument("topic_name", metavar="TOPIC")
 @_target_option
-@click.option("--max-bytes", type=int, help="Read no more than this; the next call goes on.")
+@click.option(
+    "--max-bytes", type=str, callback=size, metavar="SIZE", help="Read no more than this; the next call goes on."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what it would begin with.")
 @json_option
 @click.pass_obj
@@ -173,7 +184,15 @@ def optimize(
 
 @click.command()
 @_target_option
-@click.option("--max-bytes", default=MAINTAIN_BYTES, show_default=True, help="Read no more than this to merge it.")
+@click.option(
+    "--max-bytes",
+    type=str,
+    callback=size,
+    metavar="SIZE",
+    default=MAINTAIN_BYTES,
+    show_default=True,
+    help="Read no more than this to merge it.",
+)
 @_retain_option
 @_grace_option
 @_short_option

@@ -10,7 +10,7 @@ from txnlog.api.adoption import adopt_namespace
 from txnlog.api.backups import backup, restore
 from txnlog.api.checking import check_namespace
 from txnlog.api.namespace import Namespace
-from txnlog.api.opening import open_namespace
+from txnlog.api.opening import open_namespace, root_and_name
 from txnlog.errors import InvalidInputError
 from txnlog.results import BackedUp, CheckLevel, FsckReport, Restored
 
@@ -25,6 +25,14 @@ class Target:
     def open(self, *, write: bool = False) -> Namespace:
         """Open the namespace, for reading unless the command appends."""
         return open_namespace(self._path, mode="rw" if write else "r", storage_options=self._storage_options)
+
+    def root_and_name(self) -> tuple[str, str]:
+        """The root, and the name of the namespace."""
+        return root_and_name(self._path, None)
+
+    def catalog(self, opening: Callable[[str, dict[str, Any]], Any], root: str | None = None) -> Any:
+        """What opens the catalog of a root is called with it; without a root, with the whole path."""
+        return opening(self._path if root is None else root, self._storage_options)
 
     def adopt(self, *, force: bool) -> tuple[str, int]:
         """Make the log in the folder a namespace of its root; its name and its new coordinator id."""

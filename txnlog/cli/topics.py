@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import click
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from txnlog.api.snapshot import Snapshot
 from txnlog.cli.commands import Commands, duration, json_option
@@ -15,14 +16,14 @@ from txnlog.cli.target import Target
 from txnlog.common.validation import shown
 from txnlog.data.python_rows import python_rows
 from txnlog.errors import InvalidInputError
-from txnlog.format import schema
+from txnlog.format import schema as schema_types
 from txnlog.format.column_text import SPARK_SQL_NAMES, type_text
 from txnlog.format.delta_mode import DELTA
 from txnlog.format.merge_mode import MERGE
 from txnlog.results import TopicInfo
 
 _SQL_TYPES: Final = {
-    **{str(schema.type_to_arrow(kind)).lower(): kind for kind in schema.PRIMITIVES},
+    **{str(schema_types.type_to_arrow(kind)).lower(): kind for kind in schema_types.PRIMITIVES},
     **{name: kind for kind, name in SPARK_SQL_NAMES.items()},
     "real": "float",
     "dec": "decimal",
@@ -100,7 +101,8 @@ def _readable(snapshot: Snapshot, name: str) -> int:
 
 def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
     columns = {
-        field.name: type_text(field.type, nullable=field.nullable) for field in schema.from_arrow(info.schema).fields
+        field.name: type_text(field.type, nullable=field.nullable)
+        for field in schema_types.from_arrow(info.schema).fields
     }
     record = {"topic": info.name, "id": info.id, "key": info.key, "columns": columns, **more}
     Printer(as_json).record({**record, "properties": dict(info.properties)})
@@ -116,14 +118,70 @@ def _with_settings(command: _Command) -> _Command:
 @topic.command("create")
 @click.argument("name")
 @click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that exists, with as many partitions, is no error.")
+@click.option(
+    "--column", "columns", multiple=True, metavar="COLUMN:TYPE", help="A column; any number of them, in order."
+)
+@click.option(
+    "--columns-of", type=click.File("rb"), metavar="FILE", help="All columns of a Parquet file, also nested ones."
+)
+@click.option("--key", metavar="COLUMN", help="The column whose hash chooses the partition of a row.")
+@click.option("--property", "labels", multiple=True, metavar="NAME=VALUE", help="A label, user.NAME.")
+@click.option(
+    "--if-not-exists",
+    is_flag=True,
+    help="A topic that exists, with the same columns, partitions and key, is no error.",
+)
 @_with_settings
 @click.pass_obj
-def topic_create(target: Target, /, name: str, partitions: int, *, if_not_exists: bool, **settings: Any) -> None:
-    """Create a topic of key, value and headers; one with columns of its own is made in Python."""
+def topic_create(
+    target: Target,
+    /,
+    name: str,
+    partitions: int,
+    columns: tuple[str, ...],
+    columns_of: IO[bytes] | None,
+    key: str | None,
+    labels: tuple[str, ...],
+    *,
+    if_not_exists: bool,
+    **settings: Any,
+) -> None:
+    """Create a topic with columns, or, without --column and --columns-of, of key, value and headers.
+
+    Types are those of "topic alter"; "not null" behind one refuses null: --column "id:long not null".
+    """
+    if columns and columns_of is not None:
+        raise click.UsageError("give --column or --columns-of, one of them")
+    schema = _schema_of(columns_of) if columns_of is not None else _schema(columns)
+    properties = dict(_pair(item, "=") for item in labels) or None
     with target.open(write=True) as ns:
-        made = ns.create_topic(name, partitions=partitions, if_not_exists=if_not_exists, **settings)
+        made = ns.create_topic(
+            name, schema, partitions, key, if_not_exists=if_not_exists, properties=properties, **settings
+        )
     click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
+
+
+def _schema(columns: tuple[str, ...]) -> pa.Schema | None:
+    """The columns that were typed, None where there are none."""
+    if not columns:
+        return None
+    fields: list[pa.Field] = []
+    for text in columns:
+        name, kind = _pair(text, ":")
+        words = kind.split()
+        nullable = [word.lower() for word in words[-2:]] != ["not", "null"]
+        fields.append(pa.field(name, _type(kind if nullable else " ".join(words[:-2])), nullable))
+    return pa.schema(fields)
+
+
+def _schema_of(file: IO[bytes]) -> pa.Schema:
+    """The columns of a Parquet file. Raises InvalidInputError where it is none."""
+    try:
+        return pq.read_schema(pa.BufferReader(file.read())).remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(
+            f"the columns of this Parquet file cannot be read: {shown(str(error))}", advice="give another file"
+        ) from None
 
 
 @topic.command("alter")
@@ -177,14 +235,14 @@ def _pair(text: str, separator: str) -> tuple[str, str]:
 
 
 def _columns(texts: tuple[str, ...]) -> list[tuple[str, pa.DataType]]:
-    return [(name, schema.type_to_arrow(_type_name(kind))) for name, kind in (_pair(text, ":") for text in texts)]
+    return [(name, _type(kind)) for name, kind in (_pair(text, ":") for text in texts)]
 
 
-def _type_name(text: str) -> str:
-    """A type as the log names it, of what Spark SQL calls it: in any case, and with blanks."""
+def _type(text: str) -> pa.DataType:
+    """The type that Spark SQL, or the log, calls so: in any case, and with blanks."""
     head, bracket, digits = text.lower().partition("(")
     head = head.strip()
-    return f"{_SQL_TYPES.get(head, head)}{bracket}{''.join(digits.split())}"
+    return schema_types.type_to_arrow(f"{_SQL_TYPES.get(head, head)}{bracket}{''.join(digits.split())}")
 
 
 @topic.command("drop")

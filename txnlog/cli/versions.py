@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
-import sys
 from typing import Any, Final
 
 import click
 
 from txnlog.cli.output import Printer
+from txnlog.common.installed import installed_version
 from txnlog.common.limits import FORMAT_VERSION
 from txnlog.fold.apply import READER_FEATURES, WRITER_FEATURES
 
@@ -29,7 +28,7 @@ def versions() -> dict[str, Any]:
     # Not platform.platform(): who builds a kernel may write a name of the house into its release.
     library = " ".join(platform.libc_ver()).strip()
     return {
-        "txnlog": _version("txnlog"),
+        "txnlog": installed_version("txnlog"),
         "format": {
             "version": FORMAT_VERSION,
             "reader_features": sorted(READER_FEATURES),
@@ -37,7 +36,7 @@ def versions() -> dict[str, Any]:
         },
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": " ".join(part for part in (platform.system(), platform.machine(), library) if part),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        "packages": {name: found for name in _PACKAGES if (found := installed_version(name)) is not None},
     }
 
 
@@ -48,17 +47,8 @@ def print_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     if context.params.get("as_json"):
         Printer(as_json=True).record(versions())
     else:
-        click.echo(f"txnlog, version {_version('txnlog')}")
+        click.echo(f"txnlog, version {installed_version('txnlog')}")
     context.exit()
-
-
-def _version(package: str) -> str | None:
-    """The installed version; None where there is none, as in a folder on the path that nobody installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        loaded = sys.modules.get(package)
-        return None if loaded is None else getattr(loaded, "__version__", None)
 
 
 __all__ = ["print_version", "versions"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from txnlog.client.background import TopicQueue
 from txnlog.client.shadowing import check_not_hidden, not_loaded
@@ -27,6 +27,18 @@ GROUP: Final = "txnlog.publisher"
 """The entry-point group. What is named there is called with the follower, the namespace's objects and the runtime."""
 
 
+class Unpublished(NamedTuple):
+    """What a published table lacks.
+
+    Attributes:
+        shown: the version of the namespace that it shows.
+        since_ms: the time of the first entry that it should show as well.
+    """
+
+    shown: int
+    since_ms: int
+
+
 class Publisher(Protocol):
     """What an entry point of the group makes. Thread-safe."""
 
@@ -35,6 +47,9 @@ class Publisher(Protocol):
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
         """Publish all topics with ``delta="auto"``. Returns by name what failed."""
+
+    def unpublished(self, topic: int) -> Unpublished | None:
+        """What the published table of a topic lacks; None where it lacks nothing, or is not there. Reads only."""
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """What is left of the published table of a topic that no readable version shows: its own log alone.
@@ -111,6 +126,10 @@ class AutoPublisher:
         """What is left of a topic's table, in steps as of ``Publisher.remains``; nothing without a publisher."""
         return self._installed().remains(topic) if self.is_installed() else ()
 
+    def unpublished(self, topic: int) -> Unpublished | None:
+        """What the table of a topic lacks, as of ``Publisher.unpublished``; None without a publisher."""
+        return self._installed().unpublished(topic) if self.is_installed() else None
+
     def _installed(self) -> Publisher:
         publisher = self._publisher
         if publisher is None:
@@ -158,4 +177,4 @@ def _load() -> MakePublisher:
     return make
 
 
-__all__ = ["GROUP", "AutoPublisher", "MakePublisher", "Publisher"]
+__all__ = ["GROUP", "AutoPublisher", "MakePublisher", "Publisher", "Unpublished"]

@@ -20,7 +20,7 @@ from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.names import NamespaceName
-from txnlog.common.validation import shortened
+from txnlog.common.validation import rough_duration, shortened
 from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
@@ -276,6 +276,15 @@ class Session:
             appender.call(effect(lambda _draft, _at: ()))
         return made
 
+    def name_checkpoint(self, made: int) -> None:
+        """Have a checkpoint found by whoever opens the log: headers of entries name it, and its maker writes no more.
+
+        So an entry without actions is appended, unless one names it, or one that is but one entry older.
+        """
+        named = self.follower.state.head.checkpoint
+        if made - (-1 if named is None else named) > 1:
+            self.appender.call(effect(lambda _draft, _at: ()))
+
     def _checkpoint(self, appender: Appender) -> int:
         for _ in range(_MOST_SLOTS):
             try:
@@ -320,11 +329,14 @@ class Session:
         One that is made here goes into the log with whatever is appended next: whoever may write to the namespace
         needs no right to write to its root.
         """
+        if not self.has_verdict():
+            self._verdict = self._verdict or probed(self.store)
+
+    def has_verdict(self) -> bool:
+        """Whether the log of the root, or this one, has a verdict on this store."""
         if self._root.has_verdict():
-            return
-        if self.follower.look(lambda state: has_verdict_on(self.store, state.verdicts)):
-            return
-        self._verdict = self._verdict or probed(self.store)
+            return True
+        return self.follower.look(lambda state: has_verdict_on(self.store, state.verdicts))
 
     def _verdict_wanted(self, draft: Draft) -> list[AnyAction]:
         """The verdict that was made here, until it is in the log."""
@@ -358,10 +370,16 @@ class Session:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
         self._clock_lead_ms = lead_ms
 
+    @property
+    def time_ahead_ms(self) -> int:
+        """How far the time of the log is ahead of this machine's clock; 0 where clocks that are right may differ so."""
+        ahead_ms = self.follower.state.head.timestamp_ms - self.runtime.now_ms()
+        return ahead_ms if ahead_ms > _TIME_AHEAD_MS else 0
+
     def _warn_of_time_ahead(self) -> None:
         """Warn, once: the log's time never goes back, and on a local disk no other clock shows that one was ahead."""
-        ahead_ms = self.follower.state.head.timestamp_ms - self.runtime.now_ms()
-        if ahead_ms <= _TIME_AHEAD_MS or self._warned_of_time:
+        ahead_ms = self.time_ahead_ms
+        if not ahead_ms or self._warned_of_time:
             return
         self._warned_of_time = True
         _logger.warning(
@@ -370,7 +388,7 @@ class Session:
             "transaction that nobody ends: consumer.seek(...) frees the messages, and an abort by hand ends the "
             "transaction (docs/operations/damage.md says more).",
             self.name,
-            _about(ahead_ms),
+            rough_duration(ahead_ms),
         )
 
     def close(self, error: TxnLogError) -> None:
@@ -383,14 +401,6 @@ class Session:
         self.runtime.close()
         if self._owns_store:  # one that was given is its giver's, who may use it elsewhere
             close_folders(self.requests)
-
-
-def _about(milliseconds: int) -> str:
-    """A length of time to read: minutes, hours or days."""
-    for name, length_ms in (("days", 86_400_000), ("hours", 3_600_000)):
-        if milliseconds >= 2 * length_ms:
-            return f"{round(milliseconds / length_ms)} {name}"
-    return f"{round(milliseconds / 60_000)} minutes"
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:

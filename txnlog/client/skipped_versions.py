@@ -22,7 +22,8 @@ def warn_of_larger(last: AppRecord, wanted: int) -> None:
     _logger.warning(
         "The transaction with txn_version %d of the txn_app_id %r was skipped, and its work was dropped: the larger "
         "txn_version %d was committed before, at version %d of the log. ns.last_txn_version(%r) shows the last one. If "
-        "it is wrong, ns.forget_app(%r) lets the next transaction bring any txn_version, one that was done included.",
+        "it is wrong, ns.forget_app(%r), or the command apps forget, lets the next transaction bring any txn_version, "
+        "one that was done included.",
         wanted,
         last.app_id,
         last.app_version,

@@ -188,6 +188,14 @@ def duration_text(milliseconds: int) -> str:
     return f"{milliseconds // size}{unit}"
 
 
+def rough_duration(milliseconds: int) -> str:
+    """A length of time to read: minutes, hours or days."""
+    for name, length_ms in (("days", 86_400_000), ("hours", 3_600_000)):
+        if milliseconds >= 2 * length_ms:
+            return f"{round(milliseconds / length_ms)} {name}"
+    return f"{round(milliseconds / 60_000)} minutes"
+
+
 def mapping(what: str, value: object) -> dict[Any, Any]:
     """A mapping as a dict, None as an empty one, or InvalidInputError. The value is not shown: it may be secret."""
     if value is None:
@@ -263,6 +271,7 @@ __all__ = [
     "options_json",
     "printable",
     "printable_json",
+    "rough_duration",
     "shortened",
     "shown",
     "size_bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from txnlog.results.doctor import DoctorFinding, DoctorKind, DoctorReport, DoctorSeverity
 from txnlog.results.log import (
     Committed,
     EntryInfo,
@@ -35,6 +36,10 @@ __all__ = [
     "CheckLevel",
     "Committed",
     "DeletedRecords",
+    "DoctorFinding",
+    "DoctorKind",
+    "DoctorReport",
+    "DoctorSeverity",
     "EntryInfo",
     "Finding",
     "FindingKind",

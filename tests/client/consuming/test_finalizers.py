@@ -246,6 +246,7 @@ _CALLS_OF_A_NAMESPACE: dict[str, tuple[str, ...]] = {
     "create_subscription": ("('orders', 'new')",),
     "create_topic": ("('new')",),
     "delete_records": ("('orders', {0: 0})",),
+    "doctor": ("()",),
     "drop_subscription": ("('orders', 'billing')",),
     "drop_topic": ("('orders')",),
     "enable": ("('feature')",),

@@ -6,7 +6,11 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
+    COMMAND_LINE_ADMINISTRATION,
     COMMAND_LINE_ADVICE,
+    COMMAND_LINE_PRODUCE,
+    COMMAND_LINE_SUBSCRIPTIONS,
+    DOCTOR,
     LISTINGS,
 )
 
@@ -18,6 +22,47 @@ MUTANTS: Final = (
         "else plain if isinstance(plain, str) else",
         "who may produce controls the terminal of whoever looks, and what he reads there",
         (LISTINGS + "nothing_that_others_wrote_controls_the_terminal",),
+    ),
+    # --- what is written, and by which command ----------------------------------------------------------------------
+    Mutant(
+        "rows of a file are looked at behind the beginning of their transaction",
+        "txnlog/cli/produce.py",
+        "        place(connection, topic_name, rows, partition, None, named=False)",
+        "        _ = place",
+        "a file that is refused has appended to the log",
+        (COMMAND_LINE_PRODUCE + "bad_input_is_refused_before_anything_is_written",),
+    ),
+    Mutant(
+        "a repeated run begins a transaction",
+        "txnlog/cli/produce.py",
+        "before = connection.committed_before(txn_app_id, txn_version)",
+        "before = connection.committed_before(None, None)",
+        "each repetition of a job appends to the log",
+        (COMMAND_LINE_PRODUCE + "a_repeated_run_writes_nothing",),
+    ),
+    Mutant(
+        "a seek opens its consumer before it looks at the position",
+        "txnlog/cli/subscriptions.py",
+        "        _check_position(ns, topic_name, wanted)",
+        "        _ = _check_position",
+        "a mistyped offset stops the consumer that is at work",
+        (COMMAND_LINE_SUBSCRIPTIONS + "what_cannot_be_a_position_fences_nobody",),
+    ),
+    Mutant(
+        "nobody names the checkpoint of the command",
+        "txnlog/cli/maintenance.py",
+        "        connection_of(ns).session.name_checkpoint(made)",
+        "        _ = connection_of",
+        "a checkpoint that is made by hand makes no opening quicker",
+        (COMMAND_LINE_ADMINISTRATION + "a_checkpoint_of_a_command_is_found_by_those_who_open_the_namespace_later",),
+    ),
+    Mutant(
+        "a doctor leaves what it tried the right to write with",
+        "txnlog/api/doctor/surroundings.py",
+        "        connection.store.delete(key)\n",
+        "",
+        "each look leaves an object in the namespace",
+        (DOCTOR + "a_right_that_is_missing",),
     ),
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(
