@@ -330,7 +330,7 @@ def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, 
             done.append(1)
         ns.close()
 
-    for number in range(6):
+    for number in range(10):
         world.start(f"seeker{number}", partial(seek, number))
         world.stores[f"seeker{number}"].denied = "segment"
     commits.start(4, seconds=3 * SECONDS)

@@ -235,8 +235,8 @@ LONG = [pa.field(f"column_{number}", pa.string()) for number in range(50)]
             "c.element.d: int64 instead of int64 not null (",
         ),
         (pa.field("a", pa.int64()), "a: string instead of int64 ("),
-        (pa.field("e", pa.int64(), nullable=False), "lacks e: int64 not null ("),
-        (None, "has c: list<element: struct<d: int64>> ("),
+        (pa.field("e", pa.int64(), nullable=False), "it does not have e: int64 not null ("),
+        (None, "it also has c: list<element: struct<d: int64>> ("),
     ],
 )
 def test_a_topic_with_other_columns_is_refused_with_those_that_differ(
