@@ -172,12 +172,12 @@ def _option(option: click.Option) -> str:
 
 def metrics(described: Mapping[str, Metric]) -> str:
     """Markdown: a row for each metric."""
-    rows = [
-        f"| `{name}{metric.suffix}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} | "
-        f"{_cell(metric.help.replace('(_created)', '(`_created`)'))} |"
-        for name, metric in described.items()
-    ]
-    return "\n".join(["| name | kind | labels | meaning |", "| --- | --- | --- | --- |", *rows])
+    rows: list[str] = []
+    for name, metric in described.items():  # of two columns: names are long, and are not broken
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        head = f"A {metric.kind}{f' by {labels}' if labels else ''}. "
+        rows.append(f"| `{name}{metric.suffix}` | {head}{_cell(metric.help.replace('(_created)', '(`_created`)'))} |")
+    return "\n".join(["| name | meaning |", "| --- | --- |", *rows])
 
 
 def _between(marks: tuple[str, str], text: str, made: str) -> str:
