@@ -25,6 +25,7 @@ from txnlog.format.actions import Acknowledgement, AnyAction, Commit, DeleteReco
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
 from txnlog.maintenance.expiry import Offsets, acknowledgement_of, cursor_in, expire, expired, subscriptions_of
+from txnlog.maintenance.waves import waves
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import DeletedRecords, KeptFor, Listing, RetentionInfo
 from txnlog.sentences import Argument, Words
@@ -55,9 +56,10 @@ def delete_records(
         record = connection.topic_record(topic)
         wanted = resolve_position(connection, record, before)
     deletion = _Deletion({record.id: wanted}, None if allow_unacknowledged else _refuse)
-    if dry_run:
-        (found,) = connection.follower.look(lambda state: deletion.foreseen(state.draft()))
-        return found
+    # Refused, and not needed, before a number is taken: that may have to be reserved by an entry.
+    (found,) = connection.follower.look(lambda state: deletion.foreseen(state.draft()))
+    if dry_run or not found.messages:
+        return replace(found, dry_run=dry_run)
     (number,) = connection.appender.take_numbers()
     with unknown_outcome(IfUnknown.DELETE_RECORDS):
         (found,) = connection.appender.call(deletion.command(number))
@@ -216,34 +218,21 @@ def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     connection.follower.refresh()
     times = _Times(connection)
     topics = [item for item in connection.live_topics() if _has_retention(item)]
-    expired = {item.id: expire(connection, item, _too_old(connection, item, times)) for item in topics}
+    counts = {item.id: expire(connection, item, _too_old(connection, item, times)) for item in topics}
     wanted = {item.id: due for item in topics if (due := _due(connection, item, times).offsets)}
     by_name: dict[str, DeletedRecords] = {}
-    for part in _portions(wanted):
+    for part in waves(wanted.items(), lambda item: len(item[1]), len(wanted), _MOST_PLACES):
+        deletion = _Deletion(dict(part), _Settings(topics).guard)
+        if not any(item.messages for item in connection.follower.look(lambda s, d=deletion: d.foreseen(s.draft()))):  # type: ignore[misc]  # bound now
+            continue
         (number,) = connection.appender.take_numbers()
-        deletion = _Deletion(part, _Settings(topics).guard)
         by_name.update((item.topic, item) for item in connection.appender.call(deletion.command(number)))
     found: list[DeletedRecords] = []
     for topic in sorted(topics, key=lambda item: item.name):
         done = by_name.get(topic.name) or DeletedRecords(topic.name, None, 0, start_offsets(connection.follower, topic))
-        if done.messages or expired[topic.id]:
-            found.append(replace(done, expired_messages=expired[topic.id]))
+        if done.messages or counts[topic.id]:
+            found.append(replace(done, expired_messages=counts[topic.id]))
     return tuple(found)
-
-
-def _portions(wanted: Mapping[int, Offsets]) -> Iterator[dict[int, Offsets]]:
-    """By topic what is to be deleted, as far as it fits into an entry each; nearly always that is all."""
-    most = _MOST_PLACES
-    part: dict[int, Offsets] = {}
-    places = 0
-    for topic, offsets in wanted.items():
-        if part and places + len(offsets) > most:
-            yield part
-            part, places = {}, 0
-        part[topic] = offsets
-        places += len(offsets)
-    if part:
-        yield part
 
 
 class _Settings:

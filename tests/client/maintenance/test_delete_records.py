@@ -44,8 +44,9 @@ def test_a_dry_run_counts_and_writes_nothing(ten: Any, place: Place) -> None:
         assert (done.messages, done.version, dict(done.start_offsets), done.dry_run) == (7, None, {0: 7}, True)
     assert left(ten) == list(range(10))
     for dry_run in (False, True):
-        with Unchanged(place), raises(OffsetOutOfRange, "holds offsets 0 to 10, not 11"):
-            ten.delete_records("orders", {0: 11}, dry_run=dry_run)
+        for client in (ten, place.open()):  # also one that has no numbers yet
+            with Unchanged(place), raises(OffsetOutOfRange, "holds offsets 0 to 10, not 11"):
+                client.delete_records("orders", {0: 11}, dry_run=dry_run)
 
 
 @pytest.mark.parametrize("type_", ["exclusive", "failover", "shared"])

@@ -126,7 +126,7 @@ def test_one_pending_message_keeps_no_others_from_expiring(ns: Any, clock: Manua
     assert sorted(lag.values()) == [0, 1]
 
 
-# --- maintain beside others -------------------------------------------------------------------------------------------
+# --- maintain while others act ----------------------------------------------------------------------------------------
 
 
 def test_maintain_survives_that_a_topic_is_dropped_meanwhile(root: str, ns: Any, clock: ManualClock) -> None:

@@ -256,8 +256,8 @@ MUTANTS: Final = (
     Mutant(
         "all that is due is deleted by one entry",
         "txnlog/maintenance/retention.py",
-        "        if part and places + len(offsets) > most:\n",
-        "        if not offsets:\n",
+        "len(wanted), _MOST_PLACES):",
+        "len(wanted), 1 << 60):",
         "maintain of very many partitions is refused by the limit of an entry, for ever",
         (_MEANWHILE + "retention_of_many_partitions_is_more_than_one_entry_where_it_must_be",),
     ),
