@@ -168,7 +168,7 @@ def test_put_makes_and_replaces_and_each_handle_sees_the_newest(subject: Subject
         store.put("hints/tail", body)
         assert other.get("hints/tail") == body
         assert other.info("hints/tail").size_bytes == len(body)
-        store.put_hint("hints/tail", body + b"!")
+        store.put_unsynced("hints/tail", body + b"!")
         assert other.get("hints/tail") == body + b"!"
 
 
@@ -334,7 +334,7 @@ def test_a_hostile_key_is_refused_by_every_call_before_anything_happens(
     calls: list[Callable[[str], object]] = [
         lambda key: store.create(key, b"x"),
         lambda key: store.put(key, b"x"),
-        lambda key: store.put_hint(key, b"x"),
+        lambda key: store.put_unsynced(key, b"x"),
         store.get,
         lambda key: store.get_range(key, 0, 1),
         store.info,

@@ -130,7 +130,7 @@ def _shared(draft: Draft, subscription: int) -> SubscriptionRecord:
 
 
 def lease(draft: Draft, action: Lease, at: Header) -> None:
-    """Grant ranges to a Shared consumer; a lease is a hint against double work, the acknowledgement decides."""
+    """Grant ranges to a Shared consumer; a lease saves double work, and the acknowledgement decides."""
     record = _shared(draft, action.subscription)
     parse_label("consumer name", action.consumer)
     leased = leased_by(draft, record.id, _partitions(draft, record), action.consumer, at.timestamp_ms)

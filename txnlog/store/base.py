@@ -61,7 +61,7 @@ class Store(Protocol):
     def put(self, key: str, data: bytes) -> None:
         """Write ``key``, replacing what is there; readers see the old or the new bytes, whole. Durable on return."""
 
-    def put_hint(self, key: str, data: bytes) -> None:
+    def put_unsynced(self, key: str, data: bytes) -> None:
         """The same of an object that nothing depends on: a power cut may leave the old one, none, or a damaged one."""
 
     def get(self, key: str) -> bytes:

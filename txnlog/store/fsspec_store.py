@@ -109,7 +109,7 @@ class FsspecStore:
         path = self._path(key)
         self._request("put", key, path, lambda fs: fs.pipe_file(path, data), Durable.MAYBE)
 
-    put_hint = put
+    put_unsynced = put
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""

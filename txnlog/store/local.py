@@ -146,7 +146,7 @@ class LocalStore:
             self._sync_folder("put", key, folder)
 
     @outside_main_thread
-    def put_hint(self, key: str, data: bytes) -> None:
+    def put_unsynced(self, key: str, data: bytes) -> None:
         """Create or replace ``key`` by ``rename(2)``, without an fsync of the object."""
         *parents, name = check_key(key).split("/")
         try:

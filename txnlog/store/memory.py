@@ -54,7 +54,7 @@ class MemoryStore:
         """Replace in one step."""
         self._space.objects[check_key(key)] = (bytes(data), self._clock_ms())
 
-    put_hint = put
+    put_unsynced = put
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""

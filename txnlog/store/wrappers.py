@@ -38,9 +38,9 @@ class ForwardingStore:
         """See :meth:`txnlog.store.base.Store.put`."""
         self.inner.put(key, data)
 
-    def put_hint(self, key: str, data: bytes) -> None:
-        """See :meth:`txnlog.store.base.Store.put_hint`."""
-        self.inner.put_hint(key, data)
+    def put_unsynced(self, key: str, data: bytes) -> None:
+        """See :meth:`txnlog.store.base.Store.put_unsynced`."""
+        self.inner.put_unsynced(key, data)
 
     def get(self, key: str) -> bytes:
         """See :meth:`txnlog.store.base.Store.get`."""
@@ -114,9 +114,9 @@ class HookStore(ForwardingStore):
         """The inner put between the hooks."""
         self._hooked(StoreCall.PUT, key, lambda: self.inner.put(key, data))
 
-    def put_hint(self, key: str, data: bytes) -> None:
-        """The inner put_hint between the hooks, to which it is a put."""
-        self._hooked(StoreCall.PUT, key, lambda: self.inner.put_hint(key, data))
+    def put_unsynced(self, key: str, data: bytes) -> None:
+        """The inner put_unsynced between the hooks, to which it is a put."""
+        self._hooked(StoreCall.PUT, key, lambda: self.inner.put_unsynced(key, data))
 
     def get(self, key: str) -> bytes:
         """The inner get between the hooks."""
@@ -209,7 +209,7 @@ class ReadOnlyStore(ForwardingStore):
         """Raises ReadOnly."""
         raise ReadOnly(f"put of {key!r} through a read-only handle")
 
-    put_hint = put
+    put_unsynced = put
 
     def delete(self, key: str) -> NoReturn:
         """Raises ReadOnly."""
@@ -242,9 +242,9 @@ class PrefixStore(ForwardingStore):
         """The inner put below the folder."""
         self.inner.put(self._below(key), data)
 
-    def put_hint(self, key: str, data: bytes) -> None:
-        """The inner put_hint below the folder."""
-        self.inner.put_hint(self._below(key), data)
+    def put_unsynced(self, key: str, data: bytes) -> None:
+        """The inner put_unsynced below the folder."""
+        self.inner.put_unsynced(self._below(key), data)
 
     def get(self, key: str) -> bytes:
         """The inner get below the folder."""

@@ -64,7 +64,7 @@ class FarStore:
         """See Store."""
         self._ask("put", key, data)
 
-    put_hint = put
+    put_unsynced = put
 
     def get(self, key: str) -> bytes:
         """See Store."""

@@ -388,7 +388,7 @@ class ActorStore:
         """Write; StoreError(MAYBE) where the outcome is unknown."""
         self._answered(self._send(StoreCall.PUT, key, data))
 
-    put_hint = put
+    put_unsynced = put
 
     def get(self, key: str) -> bytes:
         """The whole object, as it is at rest."""

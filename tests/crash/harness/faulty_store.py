@@ -93,7 +93,7 @@ class FaultyStore(ForwardingStore):
             raise StoreError(f"put of {key} failed (planted)", durable=Durable.MAYBE)
         self.inner.put(key, data)
 
-    put_hint = put
+    put_unsynced = put
 
     def get(self, key: str) -> bytes:
         """Get, or fail."""

@@ -1,6 +1,7 @@
 """Bytes of a mailbox and back, strictly: commands of one writer as plain data, with their rows.
 
-See PROTOCOL.md, "Proposals". A mailbox is a hint: whoever cannot read one passes it over, so this may change any time.
+See PROTOCOL.md, "Proposals". Nothing depends on a mailbox: whoever cannot read one passes it over, so this
+may change any time.
 """
 
 from __future__ import annotations

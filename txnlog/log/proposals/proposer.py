@@ -200,7 +200,7 @@ class Proposer:
         """Put the mailbox. Where that fails it may be there all the same: whoever races makes it void first."""
         self._has_mailbox = True
         try:
-            put = partial(self._store.put_hint, keys.mailbox_key(self._writer), data)
+            put = partial(self._store.put_unsynced, keys.mailbox_key(self._writer), data)
             await self._runtime.request(put)
         except TxnLogError as error:
             self._is_denied = isinstance(error, AccessDenied)

@@ -60,7 +60,7 @@ class CollectorLook:
 def put_collecting(store: Store, said: Collecting) -> bool:
     """Write it. False where the right is missing; any other failure is as if it had been overwritten."""
     try:
-        store.put_hint(keys.COLLECTOR_KEY, msgspec.json.encode(said))
+        store.put_unsynced(keys.COLLECTOR_KEY, msgspec.json.encode(said))
     except TxnLogError as error:
         _logger.debug("put of %s: %s", keys.COLLECTOR_KEY, error.message)
         return not isinstance(error, AccessDenied)
