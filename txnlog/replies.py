@@ -308,6 +308,7 @@ class IfUnknown:
         Call("optimize", "topic", "..."),
         " again, with the same arguments: it goes on from what the log shows",
     )
+    COMPACT: Final = Words("call ", Call("compact", "topic"), " again: it goes on from what the log shows")
     ANNOUNCE_VACUUM: Final = Words(_VACUUM_AGAIN, "; nothing was deleted")
 
 

@@ -148,7 +148,7 @@ def _rearranged(added: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]
     for record in removed:
         for item in record.slices:
             if item.offset is not None:
-                spans.setdefault(item.partition, []).append((item.offset, item.offset + item.rows))
+                spans.setdefault(item.partition, []).append((item.offset, record.end_of(item)))
     before = {partition: ranges.normalize(found) for partition, found in spans.items()}
     found: set[int] = set()
     loud = False
@@ -157,9 +157,8 @@ def _rearranged(added: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]
             continue
         new, size = 0, 0
         for item in record.slices:
-            assert item.offset is not None, "a visible segment has offsets"
-            own = ((item.offset, item.offset + item.rows),)
-            size += item.rows
+            own = ((item.start, record.end_of(item)),)
+            size += record.width_of(item)
             new += ranges.size(ranges.subtract(own, before.get(item.partition, ranges.EMPTY)))
         if not new:
             found.add(record.number)

@@ -206,7 +206,7 @@ def _constant(name: str, topic: str, segment: PlannedSegment, piece: PlannedSlic
     if piece.offset is None:
         return Span(values=False)  # what is not visible has no offset, version and time
     if name == "_offset":
-        return Span(piece.offset, piece.offset + piece.rows - 1, nulls=False)
+        return Span(piece.offset, piece.offset + piece.width - 1, nulls=False)
     if segment.compacted:
         return Span(nulls=False)  # its rows became visible at several versions, and say so themselves
     if name == "_version":

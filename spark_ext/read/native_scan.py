@@ -155,13 +155,13 @@ def visible(
         whole = {segment.number: segment for segment in plan.segments}
         plan = snapshot.plan(topic, offsets=offsets)
         for segment in plan.segments:
-            if segment.rows < whole[segment.number].rows:
+            if segment.width < whole[segment.number].width:
                 raise _not_whole(whole[segment.number])
     return visibility_column.to_column(plan.visibility)
 
 
 def _not_whole(segment: PlannedSegment) -> InvalidInputError:
-    spans = [(item.partition, item.offset or 0, (item.offset or 0) + item.rows) for item in segment.slices[:3]]
+    spans = [(item.partition, item.offset or 0, (item.offset or 0) + item.width) for item in segment.slices[:3]]
     text = ", ".join(f"{start} to {end} of partition {partition}" for partition, start, end in spans)
     more = " and more" if len(segment.slices) > len(spans) else ""
     return InvalidInputError(
@@ -219,6 +219,8 @@ def _stored_columns(plan: ScanPlan) -> list[StructField]:
         fields.append(StructField("_partition", IntegerType()))
     if any(segment.compacted for segment in plan.segments):
         fields += [StructField("_version", LongType()), StructField("_timestamp", TimestampType())]
+    if any(segment.holes_in is not None for segment in plan.segments):
+        fields.append(StructField("_offset", LongType()))
     return [*fields, StructField(SEGMENT_COLUMN, LongType())]
 
 
@@ -368,8 +370,11 @@ class _Metadata:
 
     def _offset(self) -> Column:
         if all(len(item.slices) == 1 and item.whole for item in self._segments):
-            return self._number([_base(item.slices[0]) for item in self._segments]) + F.col(_ROW)
-        return self._slice_base() + F.col(_ROW)
+            counted = self._number([_base(item.slices[0]) for item in self._segments]) + F.col(_ROW)
+        else:
+            counted = self._slice_base() + F.col(_ROW)
+        with_holes = any(item.holes_in is not None for item in self._segments)
+        return F.coalesce(self._stored("_offset"), counted) if with_holes else counted
 
     def _slice_base(self) -> Column:
         """Of a row's slice the offset minus the position of its first row: found by segment and partition."""
@@ -399,7 +404,7 @@ class _Metadata:
             for found in item.slices:
                 assert found.offset is not None, "what is not visible is wanted as a whole"
                 starts[found.partition] = min(found.offset, starts.get(found.partition, found.offset))
-                ends[found.partition] = max(found.offset + found.rows, ends.get(found.partition, 0))
+                ends[found.partition] = max(found.offset + found.width, ends.get(found.partition, 0))
         partitions = range(max(starts) + 1)
         earliest = segment_constants.number([starts.get(p, _NO_OFFSET) for p in partitions], self._partition())
         behind = segment_constants.number([ends.get(p, 0) for p in partitions], self._partition())

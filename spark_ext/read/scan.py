@@ -346,6 +346,13 @@ def balanced(tasks: Sequence[SegmentTask], count: int) -> list[list[SegmentTask]
 def _split(segment: PlannedSegment, rows: int) -> tuple[PlannedSegment, PlannedSegment]:
     """A segment's first rows, and the others."""
     assert 0 < rows < segment.rows, "both parts have rows"
+    if segment.holes_in is not None:
+        (item,) = segment.slices
+        assert item.offset is not None, "only visible rows have holes between them"
+        width = min(max(1, item.width * rows // item.rows), item.width - 1)
+        front = replace(item, rows=rows, extent=width)
+        back = replace(item, rows=item.rows - rows, offset=item.offset + width, extent=item.width - width)
+        return replace(segment, slices=(front,)), replace(segment, slices=(back,))
     first: list[PlannedSlice] = []
     second: list[PlannedSlice] = []
     for item in segment.slices:

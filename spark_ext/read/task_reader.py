@@ -21,7 +21,7 @@ from spark_ext.read.conditions import Column, Condition
 from spark_ext.support.python_process import store_of
 from txnlog.data import segment_file
 from txnlog.data.segment_metadata import metadata_columns, wanted_rows
-from txnlog.data.segment_rows import PlannedSegment, check_partitions, file_schema, missing_text, naming_segment
+from txnlog.data.segment_rows import PlannedSegment, check_places, file_schema, missing_text, naming_segment
 from txnlog.errors import CorruptionError
 from txnlog.store.base import ObjectNotFound, Store
 
@@ -132,7 +132,7 @@ def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
             advice="a vacuum may have deleted it since the query was planned: make the DataFrame again, at a version "
             "that can be read; if it is still missing, restore the object from a copy",
         ) from None
-    check_partitions(segment, table)
+    check_places(segment, table)
     return table
 
 
@@ -147,7 +147,7 @@ def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.Re
         if name in job.stored.names:
             return rows.column(name)
         if name == TOPIC_COLUMN:
-            return pa.repeat(pa.scalar(topic), segment.rows)
+            return pa.repeat(pa.scalar(topic), read.total)
         return metadata[name]
 
     columns: list[Column] = []

@@ -10,12 +10,13 @@ import contextlib
 import copy
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -56,8 +57,9 @@ from txnlog.log.commands import Simple
 from txnlog.log.follower import Follower
 from txnlog.log.log_reader import Log
 from txnlog.log.number_pool import _Range
-from txnlog.maintenance import optimizer, vacuum
-from txnlog.maintenance.merge_plan import Output, Part
+from txnlog.maintenance import merging, vacuum
+from txnlog.maintenance.merge_plan import Part
+from txnlog.maintenance.merging import Numbers
 from txnlog.store.base import Created, ObjectNotFound
 from txnlog.testing.actors import ACTOR_KINDS
 from txnlog.testing.client import Client
@@ -517,7 +519,7 @@ def the_alarm(patch: pytest.MonkeyPatch) -> None:
 
 def merged_rows_are_new(patch: pytest.MonkeyPatch) -> None:
     """Merged rows get another version than that of the commit that brought them."""
-    with_metadata = optimizer._with_metadata
+    with_metadata = merging._with_metadata
 
     def later(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
         table = with_metadata(rows, schema, segment)
@@ -525,19 +527,16 @@ def merged_rows_are_new(patch: pytest.MonkeyPatch) -> None:
         numbers = pa.array([segment.number] * table.num_rows, pa.int64())
         return table.set_column(index, table.schema.field(index), numbers)
 
-    patch.setattr(optimizer, "_with_metadata", later)
+    patch.setattr(merging, "_with_metadata", later)
 
 
 def first_rows_are_merged(patch: pytest.MonkeyPatch) -> None:
     """Of a segment of several partitions each gets the first rows."""
 
-    def wanted(part: Part, outputs: Sequence[tuple[int, Output]], table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        for index, output in outputs:
-            low, high = max(part.offset, output.offset), min(part.end, output.offset + output.rows)
-            if low < high:
-                yield index, table.slice(low - part.offset, high - low)
+    def first(part: Part, table: pa.Table) -> tuple[Numbers, pa.Table]:
+        return np.arange(part.offset, part.end), table.slice(0, part.width)
 
-    patch.setattr(optimizer, "_wanted_of", wanted)
+    patch.setattr(merging, "_rows_of", first)
 
 
 ALARM: Final = Mutant("the alarm", the_alarm)

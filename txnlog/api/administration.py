@@ -12,13 +12,14 @@ from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, callback, truth
-from txnlog.maintenance import optimizer, retention, upkeep, vacuum
+from txnlog.maintenance import compaction, optimizer, retention, upkeep, vacuum
 from txnlog.maintenance.fsck import check, findings
 from txnlog.maintenance.vacuum import Before
 from txnlog.replies import in_parts, only_looking
 from txnlog.results import (
     CheckLevel,
     Committed,
+    Compacted,
     DeletedRecords,
     DoctorReport,
     FsckReport,
@@ -269,6 +270,32 @@ class Administration:
         return work.foresee() if only_foreseen else work.run()
 
     @in_parts()
+    def compact(self, topic: str, *, max_bytes: int | None = None, dry_run: bool = False) -> Compacted:
+        """Compact a topic by its key, now: of each key the newest message stays, in each partition; the others go.
+
+        :meth:`maintain` does so by itself once half of the bytes of a topic with ``cleanup_policy="compact"`` are new.
+        Offsets stay as they are: those of messages that are gone are holes, which readers pass over. Versions from
+        before show all messages until a :meth:`vacuum` deletes their files.
+
+        Args:
+            topic: the topic.
+            max_bytes: read no more than about this; what is left is done by the next call.
+            dry_run: only say what would go first. Works with mode="r" too.
+
+        What goes in which order, and which messages stay in any case, is as :meth:`create_topic` says of its settings.
+        A call that was interrupted is simply made again.
+
+        Raises:
+            InvalidInputError: the topic is not to be compacted; nothing was written.
+            TopicNotFound: also where it is dropped meanwhile.
+            CorruptionError: a file is missing or damaged; what was done before stays done.
+            OutcomeUnknown, StoreError: call it again.
+        """
+        only_foreseen = truth("dry_run", dry_run)
+        work = compaction.begin(self._connection, topic, max_bytes=max_bytes, dry_run=only_foreseen)
+        return work.foresee() if only_foreseen else work.run()
+
+    @in_parts()
     def maintain(
         self,
         *,
@@ -280,7 +307,7 @@ class Administration:
         before: Before | None = None,
         progress: upkeep.Progress | None = None,
     ) -> Maintained:
-        """Do what a namespace needs from time to time: a checkpoint, retention, :meth:`optimize`, :meth:`vacuum`.
+        """Do what a namespace needs from time to time: a checkpoint, retention, compaction, optimize and vacuum.
 
         Retention deletes messages as the settings of their topics say (``retention_ms``, ``retention_bytes``), and no
         others: see :meth:`create_topic`, and :meth:`retention` for what it will delete.

@@ -81,14 +81,14 @@ class Consumer(ProcessBound):
         machine.check_usable()
 
         def reply(item: TopicDelivery, received: Received, delivery: Delivery) -> Messages:
-            return Messages(machine, item, delivery, received.table, received.redeliveries)
+            return Messages(machine, item, delivery, received.table, received.redeliveries, received.holes)
 
         messages = machine.receive(Receiving(max_messages, current_attempt()), wait_ms, reply)
         if messages is not None:
             return messages
         item = self._subscribed[0]
         nothing = Delivery(item.ledger, "", {})
-        return Messages(machine, item, nothing, self._schema(item).empty_table(), {})
+        return Messages(machine, item, nothing, self._schema(item).empty_table(), {}, {})
 
     def _schema(self, item: TopicDelivery) -> pa.Schema:
         """The schema of received messages: user columns, then metadata."""

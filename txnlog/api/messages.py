@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog.client.delivery import DeliveryReceipt, TopicDelivery
+from txnlog.client.holes import Holes, offsets_in, with_holes
 from txnlog.client.ledger import Delivery
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
@@ -44,6 +45,7 @@ class Messages(ProcessBound):
         delivery: Delivery,
         table: pa.Table,
         redeliveries: Mapping[int, tuple[Redelivery, ...]],
+        holes: Holes,
     ) -> None:
         self._machine = machine
         self.topic = by.topic.name
@@ -51,6 +53,7 @@ class Messages(ProcessBound):
         self._delivery = delivery
         self.table = table
         self._redeliveries = redeliveries
+        self._holes = holes
 
     def __len__(self) -> int:
         rows: int = self.table.num_rows
@@ -82,7 +85,7 @@ class Messages(ProcessBound):
             )
         else:
             table = self.table.take(pa.array(self._positions(chosen), pa.int64()))
-        return Messages(self._machine, self._by, self._delivery, table, self._redeliveries)
+        return Messages(self._machine, self._by, self._delivery, table, self._redeliveries, self._holes)
 
     def _positions(self, chosen: object) -> list[int]:
         wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
@@ -113,7 +116,7 @@ class Messages(ProcessBound):
     @property
     def end_offsets(self) -> dict[int, int]:
         """The offset behind the last of these messages, by partition."""
-        return {partition: found[-1][1] for partition, found in self._ranges().items()}
+        return {partition: found[-1][1] for partition, found in offsets_in(self.table).items()}
 
     @property
     def redelivery_counts(self) -> list[int]:
@@ -122,21 +125,8 @@ class Messages(ProcessBound):
         return result
 
     def _ranges(self) -> dict[int, Ranges]:
-        """The offsets as ranges, by partition."""
-        result: dict[int, Ranges] = {}
-        if not len(self):
-            return result
-        partitions, offsets = self._column("_partition"), self._column("_offset")
-        order = np.lexsort((offsets, partitions))
-        partitions, offsets = partitions[order], offsets[order]
-        goes_on = (partitions[1:] == partitions[:-1]) & (offsets[1:] - offsets[:-1] <= 1)  # 0: chosen twice
-        cuts = np.flatnonzero(~goes_on)
-        first, last = np.append(0, cuts + 1), np.append(cuts, len(order) - 1)
-        for partition, start, end in zip(
-            partitions[first].tolist(), offsets[first].tolist(), (offsets[last] + 1).tolist(), strict=True
-        ):
-            result[partition] = (*result.get(partition, ()), (start, end))
-        return result
+        """The offsets as ranges, by partition, with the holes that go with these messages."""
+        return with_holes(offsets_in(self.table), self._holes)
 
     def _acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
         """What to log for these messages in a namespace, which must be the one they came from."""
@@ -151,7 +141,8 @@ class Messages(ProcessBound):
                     f"the subscription {shared.name!r} is shared: cumulative acknowledgements are for the other types",
                     advice="acknowledge the messages themselves",
                 )
-            return [Acknowledgement(self._subscription, self._epoch, (), tuple(sorted(self.end_offsets.items())))]
+            ends = tuple((partition, found[-1][1]) for partition, found in sorted(self._ranges().items()))
+            return [Acknowledgement(self._subscription, self._epoch, (), ends)]
         named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self._ranges().items()))
         return [Acknowledgement(self._subscription, self._epoch, named)]
 

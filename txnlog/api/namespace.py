@@ -110,6 +110,10 @@ class Namespace(Administration):
         retention_bytes: Size | None = None,
         retain_unacknowledged: bool | None = None,
         message_ttl_ms: Duration | None = None,
+        cleanup_policy: str | None = None,
+        delete_retention_ms: Duration | None = None,
+        min_compaction_lag_ms: Duration | None = None,
+        compact_unacknowledged: bool | None = None,
     ) -> TopicInfo:
         """Create a topic.
 
@@ -135,9 +139,19 @@ class Namespace(Administration):
             retain_unacknowledged: whether these two keep what a subscription has not acknowledged (the default).
             message_ttl_ms: after this time a message counts as acknowledged on every subscription, so that retention
                 can delete it; -1, the default: never. At least as long as ``retention_ms``.
+            cleanup_policy: ``"compact"``: :meth:`maintain` leaves of each key the newest message, in each partition,
+                and takes the others out; offsets stay as they are. The topic needs a ``key``, the namespace the feature
+                ``holes`` (:meth:`enable`). ``"delete"``, the default: only the settings above delete messages, which
+                they do with ``"compact"`` as well.
+            delete_retention_ms: with ``"compact"``, how long a message stays whose key has no value any more: all other
+                columns are null (``headers`` of a topic without a schema of its own may be there). A day by default.
+            min_compaction_lag_ms: with ``"compact"``, how long every message stays at least; 0 by default.
+            compact_unacknowledged: with ``"compact"``, whether messages may go that a subscription has not acknowledged
+                (the default, as in Kafka).
 
         Raises:
             TopicExists, NameNotAllowed, SchemaMismatch, InvalidInputError, LimitExceeded: nothing was written.
+            UnsupportedFeature: a setting needs a feature that the namespace does not have; nothing was written.
         """
         made = topics.create(
             self._connection,
@@ -154,6 +168,10 @@ class Namespace(Administration):
                 "retention_bytes": retention_bytes,
                 "retain_unacknowledged": retain_unacknowledged,
                 "message_ttl_ms": message_ttl_ms,
+                "cleanup_policy": cleanup_policy,
+                "delete_retention_ms": delete_retention_ms,
+                "min_compaction_lag_ms": min_compaction_lag_ms,
+                "compact_unacknowledged": compact_unacknowledged,
             },
         )
         return topics.describe(made)
@@ -171,6 +189,10 @@ class Namespace(Administration):
         retention_bytes: Size | None = None,
         retain_unacknowledged: bool | None = None,
         message_ttl_ms: Duration | None = None,
+        cleanup_policy: str | None = None,
+        delete_retention_ms: Duration | None = None,
+        min_compaction_lag_ms: Duration | None = None,
+        compact_unacknowledged: bool | None = None,
     ) -> TopicInfo:
         """Change a topic: more columns, wider ones, other properties. What is so already is fine, and writes nothing.
 
@@ -194,10 +216,14 @@ class Namespace(Administration):
             retention_bytes: how many bytes of segments are kept; -1: all.
             retain_unacknowledged: whether these two keep what a subscription has not acknowledged.
             message_ttl_ms: when a message counts as acknowledged on every subscription; -1: never.
+            cleanup_policy: whether of each key only the newest message stays: ``"compact"``, ``"delete"``.
+            delete_retention_ms: how long a message without a value stays then.
+            min_compaction_lag_ms: how long every message stays at least then.
+            compact_unacknowledged: whether messages may go then that a subscription has not acknowledged.
 
         Raises:
             SchemaMismatch: naming the column and the rule; nothing was written.
-            TopicNotFound, InvalidInputError, NameNotAllowed: nothing was written.
+            TopicNotFound, InvalidInputError, NameNotAllowed, UnsupportedFeature: nothing was written.
             OutcomeUnknown: call it again.
         """
         given = {
@@ -207,6 +233,10 @@ class Namespace(Administration):
             "retention_bytes": retention_bytes,
             "retain_unacknowledged": retain_unacknowledged,
             "message_ttl_ms": message_ttl_ms,
+            "cleanup_policy": cleanup_policy,
+            "delete_retention_ms": delete_retention_ms,
+            "min_compaction_lag_ms": min_compaction_lag_ms,
+            "compact_unacknowledged": compact_unacknowledged,
         }
         wanted = Alteration.parse(name, add_columns, widen, properties, given)
         return topics.describe(self._connection.appender.call(wanted.command()))

@@ -119,7 +119,7 @@ class Snapshot:
         )
         plan, left_out = scan_planner.without_segments(everything, excluded)
         for item in left_out:
-            rows = offsets_text((part.partition, part.offset, part.rows) for part in item.slices)
+            rows = offsets_text((part.partition, part.offset, part.width) for part in item.slices)
             text = (
                 "A scan of %r at version %d leaves out %d rows, as exclude_segments asks for: the segment %d, with %s."
             )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txnlog.api.topics import existing
+from txnlog.api.topics import check_compactable, existing
 from txnlog.client import dead_letters
 from txnlog.common.names import parse_topic_name
 from txnlog.common.validation import mapping, shown
@@ -73,6 +73,7 @@ class Alteration:
         properties = kept | {name: value for name, value in self.properties.items() if value is not None}
         properties = self.settings.put_into(properties)
         self._check_publishable(record, columns, DELTA.of(properties))
+        check_compactable(draft, record.name, record.key, properties)
         if columns == record.schema:
             if properties == record.properties:
                 return Answer(record)

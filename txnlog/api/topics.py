@@ -17,12 +17,14 @@ from txnlog.fold.topics import too_many_partitions, topic_named
 from txnlog.format import schema
 from txnlog.format.actions import DropTopic, Header, Topic
 from txnlog.format.column_text import difference_text
+from txnlog.format.compaction import CLEANUP_POLICY
 from txnlog.format.delta_mode import DELTA, check_delta_columns
 from txnlog.format.topic_settings import GivenSettings, check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
+from txnlog.maintenance.rewriting import check_holes
 from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import TopicInfo
-from txnlog.sentences import Call, Words
+from txnlog.sentences import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -73,6 +75,7 @@ def create(
                 raise TopicExists(f"the topic {name!r} exists")
             return Answer(record)
         check_delta_columns(stored, DELTA.of(action.properties))
+        check_compactable(draft, action.name, action.key, action.properties)
         return [action]
 
     def result(draft: Draft, at: Header) -> TopicRecord:
@@ -103,6 +106,18 @@ def existing(draft: Draft, name: str) -> TopicRecord:
         names = [item.name for _, item in draft.topics.items() if not item.dropped]
         raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names), durable=Durable.NOTHING)
     return record
+
+
+def check_compactable(draft: Draft, name: str, key: str | None, properties: Mapping[str, str]) -> None:
+    """Raise InvalidInputError, or UnsupportedFeature, where a topic with these properties cannot be compacted."""
+    if CLEANUP_POLICY.of(properties) != "compact":
+        return
+    if key is None:
+        raise InvalidInputError(
+            f"the topic {name!r} has no key, so that there is no newest message of one",
+            advice=Words("create a topic with one: ", Call("create_topic", "name", Argument("key", ...))),
+        )
+    check_holes(draft, "key compaction")
 
 
 def describe(record: TopicRecord) -> TopicInfo:
@@ -142,4 +157,4 @@ def _partitions(value: object) -> int:
     return number
 
 
-__all__ = ["create", "describe", "drop", "existing"]
+__all__ = ["check_compactable", "create", "describe", "drop", "existing"]

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog.client.acknowledgement_conflicts import end_claims
+from txnlog.client.holes import Holes, carried, holes_in
 from txnlog.client.ledger import Delivery, Ledger, Offsets
 from txnlog.client.read_ahead import ReadAhead
 from txnlog.common import ranges
@@ -99,13 +100,15 @@ class Received(NamedTuple):
 
     Attributes:
         ledger: of the epoch in which they were received.
-        offsets: by partition which messages these are.
+        offsets: by partition which messages these are, with the holes between them.
+        holes: those holes.
     """
 
     table: pa.Table
     redeliveries: Mapping[int, tuple[Redelivery, ...]]
     ledger: Ledger
     offsets: Offsets
+    holes: Holes
 
 
 class DeliveryReceipt(NamedTuple):
@@ -172,6 +175,7 @@ class TopicDelivery:
         self._read_ahead = ReadAhead(connection, topic)
         self._turn = 0
         self._starts: dict[int, int] = {}
+        self._holes: dict[int, Ranges] = {}  # offsets that were read and have no message: they never get one
 
     @property
     def connection(self) -> Connection:
@@ -227,15 +231,21 @@ class TopicDelivery:
         for partition in in_turn(self._turn, self.topic.partitions):
             if found := self._available(partition, unavailable):
                 ready[partition] = found
-        if not ready:
-            return None
-        self._turn += 1
-        first = next(iter(ready))
+        self._turn += bool(ready := self._with_messages(ready))
         stops: dict[int, Stop] = {}
-        received = await self._read_ready(ready, call.most, {}, stops, others=self._turn == 1)
-        if received is None:  # the other partitions have their turn at the next call, and nobody can miss this error
-            raise stops[first].error
-        return received
+        while ready:
+            first = next(iter(ready))
+            received = await self._read_ready(ready, call.most, {}, stops, others=self._turn == 1)
+            if received is not None:
+                return received
+            if first in stops:  # the other partitions have their turn at the next call: nobody can miss this error
+                raise stops[first].error
+            ready = self._with_messages(ready)
+        return None
+
+    def _with_messages(self, ready: Mapping[int, Ranges]) -> dict[int, Ranges]:
+        """What is ready, but for partitions in which nothing but holes is, as far as that is known."""
+        return {p: found for p, found in ready.items() if ranges.subtract(found, self._holes.get(p, EMPTY))}
 
     def deliver(self, received: Received, call: Receiving) -> Delivery:
         """The call returns these messages: they are delivered."""
@@ -257,15 +267,18 @@ class TopicDelivery:
 
         None where nothing is left of the first partition, or of any with ``others``: so begins a consumer, since one
         that the error ends, and that is started again, would never come to the others. ``stops`` gets the damaged
-        segments that are met.
+        segments that are met; where it has none of the first partition, that has nothing but holes.
         """
         first = next(iter(ready))
-        while ready[first] or (others and any(ready.values())):
-            wanted = first_of_all(ready, most)
+        while self._with_messages(ready if others else {first: ready[first]}):
+            wanted = first_of_all(self._with_messages(ready), most, self._holes)
             try:
                 self._read_ahead.ready = dict(ready)
                 table = await self._connection.runtime.read(partial(self._read, wanted))
-                return Received(table, redeliveries, self._ledger, wanted)
+                self._note_holes(holes_in(wanted, table))
+                if len(table):
+                    offsets, holes = carried(wanted, self._holes)
+                    return Received(table, redeliveries, self._ledger, offsets, holes)
             except CorruptionError as error:
                 damaged = await self._damaged(error, wanted)
                 for partition, (start, end) in offsets_of(damaged).items():
@@ -273,6 +286,15 @@ class TopicDelivery:
                         stops[partition] = Stop(start, end, self._in_the_way(error, damaged, partition))
                         ready[partition] = below(ready[partition], start)
         return None
+
+    def _note_holes(self, found: Mapping[int, Ranges]) -> None:
+        """Note what was read and has no message, and forget what the cursors have passed."""
+        ranges.include(self._holes, found)
+        cursors = self._connection.follower.state.cursors
+        for partition in list(self._holes):
+            cursor = cursors.get((self.subscription, partition))  # None where the subscription was dropped
+            if cursor is not None:
+                self._holes[partition] = ranges.subtract(self._holes[partition], ((0, cursor.position),))
 
     async def _damaged(self, error: CorruptionError, wanted: Mapping[int, Ranges]) -> SegmentRecord:
         """The segment that an error names. Raises the error itself where it names none of what was read."""
@@ -349,7 +371,8 @@ class TopicDelivery:
             return  # dropped: that is what the acknowledgement will hear
         unavailable = ledger.unavailable(self._consumer, plain=False)
         for partition, found in unnamed.items():
-            if missing := ranges.intersect(self._available(partition, unavailable), found):
+            missing = ranges.intersect(self._available(partition, unavailable), found)
+            if missing := ranges.subtract(missing, self._holes.get(partition, EMPTY)):
                 raise self._not_delivered(partition, missing[0][0])
 
     def _not_delivered(self, partition: int, offset: int) -> TransactionConflict:
@@ -394,17 +417,17 @@ class TopicDelivery:
 
 def offsets_of(segment: SegmentRecord) -> dict[int, Range]:
     """The offsets of a visible segment, by partition."""
-    return {
-        item.partition: (item.offset, item.offset + item.rows) for item in segment.slices if item.offset is not None
-    }
+    return {item.partition: (item.start, segment.end_of(item)) for item in segment.slices}
 
 
-def first_of_all(ready: Mapping[int, Ranges], most: int) -> dict[int, Ranges]:
-    """The first so many offsets, partition by partition."""
+def first_of_all(ready: Mapping[int, Ranges], most: int, holes: Mapping[int, Ranges]) -> dict[int, Ranges]:
+    """The first so many offsets, partition by partition, and the known holes in front of them and between them."""
     chosen: dict[int, Ranges] = {}
     for partition, found in ready.items():
-        if first := _first_of(found, most):
-            chosen[partition] = first
+        own = holes.get(partition, EMPTY)
+        first = _first_of(ranges.subtract(found, own), most)
+        if first:
+            chosen[partition] = ranges.below(found, first[-1][1])
             most -= ranges.size(first)
     return chosen
 

@@ -41,7 +41,7 @@ def end_offsets(follower: Follower, topic: TopicRecord, version: int) -> dict[in
             continue
         for item in segment.slices:
             if item.offset is not None:
-                ends[item.partition] = max(ends[item.partition], item.offset + item.rows)
+                ends[item.partition] = max(ends[item.partition], segment.end_of(item))
     return ends
 
 

@@ -90,9 +90,9 @@ class ReadAhead:
                 while at < end:
                     for key, run in kept.items():
                         if (piece := run.rows(partition, at, end)) is not None:
-                            pieces.append(piece)
+                            rows, at = piece
+                            pieces.append(rows)
                             used[key] = None
-                            at += len(piece)
                             break
                     else:
                         behind = min([run.next_offset(partition, at, end) for run in kept.values()], default=end)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from txnlog.client import dead_letters
 from txnlog.client.acknowledgement_conflicts import end_claims
 from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, offsets_of
+from txnlog.client.holes import acknowledge_holes, holes_in
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
@@ -142,6 +143,9 @@ class SharedTopicDelivery(TopicDelivery):
             state = self._connection.follower.state
             now_ms = self._connection.log_now_ms()
             self._forget_what_is_not_leased(state)
+            if await self._passed_holes():
+                await WRITTEN
+                continue
             ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
             counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
             wanted = self._wanted(call.most, turn, stops)
@@ -246,6 +250,43 @@ class SharedTopicDelivery(TopicDelivery):
             if mine:
                 ready[partition] = mine
         return ready
+
+    async def _passed_holes(self) -> bool:
+        """Acknowledge leased offsets of partitions in which nothing but holes is leased; whether there were any.
+
+        No message would acknowledge them, and they would fill the limit of leases. Those that follow them go with them:
+        however many they are, a partition has one range.
+        """
+        state = self._connection.follower.state
+        empty: dict[int, Ranges] = {}
+        for partition, found in self._prefetched.items():
+            cursor = state.cursors[self.subscription, partition]
+            start, end = state.start_of(self.topic.id, partition), state.end_of(self.topic.id, partition)
+            left = ranges.intersect(found, leases.available(cursor, start, end, EMPTY))
+            if left and not ranges.subtract(left, self._holes.get(partition, EMPTY)):
+                empty[partition] = left
+        if not empty:
+            return False
+        await self._connection.runtime.read(partial(self._look_for_more_holes, empty))
+        known = {
+            p: tuple(run for run in self._holes[p] if ranges.overlaps((run,), found)) for p, found in empty.items()
+        }
+        await self._connection.runtime.job(
+            partial(acknowledge_holes, self._connection, self.subscription, self.epoch, self._consumer, known)
+        )
+        self._ledger.release(self._consumer, known)
+        return True
+
+    def _look_for_more_holes(self, found: Mapping[int, Ranges]) -> None:
+        """Note all holes of the segments of some holes. Not in the engine: it reads."""
+        records, _ = self._connection.follower.holding(self.topic.id, found)
+        state = self._connection.follower.state
+        for record in records:
+            for partition, own in offsets_of(record).items():
+                earliest = state.start_of(self.topic.id, partition)
+                if partition in found and record.extent is not None and earliest < own[1]:
+                    wanted = {partition: ((max(own[0], earliest), own[1]),)}
+                    ranges.include(self._holes, holes_in(wanted, self._read_alone(wanted)))
 
     async def _release_owed(self) -> None:
         """Release, in one entry, what was left to do.

@@ -38,7 +38,7 @@ class ScanPlan:
 
     @property
     def rows(self) -> int:
-        """How many rows the scan gives."""
+        """How many rows the scan gives; where files have holes about how many."""
         return sum(segment.rows for segment in self.segments)
 
 
@@ -79,9 +79,10 @@ def plan_segment(
     """The part of one segment that a scan wants; None where it wants nothing of it."""
     slices: list[PlannedSlice] = []
     first_row = 0
+    holes_in: tuple[int, int] | None = None
     for item in record.slices:
         offset = item.offset if state == "COMMITTED" else None
-        low, high = 0, item.rows
+        low, high = 0, item.rows if offset is None else record.width_of(item)
         if offset is not None:
             low = max(low, starts.get(item.partition, 0) - offset)
         if offsets is not None:
@@ -90,7 +91,12 @@ def plan_segment(
                 low, high = 0, 0
             else:
                 low, high = max(low, wanted[0] - offset), min(high, wanted[1] - offset)
-        if low < high:
+        if offset is not None and record.extent is not None:
+            holes_in = (offset, offset + record.extent)
+            if low < high:
+                rows = -(-item.rows * (high - low) // record.extent)
+                slices.append(PlannedSlice(item.partition, 0, rows, offset + low, high - low))
+        elif low < high:
             slices.append(
                 PlannedSlice(item.partition, first_row + low, high - low, None if offset is None else offset + low)
             )
@@ -114,6 +120,7 @@ def plan_segment(
         compacted=record.compacted and committed,
         stores_partition=stores_partition,
         partitions=tuple((item.partition, item.rows) for item in record.slices) if stores_partition else (),
+        holes_in=holes_in,
     )
 
 

@@ -22,6 +22,7 @@ STORED_COLUMNS: Final = pa.schema(
         pa.field("_partition", pa.int32(), nullable=False),
         pa.field("_version", pa.int64(), nullable=False),
         pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("_offset", pa.int64(), nullable=False),
     ]
 )
 """What a file may store after the user's columns, because the log cannot say it of all its rows."""

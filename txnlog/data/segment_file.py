@@ -192,7 +192,7 @@ class SegmentWriter:
         row_group_bytes: int | None = None,
     ) -> None:
         assert target_bytes is None or target_bytes > 0, "a segment takes some bytes"
-        self._schema = schema
+        self.schema = schema
         self._target_bytes = target_bytes
         row_group_bytes = ROW_GROUP_BYTES if row_group_bytes is None else row_group_bytes
         self._row_group_bytes = row_group_bytes if target_bytes is None else min(row_group_bytes, target_bytes)

@@ -7,6 +7,7 @@ of many. Clients and Spark's executors share it, so it needs the standard librar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,10 +36,21 @@ Numbers = npt.NDArray[Any]
 
 def wanted_rows(segment: PlannedSegment, table: pa.Table) -> Found:
     """The wanted rows of a decoded file, in its order."""
+    if segment.holes_in is not None:
+        return rows_with_holes(segment, table)
     if not segment.whole:
         parts = [table.slice(first, count) for first, count in _runs(segment.slices)]
         table = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
     return Found(segment, table, segment.slices)
+
+
+def rows_with_holes(segment: PlannedSegment, table: pa.Table) -> Found:
+    """The wanted rows of a decoded file with holes, whose rows are in the order of their offsets."""
+    (item,) = segment.slices
+    assert item.offset is not None, "only visible rows have holes between them"
+    offsets = table.column("_offset").to_numpy()
+    first, end = np.searchsorted(offsets, [item.offset, item.offset + item.width]).tolist()
+    return Found(segment, table.slice(first, end - first), (replace(item, first_row=first, rows=end - first),))
 
 
 def _runs(slices: Sequence[PlannedSlice]) -> list[tuple[int, int]]:
@@ -63,7 +75,7 @@ def metadata_columns(names: Collection[str], coordinators: Coordinators, found: 
             partitions = np.array([item.partition for item in slices], np.int32)
             columns[name] = pa.array(np.repeat(partitions, counts))
         elif name == "_offset":
-            columns[name] = _offsets(slices, counts)
+            columns[name] = _offsets(found, slices, counts)
         elif name == "_timestamp":
             values = _of_segments(
                 found,
@@ -92,12 +104,18 @@ def _numbers(values: list[int]) -> Numbers:
     return np.array(values, np.int64)
 
 
-def _offsets(slices: Sequence[PlannedSlice], counts: Numbers) -> pa.Array:
+def _offsets(found: Sequence[Found], slices: Sequence[PlannedSlice], counts: Numbers) -> pa.Array:
     """Null where rows are not visible."""
     pending = [item.offset is None for item in slices]
     starts = _numbers([item.offset or 0 for item in slices])
     before = np.cumsum(counts) - counts
     values = np.arange(counts.sum(), dtype=np.int64) + np.repeat(starts - before, counts)
+    if any(each.segment.holes_in is not None for each in found):
+        first = 0
+        for each in found:
+            if each.segment.holes_in is not None:
+                values[first : first + each.total] = each.rows.column("_offset").to_numpy()
+            first += each.total
     return pa.array(values, mask=np.repeat(np.array(pending), counts) if any(pending) else None)
 
 
@@ -138,4 +156,4 @@ def txn_ids(coordinators: Coordinators, numbers: Numbers) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
 
 
-__all__ = ["Found", "metadata_columns", "txn_ids", "wanted_rows"]
+__all__ = ["Found", "metadata_columns", "rows_with_holes", "txn_ids", "wanted_rows"]

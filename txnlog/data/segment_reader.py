@@ -17,7 +17,7 @@ from txnlog.data.segment_rows import (
     METADATA_FIELDS,
     STATE_FIELD,
     PlannedSegment,
-    check_partitions,
+    check_places,
     file_schema,
     naming_segment,
     stored_fields,
@@ -198,8 +198,7 @@ class SegmentReader:
             table = self._fetch(plan, segment, None if small else columns)
             if kept is not None:
                 kept.put(key, table)
-        last = segment.slices[-1]
-        if not small and last.first_row + last.rows == segment.file_rows:
+        if not small and segment.reaches_end:
             self._open.drop(key)
         return table
 
@@ -230,7 +229,7 @@ class SegmentReader:
             columns=None if columns is None else [*columns, *(field.name for field in stored_fields(segment))],
             size_bytes=segment.size_bytes,
         )
-        check_partitions(segment, table)
+        check_places(segment, table)
         return table
 
     def keep_written(self, key: str, table: pa.Table) -> None:

@@ -34,12 +34,22 @@ STATE_FIELD: Final = pa.field("_txn_state", pa.string(), False)
 
 @dataclass(frozen=True, slots=True)
 class PlannedSlice:
-    """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending)."""
+    """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending).
+
+    Of a file with holes: those rows that have one of the ``extent`` offsets from ``offset`` on. Only the file says
+    which they are: ``rows`` is an estimate then, and ``first_row`` 0.
+    """
 
     partition: int
     first_row: int
     rows: int
     offset: int | None
+    extent: int | None = None
+
+    @property
+    def width(self) -> int:
+        """How many offsets it stands for."""
+        return self.rows if self.extent is None else self.extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,8 @@ class PlannedSegment:
     visible, or where the file stores them (``compacted``: a merged file whose rows are visible). ``file_rows`` is what
     the file must hold; ``slices`` what is wanted of it. ``stores_partition`` says whether the file has the column
     ``_partition``; ``partitions`` is what that column must hold: partition and rows of each of the file's slices, in
-    their order.
+    their order. ``holes_in`` are the offsets, from the first one to behind the last one, of a file with holes, which
+    has the column ``_offset``.
     """
 
     number: int
@@ -66,6 +77,7 @@ class PlannedSegment:
     compacted: bool
     stores_partition: bool
     partitions: tuple[tuple[int, int], ...] = ()
+    holes_in: tuple[int, int] | None = None
 
     @property
     def stores_txn(self) -> bool:
@@ -74,13 +86,30 @@ class PlannedSegment:
 
     @property
     def rows(self) -> int:
-        """How many rows are wanted."""
+        """How many rows are wanted; of a file with holes about how many."""
         return sum(item.rows for item in self.slices)
+
+    @property
+    def width(self) -> int:
+        """How many offsets are wanted."""
+        return sum(item.width for item in self.slices)
 
     @property
     def whole(self) -> bool:
         """Whether every row of the file is wanted."""
+        if self.holes_in is not None:
+            start, end = self.holes_in
+            return self.width == end - start
         return self.rows == self.file_rows
+
+    @property
+    def reaches_end(self) -> bool:
+        """Whether the last rows of the file are wanted."""
+        last = self.slices[-1]
+        if self.holes_in is not None:
+            assert last.offset is not None, "only visible rows have holes between them"
+            return last.offset + last.width == self.holes_in[1]
+        return last.first_row + last.rows == self.file_rows
 
 
 def stored_fields(segment: PlannedSegment) -> list[pa.Field]:
@@ -90,6 +119,7 @@ def stored_fields(segment: PlannedSegment) -> list[pa.Field]:
         "_partition": segment.stores_partition,
         "_version": segment.compacted,
         "_timestamp": segment.compacted,
+        "_offset": segment.holes_in is not None,
     }
     return [field for field in STORED_COLUMNS if stored[field.name]]
 
@@ -101,8 +131,13 @@ def file_schema(schema: pa.Schema, segment: PlannedSegment) -> pa.Schema:
     return schema
 
 
-def check_partitions(segment: PlannedSegment, table: pa.Table) -> None:
-    """Raise CorruptionError where any row of a decoded file is in another partition than the log says."""
+def check_places(segment: PlannedSegment, table: pa.Table) -> None:
+    """Raise CorruptionError where any row of a decoded file has another partition or offset than the log says."""
+    if segment.holes_in is not None:
+        start, end = segment.holes_in
+        offsets = table.column("_offset").to_numpy()
+        if len(offsets) and (offsets[0] < start or offsets[-1] >= end or (np.diff(offsets) <= 0).any()):
+            raise CorruptionError(f"the segment {segment.key} has rows at other offsets than the log recorded")
     if not segment.stores_partition:
         return
     said = np.repeat(*np.array(segment.partitions, np.int32).T)
@@ -135,7 +170,7 @@ def damage_in_scan(error: CorruptionError, topic: str, segment: PlannedSegment) 
         f"{restore}, or leave it out of the scan with exclude_segments=[{segment.number}], which is the option "
         "excludeSegments of Spark's format"
     )
-    rows = [(item.partition, item.offset, item.rows) for item in segment.slices]
+    rows = [(item.partition, item.offset, item.width) for item in segment.slices]
     return damaged_segment(error, topic, segment.number, rows, advice)
 
 
@@ -183,7 +218,7 @@ __all__ = [
     "STATE_FIELD",
     "PlannedSegment",
     "PlannedSlice",
-    "check_partitions",
+    "check_places",
     "damage_in_scan",
     "damaged_segment",
     "file_schema",

@@ -6,24 +6,40 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog.data.segment_metadata import Found
+from txnlog.data.segment_metadata import Found, rows_with_holes
 from txnlog.data.segment_rows import PlannedSegment
+
+Numbers = npt.NDArray[np.int64]
 
 
 class _Stretch(NamedTuple):
-    """Offsets of a partition that follow each other without a gap, as rows of the table."""
+    """Offsets of a partition that follow each other without a gap, as rows of the table.
+
+    ``offsets`` are those of the rows where not every offset has one; None where each has.
+    """
 
     start: int
     end: int
     first_row: int
+    offsets: Numbers | None = None
+
+    def row_of(self, offset: int) -> int:
+        """The row of the table at an offset, or behind it."""
+        if self.offsets is None:
+            return self.first_row + offset - self.start
+        return self.first_row + int(np.searchsorted(self.offsets, offset))
 
 
 def by_offset(decoded: Iterable[tuple[PlannedSegment, pa.Table]]) -> list[Found]:
     """The wanted rows of decoded files, a slice each: in the order of partitions, and of offsets in each of them."""
     found = [
-        Found(segment, table if item.rows == len(table) else table.slice(item.first_row, item.rows), (item,))
+        rows_with_holes(segment, table)
+        if segment.holes_in is not None
+        else Found(segment, table if item.rows == len(table) else table.slice(item.first_row, item.rows), (item,))
         for segment, table in decoded
         for item in segment.slices
     ]
@@ -54,11 +70,13 @@ class SegmentRun:
         for item in found:
             partition, offset = _place(item)
             stretches = self._stretches.setdefault(partition, [])
-            rows = item.slices[0].rows
-            if stretches and stretches[-1].end == offset:
-                stretches[-1] = stretches[-1]._replace(end=offset + rows)
+            rows, end = item.slices[0].rows, offset + item.slices[0].width
+            if item.segment.holes_in is not None:
+                stretches.append(_Stretch(offset, end, first_row, item.rows.column("_offset").to_numpy()))
+            elif stretches and stretches[-1].end == offset and stretches[-1].offsets is None:
+                stretches[-1] = stretches[-1]._replace(end=end)
             else:
-                stretches.append(_Stretch(offset, offset + rows, first_row))
+                stretches.append(_Stretch(offset, end, first_row))
             first_row += rows
         assert first_row == len(table), "all rows were shaped"
 
@@ -68,14 +86,18 @@ class SegmentRun:
         size: int = self._table.get_total_buffer_size()
         return size
 
-    def rows(self, partition: int, start: int, end: int) -> pa.Table | None:
-        """The rows of a partition from an offset on, up to ``end`` or the first that is not here; None without one."""
+    def rows(self, partition: int, start: int, end: int) -> tuple[pa.Table, int] | None:
+        """The rows of a partition from an offset on, up to ``end`` or the first offset that is not here, and that one.
+
+        None where ``start`` is not here. Where offsets have no row any more there are fewer rows than offsets, or none.
+        """
         stretches = self._stretches.get(partition, ())
         place = bisect_right(stretches, start, key=_start) - 1
         if place < 0 or start >= stretches[place].end:
             return None
-        found = stretches[place]
-        return self._table.slice(found.first_row + start - found.start, min(end, found.end) - start)
+        found, end = stretches[place], min(end, stretches[place].end)
+        first_row = found.row_of(start)
+        return self._table.slice(first_row, found.row_of(end) - first_row), end
 
     def next_offset(self, partition: int, offset: int, end: int) -> int:
         """The first offset of a partition that is here behind one that is not; ``end`` where that comes first."""

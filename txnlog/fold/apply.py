@@ -71,11 +71,12 @@ from txnlog.format.actions import (
     Verdict,
 )
 from txnlog.format.codec import Entry, damaged_entry
+from txnlog.format.features import HOLES
 from txnlog.format.keys import CATALOG_FOLDER, UNIQUE
 from txnlog.sentences import Either, Words
 
-READER_FEATURES: frozenset[str] = frozenset()
-WRITER_FEATURES: frozenset[str] = frozenset()
+READER_FEATURES: frozenset[str] = frozenset({HOLES})
+WRITER_FEATURES: frozenset[str] = frozenset({HOLES})
 """Features of the format that this code implements; a log that names another one is refused."""
 
 

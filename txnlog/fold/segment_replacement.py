@@ -1,4 +1,4 @@
-"""Applying the replacement of segments by merged ones: the same rows at the same offsets."""
+"""Applying the replacement of segments by merged ones: the same offsets, each with its row, or declared a hole."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def is_small(record: SegmentRecord, target_size_bytes: int) -> bool:
 def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
     """Visible segments give way to the pending ones of a transaction: the same rows at the same offsets.
 
+    A segment with an ``extent`` stands for all of its offsets, also for those whose rows are gone.
     Each new segment has one slice; ``offsets`` names its first offset, in the order of the transaction's segments.
     """
     transaction = open_transaction(draft, action.txn)
@@ -45,9 +46,10 @@ def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
         if segment.topic != action.topic or not segment.compacted:
             raise InvalidInputError(f"segment {segment.number} cannot replace others")
         item = segment.slices[0]
-        if offset + item.rows > draft.end_of(action.topic, item.partition):
+        end = offset + segment.width_of(item)
+        if end > draft.end_of(action.topic, item.partition):
             raise InvalidInputError(f"segment {segment.number} would lie behind the end of partition {item.partition}")
-        added.setdefault(item.partition, []).append((offset, offset + item.rows))
+        added.setdefault(item.partition, []).append((offset, end))
         draft.segments.put(
             segment.number,
             msgspec.structs.replace(
@@ -78,8 +80,7 @@ def _remove(draft: Draft, action: Replace, at: Header) -> tuple[dict[int, list[R
         if known.topic != action.topic:
             raise InvalidInputError(f"segment {number} belongs to another topic")
         for item in known.slices:
-            assert item.offset is not None, "a visible segment has offsets"
-            removed.setdefault(item.partition, []).append((item.offset, item.offset + item.rows))
+            removed.setdefault(item.partition, []).append((item.start, known.end_of(item)))
     return removed, cold
 
 
@@ -93,7 +94,7 @@ def _may_be_visible(draft: Draft, number: int, known: SegmentRecord | None) -> b
 def _check_same_offsets(
     draft: Draft, topic: int, removed: dict[int, list[Range]], added: dict[int, list[Range]], *, cold: bool
 ) -> None:
-    """The new segments hold every offset of the old ones once; only what lies below the earliest may be left out."""
+    """The new segments stand for every offset of the old ones once; those below the earliest may be left out."""
     for partition in {*removed, *added}:
         new = ranges.normalize(added.get(partition, ()))
         if ranges.size(new) != sum(end - start for start, end in added.get(partition, ())):

@@ -251,16 +251,25 @@ class Outcome(Record, frozen=True):
 
 
 class SegmentSlice(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """Rows of one partition in a segment; ``offset`` is the first row's, None until the segment is visible."""
+    """Rows of one partition in a segment; ``offset`` is the first one's, None until the segment is visible."""
 
     partition: int
     rows: int
     offset: int | None = None
     sequence: int | None = None
 
+    @property
+    def start(self) -> int:
+        """Its first offset. Of a visible segment only."""
+        assert self.offset is not None, "a visible segment has offsets"
+        return self.offset
+
 
 class SegmentRecord(Record, frozen=True):
-    """A segment, its rows by partition, and how it stands. ``txn`` is None for one that several transactions share."""
+    """A segment, its rows by partition, and how it stands. ``txn`` is None for one that several transactions share.
+
+    ``extent`` is how many offsets its only slice stands for, where some of them have no row; None where each has one.
+    """
 
     number: int
     topic: int
@@ -276,6 +285,15 @@ class SegmentRecord(Record, frozen=True):
     timestamp_ms: int | None = None
     compacted: bool = False
     statistics: Statistics = {}
+    extent: int | None = None
+
+    def width_of(self, item: SegmentSlice) -> int:
+        """How many offsets one of its slices stands for."""
+        return item.rows if self.extent is None else self.extent
+
+    def end_of(self, item: SegmentSlice) -> int:
+        """The offset behind one of its slices. Of a visible segment only."""
+        return item.start + self.width_of(item)
 
 
 class AppRecord(Record, frozen=True):

@@ -34,6 +34,7 @@ from txnlog.fold.state import (
 from txnlog.fold.topics import live_topic
 from txnlog.fold.transaction_ends import forget, refuse_ended, use_number
 from txnlog.format.actions import Acknowledge, Begin, Commit, Header, Prepare, Segment, Share, StreamBatch
+from txnlog.format.features import HOLES
 from txnlog.format.keys import FILE_NAME
 from txnlog.sentences import Call, Words
 
@@ -124,9 +125,10 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
         raise InvalidInputError(f"segment {action.segment} has no checksum or no size")
     if action.compacted and (transaction is None or len(action.slices) != 1):
         raise InvalidInputError(f"segment {action.segment}: a compacted one has one slice and replaces others")
+    _check_extent(draft, action)
     last = -1
     for item in action.slices:
-        if not last < item.partition < topic.partitions or item.rows <= 0:
+        if not last < item.partition < topic.partitions or item.rows < (action.extent is None):
             raise InvalidInputError(
                 f"segment {action.segment}: partition {item.partition} is out of order or out of range"
             )
@@ -171,8 +173,19 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
             timestamp_ms=timestamp,
             compacted=action.compacted,
             statistics=action.statistics,
+            extent=action.extent,
         ),
     )
+
+
+def _check_extent(draft: Draft, action: Segment) -> None:
+    """Check what is said of a segment that may stand for more offsets than it has rows."""
+    if action.extent is None:
+        return
+    if HOLES not in draft.head.reader_features:
+        raise InvalidInputError(f"segment {action.segment} has an extent, without the feature {HOLES!r} of the log")
+    if not action.compacted or not action.rows <= action.extent or not action.extent:
+        raise InvalidInputError(f"segment {action.segment}: {action.rows} rows cannot have {action.extent} offsets")
 
 
 def _advance_end(draft: Draft, topic: int, partition: int, rows: int) -> int:

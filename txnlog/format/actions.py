@@ -277,7 +277,8 @@ class Segment(Action, frozen=True, tag="segment"):
     With ``txn`` it is pending and belongs to that transaction; without, it is shared by the commits of this very entry,
     which claim all of its rows, and becomes visible here. ``checksum`` is ``crc32:<8 hex>`` of the whole file where the
     writer had its bytes, else ``footer-crc32:<8 hex>`` of the footer (pages carry checksums of their own). A
-    ``compacted`` one stores what the log no longer says of each row: ``_txn``, ``_version`` and ``_timestamp``.
+    ``compacted`` one stores what the log no longer says of each row: ``_txn``, ``_version`` and ``_timestamp``; with an
+    ``extent``, which says for how many offsets it stands, ``_offset`` as well: some of these offsets have no row.
     """
 
     segment: Count
@@ -290,6 +291,7 @@ class Segment(Action, frozen=True, tag="segment"):
     txn: Count | None = None
     compacted: bool = False
     statistics: dict[str, tuple[Bound, Bound, Count | None]] = {}
+    extent: Count | None = None
 
 
 class Acknowledgement(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):

@@ -12,6 +12,12 @@ from typing import Any, Final
 
 from txnlog.common.limits import MAX_LABEL_CHARACTERS
 from txnlog.errors import InvalidInputError
+from txnlog.format.compaction import (
+    CLEANUP_POLICY,
+    COMPACT_UNACKNOWLEDGED,
+    DELETE_RETENTION_MS,
+    MIN_COMPACTION_LAG_MS,
+)
 from txnlog.format.delta_mode import DELTA
 from txnlog.format.merge_mode import MERGE
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
@@ -23,7 +29,18 @@ _LABEL: Final = "user."
 
 SETTINGS: Final[Mapping[str, Setting[Any]]] = {
     setting.name: setting
-    for setting in (DELTA, MERGE, RETENTION_MS, RETENTION_BYTES, RETAIN_UNACKNOWLEDGED, MESSAGE_TTL_MS)
+    for setting in (
+        DELTA,
+        MERGE,
+        RETENTION_MS,
+        RETENTION_BYTES,
+        RETAIN_UNACKNOWLEDGED,
+        MESSAGE_TTL_MS,
+        CLEANUP_POLICY,
+        DELETE_RETENTION_MS,
+        MIN_COMPACTION_LAG_MS,
+        COMPACT_UNACKNOWLEDGED,
+    )
 }
 
 _NONE_YET: Final = "there is no such setting yet"
@@ -60,10 +77,10 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "transaction.max.timeout.ms": _TIMEOUT,
     "retention.ms": _RETENTION,
     "retention.bytes": Words("use ", Argument("retention_bytes", ...)),
-    "cleanup.policy": Words(
-        "messages are deleted by ", Argument("retention_ms", ...), "; there is no compaction by key yet"
-    ),
-    "delete.retention.ms": "there is no compaction by key yet",
+    "cleanup.policy": Words("use ", Argument("cleanup_policy", "compact"), ", or ", Argument("retention_ms", ...)),
+    "delete.retention.ms": Words("use ", Argument("delete_retention_ms", ...)),
+    "min.compaction.lag.ms": Words("use ", Argument("min_compaction_lag_ms", ...)),
+    "min.cleanable.dirty.ratio": _NONE_YET,
     "message.ttl": Words("use ", Argument("message_ttl_ms", ...)),
     "compression.type": _NONE_YET,
     "max.message.bytes": _NONE_YET,

@@ -7,7 +7,7 @@ since the one before, and its manifest names all runs, so old rows are never wri
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -112,6 +112,7 @@ _COLD_SCHEMAS: Final[dict[str, pa.Schema]] = {
             pa.field("timestamp_ms", pa.int64()),
             pa.field("compacted", pa.bool_(), False),
             pa.field("statistics", pa.string(), False),
+            pa.field("extent", pa.int64()),
         ]
     ),
     "removals": pa.schema([pa.field("number", pa.int64(), False), pa.field("version", pa.int64(), False)]),
@@ -124,6 +125,9 @@ _COLD_SCHEMAS: Final[dict[str, pa.Schema]] = {
         ]
     ),
 }
+
+_OPTIONAL: Final[Mapping[str, str]] = {"segments": "extent"}
+"""By kind the column that a part has only where it says something: who does not know it can read all other parts."""
 
 _SORTED_BY: Final[dict[PartKind, tuple[str, ...]]] = {
     "outcomes": ("number",),
@@ -205,6 +209,9 @@ def read_part(data: bytes, part: Part) -> pa.Table:
         # Not pq.read_table, whose way over a dataset costs half a millisecond; threads pay for big parts only.
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         table = file.read(use_threads=len(data) > _SMALL_PART_BYTES)
+        optional = _OPTIONAL.get(part.kind)
+        if optional is not None and table.column_names == schema.names[:-1]:
+            table = table.append_column(optional, pa.nulls(table.num_rows, schema.field(optional).type))
         if table.num_rows == part.rows and table.column_names == schema.names:
             return table.cast(schema)
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
@@ -219,6 +226,9 @@ def encode_part(
     kind: PartKind, table: pa.Table, unique: str, span: tuple[int, int], timestamp_ms: int
 ) -> tuple[Part, bytes]:
     """A part: for a cold run rows that ended in the versions ``span`` (inclusive), the last of them at a time."""
+    optional = _OPTIONAL.get(kind)
+    if optional is not None and table.column(optional).null_count == table.num_rows:
+        table = table.drop_columns(optional)
     data = _to_parquet(table)
     part = Part(kind, unique, digest_of(data), len(data), table.num_rows, span[0], span[1], timestamp_ms)
     return part, data

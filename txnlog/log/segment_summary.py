@@ -166,8 +166,7 @@ class SegmentSummary:
             if record.compacted or record.timestamp_ms is None:
                 continue
             for item in record.slices:
-                assert item.offset is not None, "a visible segment has offsets"
-                ends[record.topic, item.partition].append((item.offset + item.rows, record.timestamp_ms))
+                ends[record.topic, item.partition].append((record.end_of(item), record.timestamp_ms))
         return {
             place: _Commits(*([row[column] for row in sorted(rows)] for column in (0, 1)))
             for place, rows in ends.items()

@@ -35,27 +35,37 @@ LEAST_WEIGHT_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows of one partition in a segment: ``rows`` from ``offset`` on, which begin at ``first_row`` of its file."""
+    """The rows of one partition in a segment: those of ``width`` offsets from ``offset`` on.
+
+    They begin at ``first_row`` of its file, unless it has holes: then the file says at which offset each row is.
+    """
 
     segment: int
     partition: int
     offset: int
-    rows: int
+    width: int
     first_row: int
+    has_holes: bool = False
 
     @property
     def end(self) -> int:
         """The offset behind the last one."""
-        return self.offset + self.rows
+        return self.offset + self.width
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A segment that comes out of a merge: a partition, and a range of offsets without a hole."""
+    """A segment that comes out of a merge: a partition, and a range of offsets, of which some may have no row."""
 
     partition: int
     offset: int
-    rows: int
+    width: int
+    has_holes: bool = False
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last one."""
+        return self.offset + self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +86,11 @@ def parts_of(record: SegmentRecord, starts: Mapping[int, int]) -> list[Part]:
     found: list[Part] = []
     row = 0
     for item in record.slices:
-        assert item.offset is not None, "a visible segment has offsets"
-        gone = min(item.rows, max(0, starts.get(item.partition, 0) - item.offset))
-        if gone < item.rows:
-            found.append(Part(record.number, item.partition, item.offset + gone, item.rows - gone, row + gone))
+        width = record.width_of(item)
+        gone = min(width, max(0, starts.get(item.partition, 0) - item.start))
+        if gone < width:
+            first_row, has_holes = (row + gone, False) if record.extent is None else (0, True)
+            found.append(Part(record.number, item.partition, item.start + gone, width - gone, first_row, has_holes))
         row += item.rows
     return found
 
@@ -89,10 +100,11 @@ def outputs_of(parts: Iterable[Part]) -> tuple[Output, ...]:
     found: list[Output] = []
     for part in sorted(parts, key=lambda item: (item.partition, item.offset)):
         last = found[-1] if found else None
-        if last is not None and last.partition == part.partition and last.offset + last.rows == part.offset:
-            found[-1] = Output(last.partition, last.offset, last.rows + part.rows)
+        if last is not None and last.partition == part.partition and last.end == part.offset:
+            has_holes = last.has_holes or part.has_holes
+            found[-1] = Output(last.partition, last.offset, last.width + part.width, has_holes)
         else:
-            found.append(Output(part.partition, part.offset, part.rows))
+            found.append(Output(part.partition, part.offset, part.width, part.has_holes))
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from txnlog.client.positions import Position, end_offsets, resolve_position, start_offsets
+from txnlog.client.positions import Position, resolve_position, start_offsets
 from txnlog.common import ranges
 from txnlog.common.limits import MAX_ENTRY_BYTES
 from txnlog.common.ranges import Ranges
@@ -24,6 +24,7 @@ from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, DeleteRecords, Header
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
+from txnlog.maintenance.ages import Times, older_than
 from txnlog.maintenance.expiry import Offsets, acknowledgement_of, cursor_in, expire, expired, subscriptions_of
 from txnlog.maintenance.waves import waves
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
@@ -216,7 +217,7 @@ def _refuse(draft: Draft, topic: TopicRecord, moved: Offsets) -> Offsets:
 def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     """Delete of all topics what their settings say. See ``Namespace.maintain``."""
     connection.follower.refresh()
-    times = _Times(connection)
+    times = Times(connection)
     topics = [item for item in connection.live_topics() if _has_retention(item)]
     counts = {item.id: expire(connection, item, _too_old(connection, item, times)) for item in topics}
     wanted = {item.id: due for item in topics if (due := _due(connection, item, times).offsets)}
@@ -253,7 +254,7 @@ class _Settings:
 def listing(connection: Connection, topic: str | None) -> Listing:
     """What retention says of topics, and for whom messages are kept. See ``Namespace.retention``."""
     connection.follower.refresh()
-    times = _Times(connection)
+    times = Times(connection)
     topics = connection.live_topics() if topic is None else [connection.topic_record(topic)]
     return Listing(_info(connection, item, times) for item in sorted(topics, key=lambda item: item.name))
 
@@ -263,34 +264,9 @@ def _has_retention(topic: TopicRecord) -> bool:
     return any(setting.of(topic.properties) is not None for setting in settings)
 
 
-class _Times:
-    """The version of a time that has passed for so long: the same one for all topics that ask."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.now_ms = connection.log_now_ms()
-        self.version = connection.follower.version
-        self._known: dict[int, int | None] = {}
-
-    def version_before(self, age_ms: int) -> int | None:
-        """The newest version that is at least so old; None where the log is younger."""
-        if age_ms not in self._known:
-            log = self._connection.follower.log
-            self._known[age_ms] = log.version_at(self.now_ms - age_ms, self.version)
-        return self._known[age_ms]
-
-
-def _too_old(connection: Connection, topic: TopicRecord, times: _Times) -> dict[int, int]:
+def _too_old(connection: Connection, topic: TopicRecord, times: Times) -> dict[int, int]:
     """By partition the offset behind the messages that have expired for who has not acknowledged them."""
-    return _older_than(connection, topic, MESSAGE_TTL_MS.of(topic.properties), times)
-
-
-def _older_than(connection: Connection, topic: TopicRecord, age_ms: int | None, times: _Times) -> dict[int, int]:
-    """By partition the offset behind the messages that are at least so old."""
-    version = None if age_ms is None else times.version_before(age_ms)
-    if version is None or version < topic.id:
-        return {}
-    return end_offsets(connection.follower, topic, version)
+    return older_than(connection, topic, MESSAGE_TTL_MS.of(topic.properties), times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +284,9 @@ class _Due:
     visible: list[SegmentRecord]
 
 
-def _due(connection: Connection, topic: TopicRecord, times: _Times) -> _Due:
+def _due(connection: Connection, topic: TopicRecord, times: Times) -> _Due:
     properties = topic.properties
-    by_age = _older_than(connection, topic, RETENTION_MS.of(properties), times)
+    by_age = older_than(connection, topic, RETENTION_MS.of(properties), times)
     visible: list[SegmentRecord] = []
     offsets = dict(by_age)
     most_bytes = RETENTION_BYTES.of(properties)
@@ -331,7 +307,7 @@ def _visible(connection: Connection, topic: TopicRecord, version: int) -> list[S
 
 
 def _has_messages(record: SegmentRecord, starts: Offsets) -> bool:
-    return any((item.offset or 0) + item.rows > starts.get(item.partition, 0) for item in record.slices)
+    return any(record.end_of(item) > starts.get(item.partition, 0) for item in record.slices)
 
 
 def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, came: _Came) -> dict[int, int]:
@@ -345,7 +321,7 @@ def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, came: _Came) -> d
     for record in reversed(in_offset_order(visible, came.version)):
         if is_enough:
             for item in record.slices:
-                found[item.partition] = max(found.get(item.partition, 0), (item.offset or 0) + item.rows)
+                found[item.partition] = max(found.get(item.partition, 0), record.end_of(item))
         size += record.size_bytes
         is_enough = size >= most_bytes  # the one that crosses the bound is kept as a whole
     return found
@@ -359,7 +335,7 @@ class _Came:
         for record in records:
             if record.state == "visible" and not record.compacted:
                 for item in record.slices:
-                    found = ((item.offset or 0) + item.rows, record.ended_version or 0)
+                    found = (record.end_of(item), record.ended_version or 0)
                     self._commits.setdefault(item.partition, []).append(found)
         for commits in self._commits.values():
             commits.sort()
@@ -368,7 +344,7 @@ class _Came:
         """The version."""
         if not record.compacted:
             return record.ended_version or 0
-        return max(self._of(item.partition, (item.offset or 0) + item.rows) for item in record.slices)
+        return max(self._of(item.partition, record.end_of(item)) for item in record.slices)
 
     def _of(self, partition: int, end: int) -> int:
         commits = self._commits[partition]
@@ -378,7 +354,7 @@ class _Came:
 # --- what is kept back ------------------------------------------------------------------------------------------------
 
 
-def _info(connection: Connection, topic: TopicRecord, times: _Times) -> RetentionInfo:
+def _info(connection: Connection, topic: TopicRecord, times: Times) -> RetentionInfo:
     properties = topic.properties
     due = _due(connection, topic, times)
     visible = due.visible or _visible(connection, topic, times.version)
@@ -434,8 +410,7 @@ def _oldest_ms(records: Iterable[SegmentRecord], above: Offsets, below: Offsets)
             for record in records
             if record.state == "visible" and not record.compacted and record.timestamp_ms is not None
             for item in record.slices
-            if (item.offset or 0) + item.rows > above.get(item.partition, 0)
-            and (item.offset or 0) < below.get(item.partition, 0)
+            if record.end_of(item) > above.get(item.partition, 0) and (item.offset or 0) < below.get(item.partition, 0)
         ),
         default=None,
     )

@@ -1,8 +1,8 @@
 """``ns.maintain``: what a namespace needs from time to time, bounded, in an order that keeps what others read.
 
-Checkpoint; old messages deleted, as the settings of their topics say; small segments merged; the Delta tables of topics
-with ``delta="auto"`` brought up to date; then vacuum, so that none of these tables shows a file that it deletes. Each
-step stands by itself: a call that ends anywhere is simply made again.
+Checkpoint; old messages deleted, as the settings of their topics say; topics compacted by their keys; small segments
+merged; the Delta tables of topics with ``delta="auto"`` brought up to date; then vacuum, so that none of these tables
+shows a file that it deletes. Each step stands by itself: a call that ends anywhere is simply made again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CorruptionError, SchemaMismatch, TopicNotFound, TxnLogError
 from txnlog.format.delta_mode import is_auto
 from txnlog.maintenance import optimizer, retention, vacuum
+from txnlog.maintenance.compaction import Compaction, is_compacted
 from txnlog.replies import Rest, as_part_of
-from txnlog.results import Maintained, Optimized
+from txnlog.results import Compacted, Maintained, Optimized
 from txnlog.sentences import Words
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def maintain(
     retained = retention.retain(connection)
     optimized: list[Optimized] = []
     failures: dict[str, str] = {}
-    finished = True
+    compacted = _compacted(connection, left, failures)
+    left = max(0, left - sum(item.read_bytes for item in compacted))
+    finished = all(item.finished for item in compacted)
     for topic in connection.live_topics():
         if optimized and not left:
             finished = False  # nobody looked at the others
@@ -95,7 +98,26 @@ def maintain(
         progress=_reported(progress, "vacuum"),
     )
     connection.session.name_checkpoint(checkpoint)  # where none of these steps had an entry to write
-    return Maintained(checkpoint, retained, tuple(optimized), published, vacuumed, failures, finished)
+    return Maintained(checkpoint, retained, compacted, tuple(optimized), published, vacuumed, failures, finished)
+
+
+def _compacted(connection: Connection, most_bytes: int, failures: dict[str, str]) -> tuple[Compacted, ...]:
+    """Compact the topics that are to be, as far as enough in them is new."""
+    found: list[Compacted] = []
+    for topic in connection.live_topics():
+        if not is_compacted(topic):
+            continue
+        work = Compaction(connection, topic, max(1, most_bytes - sum(item.read_bytes for item in found)))
+        try:
+            if work.is_due():
+                found.append(work.run())
+        except TopicNotFound:
+            found.append(work.so_far())
+        except (CorruptionError, SchemaMismatch) as error:
+            _logger.warning("%r was not compacted: %s", topic.name, error.message)
+            _report(failures, topic.name, error)
+            found.append(work.so_far())
+    return tuple(found)
 
 
 def _reported(progress: Progress | None, step: str) -> optimizer.Progress | None:

@@ -17,6 +17,7 @@ from txnlog.results.log import (
 from txnlog.results.maintenance import (
     BackedUp,
     CheckLevel,
+    Compacted,
     DeletedRecords,
     Finding,
     FindingKind,
@@ -35,6 +36,7 @@ __all__ = [
     "BackedUp",
     "CheckLevel",
     "Committed",
+    "Compacted",
     "DeletedRecords",
     "DoctorFinding",
     "DoctorKind",

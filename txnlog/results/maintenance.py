@@ -136,6 +136,37 @@ class Optimized(Shown):
 
 
 @dataclass(frozen=True)
+class Compacted(Shown):
+    """What key compaction did to a topic, or would do first (``dry_run``).
+
+    Attributes:
+        topic: its name.
+        version: of the last entry that took messages out; None where there were none to take.
+        removed_messages: those with a newer message of their key, and those that ended their key long enough ago.
+        rewritten_segments: segments that lost messages, and were replaced.
+        written_segments: segments that came in for them.
+        read_bytes: of the files that were read, for their keys at least.
+        written_bytes: of those that were written.
+        entries: how often segments were replaced: each is a version of the log.
+        lost_races: passes that others were ahead of. They were planned again.
+        finished: whether all was compacted that can be now.
+        dry_run: whether nothing was written.
+    """
+
+    topic: str
+    version: int | None
+    removed_messages: int
+    rewritten_segments: int
+    written_segments: int
+    read_bytes: int
+    written_bytes: int
+    entries: int
+    lost_races: int
+    finished: bool
+    dry_run: bool
+
+
+@dataclass(frozen=True)
 class KeptFor(Shown):
     """Messages that retention would delete, and that are kept because a subscription has not acknowledged them.
 
@@ -208,6 +239,7 @@ class Maintained(Shown):
     Attributes:
         checkpoint: the version of the newest checkpoint.
         retained: of each topic whose settings deleted messages or let them expire, what became of them.
+        compacted: of each topic with ``cleanup_policy="compact"`` in which messages were looked at, what was done.
         optimized: of each topic in which segments were merged, what was done.
         published: topics with ``delta="auto"``, whose Delta tables were brought up to date.
         vacuumed: what was deleted.
@@ -218,6 +250,7 @@ class Maintained(Shown):
 
     checkpoint: int
     retained: tuple[DeletedRecords, ...]
+    compacted: tuple[Compacted, ...]
     optimized: tuple[Optimized, ...]
     published: tuple[str, ...]
     vacuumed: Vacuumed
@@ -283,6 +316,7 @@ class FsckReport(Shown):
 __all__ = [
     "BackedUp",
     "CheckLevel",
+    "Compacted",
     "DeletedRecords",
     "Finding",
     "FindingKind",

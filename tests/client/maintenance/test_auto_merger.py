@@ -12,6 +12,7 @@ from tests.client.merging import INTERVAL, actions, at_rest, commit, everything,
 from tests.client.support import SCHEMA, Place, raises, read, rows, wait_for
 from txnlog.errors import AccessDenied, InvalidInputError, StoreError, TopicExists
 from txnlog.format.actions import Replace, Segment
+from txnlog.maintenance.merging import Merger
 from txnlog.maintenance.optimizer import Optimization
 
 pytestmark = pytest.mark.usefixtures("soon")
@@ -102,14 +103,14 @@ def test_what_another_one_merged_first_is_merged_by_nobody_else(
 ) -> None:
     """Both read the same segments; the entry of the second one replaces nothing, and it says nothing."""
     ns, rival = orders(memory), memory.open()
-    stored = Optimization._stored
+    stored = Merger._stored
 
-    def slow(self: Optimization, *arguments: Any) -> Any:
-        monkeypatch.setattr(Optimization, "_stored", stored)
+    def slow(self: Merger, *arguments: Any) -> Any:
+        monkeypatch.setattr(Merger, "_stored", stored)
         rival.optimize("orders")
         return stored(self, *arguments)
 
-    monkeypatch.setattr(Optimization, "_stored", slow)
+    monkeypatch.setattr(Merger, "_stored", slow)
     with caplog.at_level(logging.INFO):
         commit(ns, 14)
     assert read(ns) == list(range(14))
@@ -123,17 +124,17 @@ def test_a_merge_that_fails_fails_no_commit_and_is_done_later(
     memory: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     ns = orders(memory)
-    stored = Optimization._stored
+    stored = Merger._stored
 
     def fail(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(Optimization, "_stored", fail)
+    monkeypatch.setattr(Merger, "_stored", fail)
     commit(ns, 14)
     assert "not merged" in caplog.text
     assert len(segments(ns)) == 14
     assert len([r for r in caplog.records if "not merged" in r.getMessage()]) == 1, "not at each commit"
-    monkeypatch.setattr(Optimization, "_stored", stored)
+    monkeypatch.setattr(Merger, "_stored", stored)
     commit(ns, 16, 14)
     assert len(segments(ns)) < 20
     assert read(ns) == list(range(30))
@@ -150,7 +151,7 @@ def test_who_lacks_the_right_leaves_it_to_others(
         asked.append(1)
         raise AccessDenied("no right", right="write")
 
-    monkeypatch.setattr(Optimization, "_stored", denied)
+    monkeypatch.setattr(Merger, "_stored", denied)
     commit(ns, 40)
     assert len(asked) == 1
     assert "merge" not in caplog.text
@@ -160,13 +161,13 @@ def test_a_topic_that_is_dropped_meanwhile_is_no_failure(
     memory: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ns, rival = orders(memory), memory.open()
-    stored = Optimization._stored
+    stored = Merger._stored
 
-    def dropped(self: Optimization, *arguments: Any) -> Any:
+    def dropped(self: Merger, *arguments: Any) -> Any:
         rival.drop_topic("orders")
         return stored(self, *arguments)
 
-    monkeypatch.setattr(Optimization, "_stored", dropped)
+    monkeypatch.setattr(Merger, "_stored", dropped)
     for number in range(14):
         if "orders" not in rival.topics():
             break
@@ -213,16 +214,16 @@ def test_many_partitions_in_each_segment_are_left_alone(memory: Place) -> None:
 
 def test_what_is_committed_while_a_merge_is_under_way_is_kept(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     ns, rival = orders(memory), memory.open()
-    stored: Callable[..., Any] = Optimization._stored
+    stored: Callable[..., Any] = Merger._stored
     number = iter(range(1_000, 2_000))
     merger(rival).interval = 10_000
 
-    def meanwhile(self: Optimization, *arguments: Any) -> Any:
+    def meanwhile(self: Merger, *arguments: Any) -> Any:
         for _ in range(5):
             rival.produce("orders", rows(next(number)))
         return stored(self, *arguments)
 
-    monkeypatch.setattr(Optimization, "_stored", meanwhile)
+    monkeypatch.setattr(Merger, "_stored", meanwhile)
     commit(ns, 30)
     found = read(ns)
     assert sorted(found) == sorted([*range(30), *range(1_000, next(number))])
@@ -233,15 +234,15 @@ def test_no_commit_waits_for_a_merge(memory: Place) -> None:
     """A commit is answered while a merge is under way."""
     ns = orders(memory)
     gate: list[int] = []
-    stored = Optimization._stored
+    stored = Merger._stored
 
-    def held(self: Optimization, *arguments: Any) -> Any:
+    def held(self: Merger, *arguments: Any) -> Any:
         gate.append(1)
         wait_for(lambda: len(gate) > 1)
         return stored(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Optimization, "_stored", held)
+        patch.setattr(Merger, "_stored", held)
         for number in range(13):
             ns.produce("orders", rows(number))
         wait_for(lambda: bool(gate))

@@ -11,7 +11,7 @@ from tests.client.merging import INTERVAL, at_rest, commit, merger, orders, segm
 from tests.client.support import SCHEMA, Place, read, rows, wait_for
 from txnlog.client import auto_merger
 from txnlog.errors import StoreError
-from txnlog.maintenance.optimizer import Optimization
+from txnlog.maintenance.merging import Merger
 
 pytestmark = pytest.mark.usefixtures("soon")
 
@@ -65,16 +65,16 @@ def test_merges_go_on_where_as_many_small_segments_are_known_as_are_kept_in_mind
     monkeypatch.setattr(auto_merger, "_MOST_KNOWN", 40)
     ns = orders(memory, merge="manual")
     commit(ns, 45)
-    stored = Optimization._stored
+    stored = Merger._stored
 
     def fail(*_: Any) -> Any:
         raise StoreError("503")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Optimization, "_stored", fail)
+        patch.setattr(Merger, "_stored", fail)
         ns.alter_topic("orders", merge="auto")
         commit(ns, 1, 45)
-    assert Optimization._stored is stored
+    assert Merger._stored is stored
     assert len(segments(ns)) == 46
     commit(ns, 60, 46)
     assert len(segments(ns)) < 100, "not one merge in sixty commits"

@@ -15,7 +15,7 @@ from txnlog.data.segment_file import SegmentWriter
 from txnlog.errors import InvalidInputError, ReadOnly, TopicNotFound
 from txnlog.format import codec
 from txnlog.format.actions import DeleteRecords, Replace
-from txnlog.maintenance import merge_plan, optimizer
+from txnlog.maintenance import merge_plan, merging
 
 __all__ = ["ns"]  # fixtures
 
@@ -174,7 +174,7 @@ def test_files_are_about_as_big_as_the_target_and_big_ones_are_left_alone(ns: An
 def test_statistics_that_no_entry_holds_are_left_out(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every call would write all the files, and be refused."""
     monkeypatch.setattr(codec, "MAX_ENTRY_BYTES", 16 << 10)
-    monkeypatch.setattr(optimizer, "_STATISTICS_BYTES", 8 << 10)
+    monkeypatch.setattr(merging, "_STATISTICS_BYTES", 8 << 10)
     ns = memory.open()
     names = ["first", *(f"long{number}" for number in range(20))]
     ns.create_topic("orders", pa.schema([(name, pa.string()) for name in names]), partitions=8)
@@ -245,8 +245,8 @@ def test_rows_are_held_a_row_group_at_a_time(memory: Place, monkeypatch: pytest.
         return iter(found)
 
     monkeypatch.setattr(SegmentWriter, "write", noted)
-    monkeypatch.setattr(optimizer, "ROW_GROUP_BYTES", 1_000)
-    monkeypatch.setattr(optimizer, "_LEAST_ROW_GROUP_BYTES", 1_000)
+    monkeypatch.setattr(merging, "ROW_GROUP_BYTES", 1_000)
+    monkeypatch.setattr(merging, "_LEAST_ROW_GROUP_BYTES", 1_000)
     before = whole(ns)
     ns.optimize("orders")
     assert 0 < most < 1_000

@@ -13,7 +13,7 @@ from tests.memory_log import SCHEMA
 from txnlog.common.ids import Coordinators
 from txnlog.data.scan_planner import ScanPlan, check_offsets, parse_isolation_level, plan
 from txnlog.data.segment_order import in_log_order, in_offset_order
-from txnlog.data.segment_rows import check_partitions
+from txnlog.data.segment_rows import check_places
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
 from txnlog.fold.state import SegmentRecord, SegmentSlice, SegmentState
 
@@ -117,14 +117,14 @@ def test_offsets_cut_files_and_leave_others_alone() -> None:
 def test_partitions_are_compared_in_all_rows_of_a_file_wanted_or_not() -> None:
     (found,) = planned([segment(4, {0: (2, 0), 1: (3, 0)})], offsets={1: (1, 2)}).segments
     assert [(item.first_row, item.rows) for item in found.slices] == [(3, 1)]
-    check_partitions(found, pa.table({"_partition": pa.array([0, 0, 1, 1, 1], pa.int32())}))
+    check_places(found, pa.table({"_partition": pa.array([0, 0, 1, 1, 1], pa.int32())}))
     for place in range(5):
         said = [0, 0, 1, 1, 1]
         said[place] ^= 1
         with pytest.raises(CorruptionError, match="in other partitions"):
-            check_partitions(found, pa.table({"_partition": pa.array(said, pa.int32())}))
+            check_places(found, pa.table({"_partition": pa.array(said, pa.int32())}))
     (own,) = planned([segment(6, {1: (2, 3)}, txn=99)]).segments
-    check_partitions(own, pa.table({"id": [1, 2]}))
+    check_places(own, pa.table({"id": [1, 2]}))
 
 
 def test_pending_and_aborted_rows_have_no_offsets_and_no_place_in_ranges() -> None:

@@ -74,7 +74,8 @@ def test_a_run_gives_what_follows_an_offset_without_a_gap(
             break
         expected.append((partition, offset))
     found = run.rows(partition, start, start + count)
-    assert (None if found is None else rows_of(found)) == (expected or None)
+    assert (None if found is None else rows_of(found[0])) == (expected or None)
+    assert found is None or found[1] == start + len(expected)
     if not expected:
         behind = [offset for p, offset in there if p == partition and start < offset < start + count]
         assert run.next_offset(partition, start, start + count) == min([*behind, start + count])
@@ -93,5 +94,5 @@ def test_rows_lie_by_partition_and_offset_and_know_their_segment() -> None:
     run = run_of([later, first])
     whole = run.rows(0, 0, 5)
     assert whole is not None
-    assert rows_of(whole) == [(0, offset) for offset in range(5)]
+    assert rows_of(whole[0]) == [(0, offset) for offset in range(5)]
     assert run.size_bytes >= 6 * 16

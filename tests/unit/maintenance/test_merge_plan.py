@@ -124,10 +124,10 @@ def applied(records: list[SegmentRecord], found: list[Merge]) -> list[SegmentRec
     for merge in found:
         for record in merge.removed:
             result.remove(record)
-        rows = sum(output.rows for output in merge.outputs)
+        rows = sum(output.width for output in merge.outputs)
         for output in merge.outputs:
-            size = max(1, merge.size_bytes * output.rows // rows)
-            place = {output.partition: (output.offset, output.rows)}
+            size = max(1, merge.size_bytes * output.width // rows)
+            place = {output.partition: (output.offset, output.width)}
             result.append(segment(next(_made), size, place, compacted=True))
     return result
 
@@ -274,7 +274,7 @@ def merges_of(log: Log, topic: int) -> list[Merge]:
 def replace(log: Log, topic: int, merge: Merge, fresh: Iterator[int]) -> None:
     txn = next(fresh)
     made = [
-        log.segment(topic, {item.partition: item.rows}, txn, compacted=True, segment=next(fresh))
+        log.segment(topic, {item.partition: item.width}, txn, compacted=True, segment=next(fresh))
         for item in merge.outputs
     ]
     removed = tuple(record.number for record in merge.removed)
@@ -304,7 +304,7 @@ def topic(log) -> int:
 def command(log: Log, topic: int, forgotten: int = -1, known: int | None = None) -> ReplaceCommand:
     (merge,) = merges_of(log, topic)
     txn = log.number()
-    made = tuple(log.segment(topic, {item.partition: item.rows}, txn, compacted=True) for item in merge.outputs)
+    made = tuple(log.segment(topic, {item.partition: item.width}, txn, compacted=True) for item in merge.outputs)
     removed = tuple(record.number for record in merge.removed)
     return ReplaceCommand(txn, topic, made, (0,), removed, log.version if known is None else known, lambda: forgotten)
 
@@ -372,8 +372,8 @@ def one_by_one(count: int, interval: int) -> tuple[list[SegmentRecord], int]:
             (output,) = merge.outputs
             gone = {record.number for record in merge.removed}
             live = [record for record in live if record.number not in gone]
-            live.append(segment(next(names), output.rows * 100, {0: (output.offset, output.rows)}, compacted=True))
-            written += output.rows
+            live.append(segment(next(names), output.width * 100, {0: (output.offset, output.width)}, compacted=True))
+            written += output.width
     return live, written
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from txnlog.common import ranges
 from txnlog.data import segment_file
-from txnlog.data.segment_rows import PlannedSegment, check_partitions, file_schema
+from txnlog.data.segment_rows import PlannedSegment, check_places, file_schema
 from txnlog.data.segment_statistics import contradiction
 from txnlog.errors import CorruptionError
 from txnlog.fold.state import SegmentRecord
@@ -30,7 +30,7 @@ def check_rows(
     """
     wanted = file_schema(schema, planned)
     table = segment_file.decode_verified(data, schema=wanted, rows=planned.file_rows, key=planned.key)
-    check_partitions(planned, table)
+    check_places(planned, table)
     for name, said in record.statistics.items():
         # Whether there is such a column is no question of damage (PROTOCOL.md, "statistics").
         what = contradiction(said, table.column(name)) if name in schema.names else ""
@@ -44,10 +44,12 @@ def _check_origins(planned: PlannedSegment, table: pa.Table, record: SegmentReco
     """What the file, or else the log, says of each row is what the entry says that made it visible."""
     parts: list[Origin] = []
     for item in record.slices:
-        assert item.offset is not None, "a visible segment has offsets"
-        found = origins.of(record.topic, item.partition, item.offset, item.rows)
+        found = origins.of(record.topic, item.partition, item.start, record.width_of(item))
         if found is None:
             raise _differs(planned, f"no transaction brought all of its messages of partition {item.partition}")
+        if record.extent is not None:
+            there = table.column("_offset").to_numpy() - item.start
+            found = Origin(*(column[there] for column in found))
         parts.append(found)
     txns, versions, times_ms = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     if (txns != (table.column("_txn").to_numpy() if planned.stores_txn else record.txn)).any():
@@ -72,7 +74,7 @@ def check_offsets(records: Iterable[SegmentRecord], partition: int, start: int, 
     Each of these offsets is in one segment. Those below the earliest one may be, too.
     """
     spans = [
-        (item.offset, item.offset + item.rows)
+        (item.offset, record.end_of(item))
         for record in records
         for item in record.slices
         if item.partition == partition and item.offset is not None

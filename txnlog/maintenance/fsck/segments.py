@@ -197,7 +197,7 @@ class Segments:
         return not is_needed(record, self._view.removals | later.removals, dropped, later.head.oldest_readable)
 
     def _report(self, file: _File, error: CorruptionError) -> None:
-        rows = [(item.partition, item.offset, item.rows) for item in file.record.slices]
+        rows = [(item.partition, item.offset, file.record.width_of(item)) for item in file.record.slices]
         found = damaged_segment(error, file.topic.name, file.record.number, rows, _RESTORE)
         removed = self._view.removals.get(file.record.number)
         shown = "" if removed is None else f"; only versions below {removed} show it"

@@ -1,0 +1,370 @@
+"""One merge of segments: what is planned is read and written, then the log is asked to replace it.
+
+Merging small segments, key compaction and erasure go this way. Each merge is one entry of its own. One that stops
+anywhere leaves files that no entry names, for vacuum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txnlog.common.limits import MAX_ENTRY_BYTES
+from txnlog.data import segment_file
+from txnlog.data.scan_planner import plan_segment
+from txnlog.data.segment_columns import STORED_COLUMNS
+from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
+from txnlog.data.segment_rows import PlannedSegment, naming_segment
+from txnlog.engine.log_lines import LogLines
+from txnlog.errors import CoordinatorFenced
+from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
+from txnlog.format import schema as schemas
+from txnlog.format.actions import Segment, SliceRows
+from txnlog.format.keys import segment_key
+from txnlog.log.slots import put_unnamed
+from txnlog.maintenance import merge_plan
+from txnlog.maintenance.merge_plan import Merge, Output, Part, ReplaceCommand
+from txnlog.maintenance.waves import waves
+from txnlog.replies import unknown_outcome
+from txnlog.store.base import ObjectNotFound
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_logger = LogLines("txnlog.optimizer")
+
+_WAVE_FILES: Final = 64
+_WAVE_BYTES: Final = 16 << 20
+"""Files fetched and decoded side by side: for small ones the requests are what takes time."""
+
+_GENTLE_FILES: Final = 8
+_LONGEST_REST_MS: Final = 20.0
+"""In the background the files are decoded one after the other, with a rest after each as long as that took. A commit
+asks for the interpreter some ten times, and would wait for 5 ms each time behind threads that hold it."""
+
+_BUFFERED_BYTES: Final = 4 * ROW_GROUP_BYTES
+"""Arrow bytes of all row groups that are being filled, where the rows of shared segments go to many files."""
+
+_LEAST_ROW_GROUP_BYTES: Final = 1 << 20
+
+_STATISTICS_BYTES: Final = MAX_ENTRY_BYTES // 2
+"""Of all segments of a merge, which one entry names: a thousand with long texts would not fit into it."""
+
+_MOST_LOOKS: Final = 4
+"""A checkpoint may come between a look and the entry once, or twice."""
+
+_METADATA: Final = tuple(STORED_COLUMNS.field(name) for name in ("_txn", "_version", "_timestamp"))
+"""What a merged segment stores behind the user's columns; one with holes the offset of each row as well."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Merged(NamedTuple):
+    """What one merge did: at which version, and which segments came."""
+
+    version: int
+    segments: tuple[Segment, ...]
+
+
+class Gone(Exception):
+    """Some of the segments were replaced meanwhile, and a file of them was deleted."""
+
+
+class _Missing(Exception):
+    """The file of a segment is not there."""
+
+    def __init__(self, segment: PlannedSegment) -> None:
+        super().__init__(segment.key)
+        self.segment = segment
+
+
+class Rows(NamedTuple):
+    """Rows of one partition of a segment, with what is stored of them: ``_txn``, ``_version``, ``_timestamp``."""
+
+    segment: SegmentRecord
+    part: Part
+    offsets: Numbers
+    table: pa.Table
+
+
+Keep = Callable[[Rows], npt.NDArray[np.bool_]]
+"""Which of some rows stay."""
+
+
+class Merger:
+    """Merges segments of one topic, one merge after the other.
+
+    Attributes:
+        is_gentle: it works in the background, next to those who commit.
+        if_unknown: what an unknown outcome of its entry means for the caller.
+    """
+
+    def __init__(self, connection: Connection, topic: TopicRecord, if_unknown: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._if_unknown = if_unknown
+        self.is_gentle = False
+
+    def merge(self, merge: Merge, known: int, keep: Keep | None = None) -> Merged | None:
+        """Read, write, replace. None where the segments are not all there any more: nothing was replaced.
+
+        Args:
+            merge: what goes and what comes. Where ``keep`` leaves rows out, the outputs have holes.
+            known: the version at which the segments were looked at.
+            keep: which rows stay; None for all.
+        """
+        connection = self._connection
+        writers = self._filled(merge, known, keep)
+        if writers is None:
+            return None
+        # Behind the reading: what takes long needs no block of numbers to be kept open for it.
+        txn, *numbers = connection.appender.take_numbers(1 + len(merge.outputs))
+        try:
+            with connection.keep_blocks_alive([txn, *numbers]):
+                written = self._stored(merge.outputs, writers, numbers, txn)
+                version = self._replaced(merge, txn, written, known)
+        except CoordinatorFenced:
+            _logger.warning(
+                "%r: a vacuum withdrew the numbers of this writer, which had been silent for too long. "
+                "The merge will be done again with new ones.",
+                self._topic.name,
+            )
+            connection.follower.refresh()
+            return None
+        return None if version is None else Merged(version, tuple(written))
+
+    def _replaced(self, merge: Merge, txn: int, written: Sequence[Segment], known: int) -> int | None:
+        """The version that replaced the segments; None where some are gone.
+
+        Where a checkpoint made the state forget what it knew of them, it is looked at again: what was read and
+        written is as good as before.
+        """
+        follower = self._connection.follower
+        removed = tuple(record.number for record in merge.removed)
+        for _ in range(_MOST_LOOKS):
+            command = ReplaceCommand(
+                txn,
+                self._topic.id,
+                tuple(written),
+                tuple(output.offset for output in merge.outputs),
+                removed,
+                known,
+                lambda: -1 if follower.base is None else follower.base.version,
+            )
+            with unknown_outcome(self._if_unknown):
+                version = self._connection.appender.call(command)
+            if version is not None:
+                return version
+            known = follower.version
+            removals = follower.segments(self._topic.id)[1]
+            if not removals.keys().isdisjoint(removed):
+                return None
+        return None
+
+    def _filled(self, merge: Merge, known: int, keep: Keep | None) -> list[SegmentWriter] | None:
+        """A writer for each output, with all of its rows. None where a file is gone by now."""
+        schema = self.schema()
+        group = max(_LEAST_ROW_GROUP_BYTES, min(ROW_GROUP_BYTES, _BUFFERED_BYTES // max(1, len(merge.outputs))))
+        writers = [SegmentWriter(_stored_schema(schema, output), None, group) for output in merge.outputs]
+        by_partition: dict[int, list[tuple[int, Output]]] = {}
+        for index, output in enumerate(merge.outputs):
+            by_partition.setdefault(output.partition, []).append((index, output))
+        try:
+            for rows in self.rows(merge.removed if merge.outputs else (), known, schema):
+                kept = rows if keep is None else _filtered(rows, keep)
+                for index, output in by_partition.get(rows.part.partition, ()):
+                    ended = list(writers[index].write(_of_output(kept, output)))
+                    assert not ended, "a writer without a target has one segment"
+        except Gone:
+            return None
+        return writers
+
+    def schema(self) -> pa.Schema:
+        """The columns of the version that was planned, or later: rows of older ones fit into them."""
+        return schemas.to_arrow(self._connection.topic_record_by_id(self._topic.id).schema)
+
+    def rows(
+        self, records: Sequence[SegmentRecord], known: int, schema: pa.Schema, columns: Sequence[str] | None = None
+    ) -> Iterator[Rows]:
+        """The rows of visible segments, verified, partition by partition in each.
+
+        Args:
+            records: the segments.
+            known: the version at which they were looked at.
+            schema: of the topic.
+            columns: the wanted ones of these; None for all.
+
+        Raises Gone where they were replaced meanwhile.
+        """
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        try:
+            for record, segment, table in self._tables(records, schema, columns):
+                for part in merge_plan.parts_of(record, {}):
+                    offsets, rows = _rows_of(part, table)
+                    yield Rows(record, part, offsets, _with_metadata(rows, wanted, segment))
+        except _Missing as missing:
+            self._check_replaced(records, missing.segment, known)
+            raise Gone from None
+
+    def _check_replaced(self, records: Sequence[SegmentRecord], missing: PlannedSegment, known: int) -> None:
+        """Raise what a missing file means, unless segments were replaced meanwhile, and vacuumed."""
+        follower = self._connection.follower
+        follower.refresh()
+        _, removals = follower.segments(self._topic.id)
+        if all(record.number not in removals for record in records):
+            raise follower.missing_at(known, self._topic.name, self._topic.folder, missing) from None
+
+    def _tables(
+        self, records: Sequence[SegmentRecord], schema: pa.Schema, columns: Sequence[str] | None
+    ) -> Iterator[tuple[SegmentRecord, PlannedSegment, pa.Table]]:
+        """The files of segments, decoded and verified, a wave of them in memory at a time."""
+        folder = self._topic.folder
+        files = _GENTLE_FILES if self.is_gentle else _WAVE_FILES
+        for wave in waves(records, lambda record: record.size_bytes, files, _WAVE_BYTES):
+            planned = [plan_segment(record, folder, "COMMITTED", None, {}) for record in wave]
+            segments = [segment for segment in planned if segment is not None]
+            assert len(segments) == len(wave), "every segment has offsets"
+            if self.is_gentle:
+                tables: Iterable[pa.Table] = self._decoded_gently(schema, segments)
+            else:
+                tables = self._decoded(schema, segments, columns)
+            yield from zip(wave, segments, tables, strict=True)
+
+    def _decoded(
+        self, schema: pa.Schema, segments: Sequence[PlannedSegment], columns: Sequence[str] | None
+    ) -> Iterable[pa.Table]:
+        read = self._connection.reader.whole
+        calls = [partial(self._of, item, read, schema, item, columns) for item in segments]
+        return self._connection.runtime.run_all(calls)
+
+    def _decoded_gently(self, schema: pa.Schema, segments: Sequence[PlannedSegment]) -> Iterator[pa.Table]:
+        connection, runtime = self._connection, self._connection.runtime
+        written = [connection.reader.written(schema, item) for item in segments]
+        asked = [item for item, table in zip(segments, written, strict=True) if table is None]
+        files = iter(runtime.run_all([partial(self._of, item, connection.store.get, item.key) for item in asked]))
+        for segment, table in zip(segments, written, strict=True):
+            if table is not None:
+                yield table
+                continue
+            began_ms = runtime.elapsed_ms()
+            yield self._of(segment, connection.reader.whole_of, next(files), schema, segment)
+            runtime.sleep_ms(min(runtime.elapsed_ms() - began_ms, _LONGEST_REST_MS))
+
+    def _of(self, segment: PlannedSegment, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """What a call gives for a segment, which its errors name."""
+        try:
+            with naming_segment(self._topic.name, segment):
+                return call(*args, **kwargs)
+        except ObjectNotFound:
+            raise _Missing(segment) from None
+
+    def _stored(
+        self, outputs: Sequence[Output], writers: Sequence[SegmentWriter], numbers: Sequence[int], txn: int
+    ) -> list[Segment]:
+        """The merged segments, on the store; files leave the memory wave by wave."""
+        segments: list[Segment] = []
+        most_bytes = _STATISTICS_BYTES // max(1, len(outputs))
+        for first in range(0, len(writers), _WAVE_FILES):
+            wave = slice(first, first + _WAVE_FILES)
+            segments += self._put(outputs[wave], writers[wave], numbers[wave], txn, most_bytes)
+        return segments
+
+    def _put(
+        self,
+        outputs: Sequence[Output],
+        writers: Sequence[SegmentWriter],
+        numbers: Sequence[int],
+        txn: int,
+        most_bytes: int,
+    ) -> list[Segment]:
+        objects: list[tuple[str, EncodedSegment]] = []
+        segments: list[Segment] = []
+        for output, writer, number in zip(outputs, writers, numbers, strict=True):
+            # What has holes may have no row at all, and needs a file all the same: its offsets are still there.
+            encoded = next(writer.finish(), None) or segment_file.encode(writer.schema.empty_table())
+            assert output.has_holes or encoded.rows == output.width, "the slices of the log have no gap"
+            file = f"{self._connection.runtime.unique()}.parquet"
+            objects.append((segment_key(self._topic.folder, number, file), encoded))
+            segments.append(
+                Segment(
+                    number,
+                    self._topic.id,
+                    file,
+                    encoded.rows,
+                    encoded.size_bytes,
+                    encoded.checksum,
+                    (SliceRows(output.partition, encoded.rows),),
+                    txn,
+                    True,
+                    _fitting(encoded.statistics, most_bytes),
+                    output.width if output.has_holes else None,
+                )
+            )
+        put_unnamed(self._connection.store, self._connection.runtime, [(key, item.data) for key, item in objects])
+        return segments
+
+
+def _stored_schema(schema: pa.Schema, output: Output) -> pa.Schema:
+    return pa.schema([*schema, *_METADATA, *([STORED_COLUMNS.field("_offset")] if output.has_holes else [])])
+
+
+def _rows_of(part: Part, table: pa.Table) -> tuple[Numbers, pa.Table]:
+    """The offsets and the rows of a slice."""
+    if part.has_holes:
+        return table.column("_offset").to_numpy(), table
+    return np.arange(part.offset, part.end), table.slice(part.first_row, part.width)
+
+
+def _filtered(rows: Rows, keep: Keep) -> Rows:
+    kept = keep(rows)
+    return rows._replace(offsets=rows.offsets[kept], table=rows.table.filter(pa.array(kept)))
+
+
+def _of_output(rows: Rows, output: Output) -> pa.Table:
+    """Those of some rows that go into an output of their partition: retention may have passed some."""
+    first, behind = np.searchsorted(rows.offsets, [output.offset, output.end]).tolist()
+    table = rows.table.slice(first, behind - first)
+    if output.has_holes:
+        table = table.append_column(STORED_COLUMNS.field("_offset"), pa.array(rows.offsets[first:behind]))
+    return table
+
+
+def _fitting(statistics: Statistics, most_bytes: int) -> Statistics:
+    """The statistics of the first columns, as many as so many bytes of an entry hold."""
+    found: Statistics = {}
+    for name, item in statistics.items():
+        most_bytes -= len(msgspec.json.encode({name: item}))
+        if most_bytes < 0:
+            break
+        found[name] = item
+    return found
+
+
+def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
+    """The user's columns, and transaction, version and time of each row, from the file or from the log."""
+    count = rows.num_rows
+    constants = {
+        "_txn": segment.txn,
+        "_version": segment.version,
+        "_timestamp": None if segment.timestamp_ms is None else segment.timestamp_ms * 1_000,
+    }
+    columns = [rows.column(name) for name in schema.names]
+    for field in _METADATA:
+        value = constants[field.name]
+        if segment.compacted or value is None:
+            columns.append(rows.column(field.name))
+        else:
+            columns.append(pa.array(np.full(count, value, np.int64)).cast(field.type))
+    return pa.Table.from_arrays(columns, schema=pa.schema([*schema, *_METADATA]))
+
+
+__all__ = ["Gone", "Keep", "Merged", "Merger", "Numbers", "Rows"]

@@ -1,0 +1,125 @@
+"""Taking rows out of segments: the offsets stay, declared as holes, and the other rows keep theirs.
+
+Key compaction and erasure say which rows go. Segments that lose some are written again, several in one entry, in the
+order of their offsets; the others stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from txnlog.common.limits import TARGET_SEGMENT_BYTES
+from txnlog.errors import UnsupportedFeature
+from txnlog.fold.state import SegmentRecord, TopicRecord
+from txnlog.fold.visibility import is_visible
+from txnlog.format.features import HOLES
+from txnlog.maintenance.merge_plan import MOST_REPLACED, MOST_WRITTEN, Merge, outputs_of, parts_of
+from txnlog.maintenance.merging import Merger, Rows
+from txnlog.sentences import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.connection import Connection
+    from txnlog.fold.state import Draft, State
+
+Goes = Callable[[Rows], npt.NDArray[np.bool_]]
+"""Which of some rows go."""
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """What was done so far.
+
+    Attributes:
+        version: of the last entry.
+        removed_messages: rows that are gone.
+        segments: files that were written again, and ``written`` those that came in for them.
+        read_bytes: of the former.
+        written_bytes: of the latter.
+        entries: how many.
+    """
+
+    version: int | None = None
+    removed_messages: int = 0
+    segments: int = 0
+    written: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    entries: int = 0
+
+
+def check_holes(state: State | Draft, what: str) -> None:
+    """Raise UnsupportedFeature where the log does not have the feature that lets offsets lose their rows."""
+    if HOLES not in state.head.reader_features:
+        raise UnsupportedFeature(
+            f"{what} needs the feature {HOLES!r} of the format, which this namespace does not have",
+            advice=Words(
+                "enable it once, for ever: ",
+                Call("enable", repr(HOLES)),
+                "; versions of txnlog that do not know it can neither read nor write the namespace afterwards",
+            ),
+        )
+
+
+def rewrite(
+    merger: Merger,
+    losing: Mapping[int, int],
+    ordered: Sequence[SegmentRecord],
+    starts: Mapping[int, int],
+    known: int,
+    goes: Goes,
+    done: Rewritten,
+) -> bool:
+    """Write segments again without the rows that go. False where others were ahead: what was done stays done.
+
+    Args:
+        merger: of their topic.
+        losing: by number of a segment how many rows it loses; others stay.
+        ordered: the segments, so that the offsets of each partition ascend.
+        starts: the earliest offsets.
+        known: the version at which they were looked at.
+        goes: which rows go.
+        done: what was done so far, to which this is added.
+    """
+    chosen = [record for record in ordered if record.number in losing]
+    for group in _groups(chosen):
+        parts = [part for record in group for part in parts_of(record, starts)]
+        outputs = tuple(replace(output, has_holes=True) for output in outputs_of(parts))
+        merged = merger.merge(Merge(tuple(group), outputs), known, lambda rows: ~goes(rows))
+        if merged is None:
+            return False
+        done.version = merged.version
+        done.entries += 1
+        done.segments += len(group)
+        done.written += len(merged.segments)
+        done.removed_messages += sum(losing[record.number] for record in group)
+        done.read_bytes += sum(record.size_bytes for record in group)
+        done.written_bytes += sum(segment.size_bytes for segment in merged.segments)
+    return True
+
+
+def _groups(records: Iterable[SegmentRecord]) -> list[list[SegmentRecord]]:
+    """The segments that one entry writes again: about as much as a big file has."""
+    found: list[list[SegmentRecord]] = []
+    size = slices = 0
+    for record in records:
+        size += record.size_bytes
+        slices += len(record.slices)
+        if not found or size > TARGET_SEGMENT_BYTES or slices > MOST_WRITTEN or len(found[-1]) >= MOST_REPLACED:
+            found.append([])
+            size, slices = record.size_bytes, len(record.slices)
+        found[-1].append(record)
+    return found
+
+
+def visible_segments(connection: Connection, topic: TopicRecord, known: int) -> list[SegmentRecord]:
+    """The segments that are visible at a version."""
+    records, removals = connection.follower.segments(topic.id)
+    return [record for record in records if is_visible(record, known, removals)]
+
+
+__all__ = ["Goes", "Rewritten", "check_holes", "rewrite", "visible_segments"]
