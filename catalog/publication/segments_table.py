@@ -275,7 +275,8 @@ class SegmentsView:
                     "topic": self._topics[record.topic],
                     "topic_id": record.topic,
                     "partition": item.partition,
-                    "base_offset": item.offset,
+                    # Of a file with holes only its rows say at which offsets they are.
+                    "base_offset": item.offset if record.extent is None else None,
                     "first_row": first_row,
                     "rows": item.rows,
                     "version": None if record.compacted else record.ended_version,

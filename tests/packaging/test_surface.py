@@ -179,6 +179,7 @@ CAUGHT = {
     "Crashed": "the end of a simulated process",
     "DamagedCommitError": "becomes CorruptionError, or is repaired",
     "DamagedError": "becomes CorruptionError, with the name of the object",
+    "Gone": "a merge that others were ahead of, which is planned again",
     "MalformedProposal": "what somebody who collects passes over, and counts",
     "MalformedRows": "becomes MalformedProposal",
     "NoAnswerError": "of a reader under test; the kit counts it",

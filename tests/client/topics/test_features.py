@@ -70,7 +70,7 @@ def test_an_older_client_reads_a_log_with_a_writer_feature_and_does_not_append(
 def test_what_this_txnlog_does_not_know_is_not_enabled(sales: Any, memory: Place, feature: Any) -> None:
     with Unchanged(memory), raises(UnsupportedFeature, match="knows no feature") as caught:
         sales.enable(feature)
-    assert caught.value.advice == "format version 1 has none"
+    assert caught.value.advice == "there are: holes"
 
 
 @pytest.mark.usefixtures("newer")
