@@ -309,6 +309,7 @@ class IfUnknown:
         " again, with the same arguments: it goes on from what the log shows",
     )
     COMPACT: Final = Words("call ", Call("compact", "topic"), " again: it goes on from what the log shows")
+    ERASE: Final = Words("call ", Call("erase", "topic", "..."), " again: what was erased stays erased")
     ANNOUNCE_VACUUM: Final = Words(_VACUUM_AGAIN, "; nothing was deleted")
 
 

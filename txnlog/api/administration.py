@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, callback, truth
-from txnlog.maintenance import compaction, optimizer, retention, upkeep, vacuum
+from txnlog.maintenance import compaction, erasure, optimizer, retention, upkeep, vacuum
 from txnlog.maintenance.fsck import check, findings
 from txnlog.maintenance.vacuum import Before
 from txnlog.replies import in_parts, only_looking
@@ -22,6 +22,7 @@ from txnlog.results import (
     Compacted,
     DeletedRecords,
     DoctorReport,
+    Erased,
     FsckReport,
     Listing,
     Maintained,
@@ -294,6 +295,36 @@ class Administration:
         only_foreseen = truth("dry_run", dry_run)
         work = compaction.begin(self._connection, topic, max_bytes=max_bytes, dry_run=only_foreseen)
         return work.foresee() if only_foreseen else work.run()
+
+    @in_parts()
+    def erase(self, topic: str, where: Any, *, dry_run: bool = False) -> Erased:
+        """Erase the rows of a topic that satisfy a condition, as the law may ask: out of every file, and every version.
+
+        The newest version is without them when the call returns: the files that have some are written again, in the
+        topic and in those that take its dead letters. Offsets stay as they are; those of erased rows are holes. Files
+        that only older versions, or transactions that did not commit, have are deleted by a :meth:`vacuum`, once its
+        times have passed: call this again behind it. ``is_complete`` of the result says that no file is left with such
+        a row. A backup is another copy, which this does not reach.
+
+        Args:
+            topic: the topic.
+            where: a pyarrow expression over its columns, such as ``pc.field("customer") == "C-17"``. Rows for which it
+                is null stay.
+            dry_run: only say what would go, and where else such rows are. Works with mode="r" too.
+
+        The namespace needs the feature ``holes`` (:meth:`enable`). Every file of the topic is read. Entries of the log
+        are never changed: they hold the least and greatest values of columns, unless the topic was created with
+        ``statistics="off"``. ``bounds`` of the result names the columns of which such a value is one of an erased row.
+
+        Raises:
+            InvalidInputError: the condition does not fit the columns, or names one that older rows do not have; nothing
+                was written.
+            UnsupportedFeature: the namespace lacks the feature; nothing was written.
+            TopicNotFound: also where it is dropped meanwhile.
+            CorruptionError: a file is missing or damaged; what was done before stays done.
+            OutcomeUnknown, StoreError: call it again.
+        """
+        return erasure.erase(self._connection, topic, where, dry_run=truth("dry_run", dry_run))
 
     @in_parts()
     def maintain(

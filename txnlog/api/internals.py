@@ -44,7 +44,16 @@ def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
 
     Those that it was given before are left out, so that a call that was interrupted can be repeated.
     """
-    txn._add(partial(txn._machine.adopt_segments, list(segments)))
+    import msgspec  # noqa: PLC0415 - Spark's executors lack it
+
+    from txnlog.format.kept_statistics import kept_statistics  # noqa: PLC0415
+
+    topic = txn._connection.topic_record_by_id
+    kept = [
+        msgspec.structs.replace(item, statistics=kept_statistics(topic(item.topic).properties, item.statistics))
+        for item in segments
+    ]
+    txn._add(partial(txn._machine.adopt_segments, kept))
 
 
 def set_stream(txn: Transaction, batch: StreamBatch) -> None:

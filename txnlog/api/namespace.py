@@ -114,6 +114,7 @@ class Namespace(Administration):
         delete_retention_ms: Duration | None = None,
         min_compaction_lag_ms: Duration | None = None,
         compact_unacknowledged: bool | None = None,
+        statistics: str | None = None,
     ) -> TopicInfo:
         """Create a topic.
 
@@ -148,6 +149,9 @@ class Namespace(Administration):
             min_compaction_lag_ms: with ``"compact"``, how long every message stays at least; 0 by default.
             compact_unacknowledged: with ``"compact"``, whether messages may go that a subscription has not acknowledged
                 (the default, as in Kafka).
+            statistics: whether entries hold the least and the greatest value of columns, by which scans leave out
+                files: ``"auto"`` (the default) or ``"off"``, for what may have to be erased (:meth:`erase`): an entry
+                is never changed.
 
         Raises:
             TopicExists, NameNotAllowed, SchemaMismatch, InvalidInputError, LimitExceeded: nothing was written.
@@ -172,6 +176,7 @@ class Namespace(Administration):
                 "delete_retention_ms": delete_retention_ms,
                 "min_compaction_lag_ms": min_compaction_lag_ms,
                 "compact_unacknowledged": compact_unacknowledged,
+                "statistics": statistics,
             },
         )
         return topics.describe(made)
@@ -193,6 +198,7 @@ class Namespace(Administration):
         delete_retention_ms: Duration | None = None,
         min_compaction_lag_ms: Duration | None = None,
         compact_unacknowledged: bool | None = None,
+        statistics: str | None = None,
     ) -> TopicInfo:
         """Change a topic: more columns, wider ones, other properties. What is so already is fine, and writes nothing.
 
@@ -220,6 +226,8 @@ class Namespace(Administration):
             delete_retention_ms: how long a message without a value stays then.
             min_compaction_lag_ms: how long every message stays at least then.
             compact_unacknowledged: whether messages may go then that a subscription has not acknowledged.
+            statistics: whether entries hold the least and the greatest value of columns, from now on: ``"auto"``,
+                ``"off"``.
 
         Raises:
             SchemaMismatch: naming the column and the rule; nothing was written.
@@ -237,6 +245,7 @@ class Namespace(Administration):
             "delete_retention_ms": delete_retention_ms,
             "min_compaction_lag_ms": min_compaction_lag_ms,
             "compact_unacknowledged": compact_unacknowledged,
+            "statistics": statistics,
         }
         wanted = Alteration.parse(name, add_columns, widen, properties, given)
         return topics.describe(self._connection.appender.call(wanted.command()))

@@ -19,6 +19,7 @@ from txnlog.format.compaction import (
     MIN_COMPACTION_LAG_MS,
 )
 from txnlog.format.delta_mode import DELTA
+from txnlog.format.kept_statistics import STATISTICS
 from txnlog.format.merge_mode import MERGE
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.format.topic_properties import RESERVED, Setting
@@ -40,6 +41,7 @@ SETTINGS: Final[Mapping[str, Setting[Any]]] = {
         DELETE_RETENTION_MS,
         MIN_COMPACTION_LAG_MS,
         COMPACT_UNACKNOWLEDGED,
+        STATISTICS,
     )
 }
 

@@ -16,6 +16,7 @@ from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.fold.state import Draft, TopicRecord
 from txnlog.format import schema
 from txnlog.format.actions import Segment, SliceRows
+from txnlog.format.kept_statistics import kept_statistics
 from txnlog.format.keys import segment_key
 from txnlog.log.commands import Piece
 from txnlog.log.group_commit import SharedWave
@@ -125,7 +126,7 @@ def make(
         slices,
         txn,
         False,
-        encoded.statistics,
+        kept_statistics(topic.properties, encoded.statistics),
     )
     return BuiltSegment(segment_key(topic.folder, segment, file), encoded.data, action)
 

@@ -26,6 +26,7 @@ from txnlog.errors import CoordinatorFenced
 from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Segment, SliceRows
+from txnlog.format.kept_statistics import kept_statistics
 from txnlog.format.keys import segment_key
 from txnlog.log.slots import put_unnamed
 from txnlog.maintenance import merge_plan
@@ -305,7 +306,7 @@ class Merger:
                     (SliceRows(output.partition, encoded.rows),),
                     txn,
                     True,
-                    _fitting(encoded.statistics, most_bytes),
+                    _fitting(kept_statistics(self._topic.properties, encoded.statistics), most_bytes),
                     output.width if output.has_holes else None,
                 )
             )

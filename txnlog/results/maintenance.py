@@ -167,6 +167,54 @@ class Compacted(Shown):
 
 
 @dataclass(frozen=True)
+class FileWithErasedRows(Shown):
+    """A file that still has rows that an erasure took out, or would take out.
+
+    Attributes:
+        key: the object, by its key in the folder of the namespace.
+        rows: how many; at least 1 of a file that cannot be read.
+        why: ``older versions show it``, ``its transaction was aborted``, ``no entry names it``: a vacuum deletes it;
+            ``its transaction is open``: erase again once that has ended.
+        version: the version that replaced it, or aborted its transaction; None where there is none.
+    """
+
+    key: str
+    rows: int
+    why: str
+    version: int | None
+
+
+@dataclass(frozen=True)
+class Erased(Shown):
+    """What an erasure did to a topic, or would do (``dry_run``), and what is left to wait for.
+
+    Attributes:
+        topic: its name.
+        version: of the last entry that took rows out; None where the newest version had none.
+        erased_messages: the rows that are gone from the newest version.
+        rewritten_segments: segments that lost rows, and were replaced.
+        entries: how often segments were replaced: each is a version of the log.
+        waiting: files that have such rows yet, and why. A vacuum deletes most of them: :meth:`Namespace.vacuum`.
+        bounds: columns of which the log holds a value of these rows for ever, as the least or the greatest one of a
+            file. A topic with ``statistics="off"`` has none.
+        is_complete: whether nothing is left: no file has such a row.
+        dry_run: whether nothing was written.
+        dead_letters: the same of the topics that take dead letters of this one.
+    """
+
+    topic: str
+    version: int | None
+    erased_messages: int
+    rewritten_segments: int
+    entries: int
+    waiting: tuple[FileWithErasedRows, ...]
+    bounds: tuple[str, ...]
+    is_complete: bool
+    dry_run: bool
+    dead_letters: tuple[Erased, ...] = ()
+
+
+@dataclass(frozen=True)
 class KeptFor(Shown):
     """Messages that retention would delete, and that are kept because a subscription has not acknowledged them.
 
@@ -318,6 +366,8 @@ __all__ = [
     "CheckLevel",
     "Compacted",
     "DeletedRecords",
+    "Erased",
+    "FileWithErasedRows",
     "Finding",
     "FindingKind",
     "FsckReport",
