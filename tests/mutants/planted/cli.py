@@ -10,6 +10,7 @@ from tests.mutants.names import (
     COMMAND_LINE_ADVICE,
     COMMAND_LINE_PRODUCE,
     COMMAND_LINE_SUBSCRIPTIONS,
+    COMMAND_LINE_TOPICS,
     DOCTOR,
     LISTINGS,
 )
@@ -47,6 +48,14 @@ MUTANTS: Final = (
         "        _ = _check_position",
         "a mistyped offset stops the consumer that is at work",
         (COMMAND_LINE_SUBSCRIPTIONS + "what_cannot_be_a_position_fences_nobody",),
+    ),
+    Mutant(
+        "messages that were deleted before count as not acknowledged again",
+        "txnlog/cli/retention.py",
+        "max(cursor.cursor, starts[cursor.partition])",
+        "cursor.cursor",
+        "an operator sees more lost than there was to lose",
+        (COMMAND_LINE_TOPICS + "deleted_records_are_counted_by_the_subscriptions",),
     ),
     Mutant(
         "nobody names the checkpoint of the command",
