@@ -14,6 +14,7 @@ from txnlog.cli import (
     apps,
     backups,
     doctor,
+    features,
     fsck,
     log,
     maintenance,
@@ -64,7 +65,7 @@ for _command in (
     fsck.fsck,
     *(backups.backup, backups.restore),
     *(produce.produce, subscriptions.subscription, apps.apps, root.publish, root.published, root.namespaces),
-    doctor.doctor,
+    *(doctor.doctor, features.enable),
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset(
