@@ -19,6 +19,8 @@ VARYING = [
     (r"\b(?!0{16})[0-9a-f]{32}\b", "<id>"),
     (r'("behind_ms": |PREPARED \d+ <time> )\d+', r"\1<age>"),
     (r'("timestamp_ms": )\d{13}', r"\1<time>"),
+    (r"\b\d+(\.\d)?(ms|m\d\ds|s|B|KiB)\b", "<amount>"),
+    (r"(commits/s )[\d.]+", r"\1<rate>"),
     (r"\b\d{3,5}\b", "<bytes>"),
 ]
 """What differs from one run to the next, or with a newer Arrow: times, ages, ids, sizes; and the blanks that align."""

@@ -24,6 +24,7 @@ from txnlog.cli import (
     retention,
     root,
     subscriptions,
+    top,
     topics,
     transactions,
 )
@@ -103,7 +104,7 @@ for _command in (
     fsck.fsck,
     *(backups.backup, backups.restore),
     *(produce.produce, subscriptions.subscription, apps.apps, root.publish, root.published, root.namespaces),
-    *(doctor.doctor, features.enable),
+    *(doctor.doctor, top.top, features.enable),
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset(
