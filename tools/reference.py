@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 
 from txnlog.api.metric_families import OF_HANDLE, OF_NAMESPACE, Metric
-from txnlog.cli.main import cli
+from txnlog.cli.main import CommandLine, cli
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ROOT / "docs" / "reference"
@@ -152,7 +152,13 @@ def described(path: str) -> str:
     command = commands()[path] if path != "--help" else cli
     place = "ROOT" if path.startswith("namespaces ") else "ROOT/NAMESPACE"
     context = click.Context(command, info_name=f"txnlog {place} {path}" if path != "--help" else "txnlog")
-    parts = [f"```\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```"]
+    usages = (
+        command.usages(context)
+        if isinstance(command, CommandLine)
+        else [" ".join(command.collect_usage_pieces(context))]
+    )
+    lines = [f"{context.command_path} {usage}" for usage in usages]
+    parts = ["\n".join(["```", *lines, "```"])]
     parts += [markdown(" ".join(item.split())) for item in (command.help or "").split("\n\n")]
     options = [item for item in command.params if isinstance(item, click.Option)]
     if options:

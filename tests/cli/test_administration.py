@@ -7,8 +7,11 @@ import pathlib
 import re
 import shutil
 
+import pytest
+
 import txnlog
 from tests.cli.command_line import lines, run
+from txnlog.fold import apply
 
 
 def test_an_administrator_ends_a_transaction_and_gets_the_true_outcome(lake):
@@ -96,3 +99,32 @@ def test_a_checkpoint_of_a_command_is_found_by_those_who_open_the_namespace_late
     again = run(path, "checkpoint")
     with txnlog.open(path, mode="r") as ns:
         assert (again.returncode, ns.snapshot().version) == (0, newest), "entries that name entries would never end"
+
+
+@pytest.fixture
+def newer(monkeypatch):
+    """A txnlog that knows two features."""
+    monkeypatch.setattr(apply, "READER_FEATURES", frozenset({"columns"}))
+    monkeypatch.setattr(apply, "WRITER_FEATURES", frozenset({"columns", "archive"}))
+
+
+@pytest.mark.usefixtures("newer")
+def test_a_feature_is_enabled_after_a_question_and_shown_by_doctor(lake):
+    path, _ = lake
+    asked = run(path, "enable", "archive")
+    assert (asked.returncode, "Enable 'archive' in 'sales', for ever?" in asked.stdout) == (1, True)
+    (enabled,) = lines(path, "enable", "archive", "--yes", "--json")
+    assert enabled == {"reader_features": [], "writer_features": ["archive"]}
+    again = run(path, "enable", "archive")
+    assert (again.returncode, again.stdout) == (0, 'reader_features  []\nwriter_features  ["archive"]\n')
+    (enabled,) = lines(path, "enable", "columns", "--yes", "--json")
+    assert enabled == {"reader_features": ["columns"], "writer_features": ["archive", "columns"]}
+    assert "version 1; readers need 'columns'; writers need 'archive', 'columns'" in run(path, "doctor").stdout
+
+
+def test_nobody_is_asked_about_a_feature_that_this_txnlog_does_not_know(lake):
+    path, _ = lake
+    before = lines(path, "history", "--limit", "1", "--json")
+    done = run(path, "enable", "archive")
+    assert (done.returncode, done.stdout, "knows no feature 'archive'" in done.stderr) == (2, "", True)
+    assert lines(path, "history", "--limit", "1", "--json") == before

@@ -77,6 +77,30 @@ def test_a_name_alone_is_a_namespace_of_the_present_folder(lake, monkeypatch):
     assert lines("sales", "topics", "--json")[0]["topic"] == "orders"
 
 
+@pytest.mark.parametrize(
+    ("asked", "usages"),
+    [
+        (
+            ("--help",),
+            [
+                "Usage: txnlog [OPTIONS] ROOT/NAMESPACE COMMAND [ARGS]...",
+                "       txnlog [OPTIONS] ROOT namespaces COMMAND [ARGS]...",
+                "       txnlog --version [--json]",
+            ],
+        ),
+        (("namespaces", "--help"), ["Usage: txnlog ROOT namespaces [OPTIONS] COMMAND [ARGS]..."]),
+        (("lake", "namespaces", "drop", "-h"), ["Usage: txnlog ROOT namespaces drop [OPTIONS] NAME"]),
+        (("topic", "drop", "--help"), ["Usage: txnlog ROOT/NAMESPACE topic drop [OPTIONS] NAME"]),
+        (("lake/sales", "topics", "-h"), ["Usage: txnlog ROOT/NAMESPACE topics [OPTIONS]"]),
+        (("topics", "topics", "-h"), ["Usage: txnlog ROOT/NAMESPACE topics [OPTIONS]"]),
+    ],
+)
+def test_usage_lines_say_what_may_be_typed_with_a_place_or_without(asked, usages):
+    done = run(*asked)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.partition("\n\n")[0].splitlines() == usages
+
+
 @pytest.mark.parametrize("scheme", ["hdfs", "ftp", "http", "https", "sftp", "webhdfs"])
 def test_a_scheme_without_create_if_absent_says_so_and_which_work(scheme):
     done = run(f"{scheme}://host/lake/sales", "topics")

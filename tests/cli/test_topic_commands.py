@@ -168,7 +168,7 @@ def test_records_are_deleted_by_offset_and_by_name(lake):
     assert "pass --allow-unacknowledged" in refused.stderr
     run(path, "subscriptions")
     meant = ("--allow-unacknowledged", "--json")
-    (found,) = lines(path, "delete-records", "orders", "--before", "1:1", "--dry-run", *meant)
+    (found,) = lines(path, "delete-records", "orders", "--before", "1=1", "--dry-run", *meant)
     assert (found["messages"], found["version"], found["start_offsets"]) == (1, None, {"0": 0, "1": 1})
     asked = run(path, "delete-records", "orders", "--before", "1:1", "--allow-unacknowledged")
     assert (asked.returncode, "Delete 1 messages of 'orders'" in asked.stdout) == (1, True)
@@ -177,4 +177,36 @@ def test_records_are_deleted_by_offset_and_by_name(lake):
     (found,) = lines(path, "delete-records", "orders", "--before", "latest", "--yes", *meant)
     assert (found["messages"], lines(path, "read", "orders", "--json")) == (1, [])
     wrong = run(path, "delete-records", "orders", "--before", "0:x", "--yes")
-    assert (wrong.returncode, "PARTITION:OFFSET" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "not of the form PARTITION=OFFSET" in wrong.stderr) == (2, True)
+
+
+def test_deleted_records_are_counted_by_the_subscriptions_that_had_not_acknowledged_them(lake):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        for _ in range(2):
+            ns.produce("orders", [{"value": b"more"}] * 2, partition=1)
+        ns.create_subscription("orders", "audit")
+        ns.create_subscription("orders", "late", start="latest")
+        with ns.consumer("orders", "audit") as consumer:
+            messages = consumer.receive(6, timeout_ms=0)
+            consumer.acknowledge(messages[0])
+            consumer.acknowledge(messages[2])
+    asked = ("delete-records", "orders", "--allow-unacknowledged", "--before")
+    question = run(path, *asked, "1=4")
+    assert (question.returncode, question.stdout.partition("?")[0]) == (
+        1,
+        "Delete 4 messages of 'orders' of 'sales' (not acknowledged: audit 2, billing 4), for ever",
+    )
+    (foreseen,) = lines(path, *asked, "1=3", "--dry-run", "--json")
+    assert foreseen["unacknowledged"] == {"audit": 1, "billing": 3}
+    done = run(path, *asked, "1=3", "--yes")
+    assert [line.split(None, 1)[-1] for line in done.stdout.splitlines()][2:] == [
+        "3",
+        '{"0": 0, "1": 3}',
+        "false",
+        "audit 1, billing 3",
+    ]
+    (rest,) = lines(path, *asked, "latest", "--yes", "--json")
+    assert (rest["messages"], rest["unacknowledged"]) == (3, {"audit": 3, "billing": 3})
+    (nothing,) = lines(path, *asked, "latest", "--yes", "--json")
+    assert (nothing["messages"], nothing["unacknowledged"]) == (0, {})

@@ -16,14 +16,19 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
 
-def enable(connection: Connection, feature: str) -> None:
-    """Enable a feature of the format; nothing where it is enabled already."""
+def check_known(feature: str) -> None:
+    """Raise UnsupportedFeature for a feature of the format that this txnlog does not know."""
     known = sorted(apply.READER_FEATURES | apply.WRITER_FEATURES)
     if feature not in known:
         raise UnsupportedFeature(
             f"this txnlog knows no feature {shown(feature)} of the format",
             advice=nearest(str(feature), known) if known else "format version 1 has none",
         )
+
+
+def enable(connection: Connection, feature: str) -> None:
+    """Enable a feature of the format; nothing where it is enabled already."""
+    check_known(feature)
 
     def decide(draft: Draft, _at: Header) -> list[Protocol] | Answer[None]:
         head = draft.head
@@ -40,4 +45,4 @@ def _with(features: tuple[str, ...], feature: str, known: frozenset[str]) -> tup
     return features if feature in features or feature not in known else (*features, feature)
 
 
-__all__ = ["enable"]
+__all__ = ["check_known", "enable"]

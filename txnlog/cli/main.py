@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 warnings, 2 damage or refusal, 3 could not be done (store,
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,6 +15,7 @@ from txnlog.cli import (
     apps,
     backups,
     doctor,
+    features,
     fsck,
     log,
     maintenance,
@@ -22,6 +24,7 @@ from txnlog.cli import (
     retention,
     root,
     subscriptions,
+    top,
     topics,
     transactions,
 )
@@ -37,8 +40,45 @@ def _folders(_context: click.Context, _param: click.Parameter, incomplete: str) 
     return [CompletionItem(incomplete, type="dir")]
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("namespace", metavar="ROOT/NAMESPACE", shell_complete=_folders)
+class _Place(click.Argument):
+    """Where a namespace stands, and before some commands its root: usage lines of these show the root."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Click's own, for a command that the place stands before."""
+        return ["ROOT"] if ctx.command is root.namespaces else super().get_usage_pieces(ctx)
+
+
+class CommandLine(Commands):
+    """All commands, behind the place that they are about."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Click's own; who asks for the help of a command need not give a place."""
+        is_command = bool(args) and args[0] in self.commands and args[-1] in ctx.help_option_names
+        if is_command and args[1] not in self.commands:
+            args = [_PLACE, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Click's own, with the commands that take a root."""
+        first, *others = self.usages(ctx)
+        formatter.write_usage(ctx.command_path, first)
+        for usage in others:
+            formatter.write_usage(ctx.command_path, usage, prefix=" " * len("Usage: "))
+
+    def usages(self, ctx: click.Context) -> list[str]:
+        """What may stand behind the name of the program."""
+        return [
+            " ".join(self.collect_usage_pieces(ctx)),
+            "[OPTIONS] ROOT namespaces COMMAND [ARGS]...",
+            "--version [--json]",
+        ]
+
+
+_PLACE: Final = "ROOT/NAMESPACE"
+
+
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("namespace", cls=_Place, metavar=_PLACE, shell_complete=_folders)
 @click.option(
     "--storage-options", envvar="TXNLOG_STORAGE_OPTIONS", help="fsspec's options as JSON (or TXNLOG_STORAGE_OPTIONS)."
 )
@@ -64,7 +104,7 @@ for _command in (
     fsck.fsck,
     *(backups.backup, backups.restore),
     *(produce.produce, subscriptions.subscription, apps.apps, root.publish, root.published, root.namespaces),
-    doctor.doctor,
+    *(doctor.doctor, top.top, features.enable),
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset(
@@ -81,4 +121,4 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(NOT_DONE if isinstance(refused.error, StoreError | RetriableError) else REFUSED)
 
 
-__all__ = ["cli", "main"]
+__all__ = ["CommandLine", "cli", "main"]

@@ -21,6 +21,7 @@ CALLS: Final = {
     "doctor": "doctor",
     "drop_subscription": "subscription drop",
     "drop_topic": "topic drop",
+    "enable": "enable",
     "fence": "producers fence",
     "forget_app": "apps forget",
     "fsck": "fsck",

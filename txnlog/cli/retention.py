@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import click
 
+from txnlog.api.namespace import Namespace
 from txnlog.cli.commands import json_option
 from txnlog.cli.output import Printer
+from txnlog.cli.positions import OFFSETS, TIME, position_of
 from txnlog.cli.target import Target
-from txnlog.client.positions import Position
-from txnlog.common.validation import shown
-from txnlog.errors import InvalidInputError
+from txnlog.common import ranges
 from txnlog.results import RetentionInfo
 
 
@@ -22,7 +23,7 @@ from txnlog.results import RetentionInfo
     multiple=True,
     required=True,
     metavar="POSITION",
-    help='PARTITION:OFFSET (any number of them), a time with a zone ("2026-11-21T12:00:00Z"), or latest: all.',
+    help=f"{OFFSETS}, {TIME}, or latest: all.",
 )
 @click.option("--allow-unacknowledged", is_flag=True, help="Also what a subscription has not acknowledged.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
@@ -39,33 +40,44 @@ def delete_records(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete the messages of a topic before a position, for ever and at every version."""
-    position = _position(before)
+    """Delete the messages of a topic before a position, for ever and at every version.
+
+    "unacknowledged" says which subscriptions had not acknowledged how many of them.
+    """
+    position = position_of(before)
     with target.open(write=not dry_run) as ns:
-        if not (dry_run or yes):
+        lost: Mapping[str, int] = {}
+        if allow_unacknowledged or not (dry_run or yes):
             found = ns.delete_records(topic, position, allow_unacknowledged=allow_unacknowledged, dry_run=True)
-            if found.messages:
-                click.confirm(f"Delete {found.messages:,} messages of {topic!r} of {ns.name!r}, for ever?", abort=True)
+            lost = _unacknowledged(ns, topic, found.start_offsets) if allow_unacknowledged and found.messages else {}
+            if found.messages and not (dry_run or yes):
+                click.confirm(_question(found.messages, topic, ns.name, lost), abort=True)
             position = dict(found.start_offsets)  # no more than what was asked about, whatever came meanwhile
         done = ns.delete_records(topic, position, allow_unacknowledged=allow_unacknowledged, dry_run=dry_run)
     record = dataclasses.asdict(done)
     del record["expired_messages"]  # that is of retention
-    Printer(as_json).record(record)
+    Printer(as_json).record({**record, "unacknowledged": lost if as_json else _named(lost)})
 
 
-def _position(texts: tuple[str, ...]) -> Position:
-    """A position by name or time, or offsets by partition."""
-    if len(texts) == 1 and not texts[0].partition(":")[0].isdecimal():
-        return texts[0]
-    found: dict[int, int] = {}
-    for text in texts:
-        partition, separator, offset = text.partition(":")
-        if not (separator and partition.isdecimal() and offset.isdecimal()):
-            raise InvalidInputError(
-                f"{shown(text)} is not of the form PARTITION:OFFSET", advice="put the partition, a colon, the offset"
-            )
-        found[int(partition)] = int(offset)
-    return found
+def _unacknowledged(ns: Namespace, topic: str, ends: Mapping[int, int]) -> dict[str, int]:
+    """By subscription the messages below these offsets that can be read, and that it has not acknowledged."""
+    starts = ns.snapshot().start_offsets(topic)
+    counts: dict[str, int] = {}
+    for name in ns.subscriptions(topic):
+        for cursor in ns.subscription(topic, name).cursors:
+            first, end = max(cursor.cursor, starts[cursor.partition]), ends[cursor.partition]
+            left = ranges.subtract(((first, end),), cursor.acknowledged) if first < end else ranges.EMPTY
+            counts[name] = counts.get(name, 0) + ranges.size(left)
+    return {name: count for name, count in counts.items() if count}
+
+
+def _question(messages: int, topic: str, namespace: str, lost: Mapping[str, int]) -> str:
+    unread = f" (not acknowledged: {_named(lost)})" if lost else ""
+    return f"Delete {messages:,} messages of {topic!r} of {namespace!r}{unread}, for ever?"
+
+
+def _named(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 @click.command()
@@ -80,7 +92,7 @@ def retention(target: Target, topic: str | None, *, as_json: bool) -> None:
 
 
 def _kept_for(info: RetentionInfo) -> str:
-    return ", ".join(f"{held.subscription} {held.messages:,}" for held in info.kept_for)
+    return _named({held.subscription: held.messages for held in info.kept_for})
 
 
 __all__ = ["delete_records", "retention"]

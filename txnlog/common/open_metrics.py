@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 _UNITS: Final = frozenset({"seconds", "bytes"})
 _NAME: Final = re.compile("[a-z][a-z0-9_]*", re.ASCII)
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_SAMPLE: Final = re.compile(r"([a-z][a-z0-9_]*)(?:\{(.*)\})? (\S+)")
+_LABEL: Final = re.compile(r'([a-z][a-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 Number = int | float
 
@@ -81,8 +83,31 @@ def encoded(families: Iterable[Family]) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a text of metrics, under the name that its line has."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: Number
+
+
+def samples(text: str) -> Iterator[Sample]:
+    """The values of a text that ``encoded`` made, in their order."""
+    for line in text.split("\n"):
+        if line and not line.startswith("#"):
+            found = _SAMPLE.fullmatch(line)
+            assert found is not None, line
+            labels = {name: re.sub(r"\\(.)", _unescaped, value) for name, value in _LABEL.findall(found[2] or "")}
+            yield Sample(found[1], labels, int(found[3]) if found[3].isdecimal() else float(found[3]))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return "\n" if found[1] == "n" else found[1]
+
+
 def _number(value: Number) -> str:
     return str(value) if isinstance(value, int) else repr(float(value))
 
 
-__all__ = ["Family", "Labels", "encoded"]
+__all__ = ["Family", "Labels", "Number", "Sample", "encoded", "samples"]

@@ -10,8 +10,11 @@ from tests.mutants.names import (
     COMMAND_LINE_ADVICE,
     COMMAND_LINE_PRODUCE,
     COMMAND_LINE_SUBSCRIPTIONS,
+    COMMAND_LINE_TOPICS,
     DOCTOR,
+    FRAME,
     LISTINGS,
+    TOP,
 )
 
 MUTANTS: Final = (
@@ -49,6 +52,14 @@ MUTANTS: Final = (
         (COMMAND_LINE_SUBSCRIPTIONS + "what_cannot_be_a_position_fences_nobody",),
     ),
     Mutant(
+        "messages that were deleted before count as not acknowledged again",
+        "txnlog/cli/retention.py",
+        "max(cursor.cursor, starts[cursor.partition])",
+        "cursor.cursor",
+        "an operator sees more lost than there was to lose",
+        (COMMAND_LINE_TOPICS + "deleted_records_are_counted_by_the_subscriptions_that_had_not_acknowledged_them",),
+    ),
+    Mutant(
         "nobody names the checkpoint of the command",
         "txnlog/cli/maintenance.py",
         "        connection_of(ns).session.name_checkpoint(made)",
@@ -63,6 +74,31 @@ MUTANTS: Final = (
         "",
         "each look leaves an object in the namespace",
         (DOCTOR + "a_right_that_is_missing",),
+    ),
+    # --- top --------------------------------------------------------------------------------------------------------
+    Mutant(
+        "the smallest lag comes first",
+        "txnlog/cli/frame.py",
+        "key=lambda item: (-item.lag_messages, item.topic, item.name)",
+        "key=lambda item: (item.lag_messages, item.topic, item.name)",
+        "on a small screen whoever is far behind is not seen",
+        (FRAME + "what_matters_most_is_shown_where_not_all_fits",),
+    ),
+    Mutant(
+        "an error of the store ends the screen",
+        "txnlog/cli/top.py",
+        "            if and_raise:\n",
+        "            if not and_raise:\n",
+        "nobody sees when the store is back, and a pipe gets an old frame",
+        (TOP + "a_store_that_fails_for_a_while_is_a_line_and_the_watching_goes_on",),
+    ),
+    Mutant(
+        "entries behind a gap count for the last minute",
+        "txnlog/cli/readings.py",
+        "if known and known[0].version + 1 < found[-1].version:",
+        "if known and known[0].version < 0:",
+        "the busier a namespace is, the fewer commits are shown",
+        (TOP + "where_more_entries_came_than_are_asked_for_those_before_are_forgotten",),
     ),
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(
