@@ -122,7 +122,7 @@ def _read(app: Any, docname: str, content: list[str]) -> None:
 MADE_BY_CALLS = {
     "Consumer", "Messages", "Namespace", "Producer", "Snapshot", "Transaction", "Committed", "Catalog", "NamespaceInfo",
     "Published", "PublishedVersion", "DataFrameTransaction", "Processed", "TopicInfo", "SubscriptionInfo", "PartitionLag",
-    "TransactionInfo", "EntryInfo", "BackedUp", "Restored", "Compacted", "Optimized", "Vacuumed", "Maintained", "FsckReport", "Finding",
+    "TransactionInfo", "EntryInfo", "BackedUp", "Restored", "Compacted", "Erased", "FileWithErasedRows", "Optimized", "Vacuumed", "Maintained", "FsckReport", "Finding",
     "DeletedRecords", "RetentionInfo", "KeptFor", "Report", "Failure", "Client",
 }  # fmt: skip
 """Classes of which nobody makes an instance but the calls that return one: their constructors are no part of the surface."""

@@ -148,3 +148,48 @@ def test_small_segments_are_merged_and_a_namespace_is_looked_after(lake):
     done = run(path, "maintain")
     assert done.returncode == 2
     assert "is missing" in done.stdout
+
+
+def test_a_topic_is_compacted_by_its_key_and_rows_are_erased(lake):
+    path, _ = lake
+    assert run(path, "topic", "create", "prices", "--key", "key", "--cleanup-policy", "compact").returncode == 2
+    assert run(path, "enable", "holes", "--yes").returncode == 0
+    made = run(path, "topic", "create", "prices", "--key", "key", "--cleanup-policy", "compact", "--statistics", "off")
+    assert made.returncode == 0, made.stderr
+    with txnlog.open(path) as ns:
+        for value in (b"1", b"2", b"3"):
+            ns.produce("prices", [{"key": b"apple", "value": value}, {"key": b"pear", "value": value}])
+    (found,) = lines(path, "compact", "prices", "--dry-run", "--json")
+    assert (found["removed_messages"], found["dry_run"]) == (4, True)
+    (found,) = lines(path, "compact", "prices", "--json")
+    assert (found["removed_messages"], found["finished"]) == (4, True)
+    assert run(path, "compact", "prices").stdout.startswith("nothing to do: no message of prices")
+    condition = ["--where", '["key", "in", ["apple", "plum"]]', "--where", '["value", "==", "3"]']
+    asked = run(path, "erase", "prices", *condition, given=b"n\n")
+    assert "Erase 1 rows of 'prices'" in asked.stdout
+    assert asked.returncode == 1
+    done = run(path, "erase", "prices", *condition, "--yes", "--json")
+    assert done.returncode == 1, "older versions show the row"
+    found = json.loads(done.stdout)
+    assert (found["erased_messages"], found["is_complete"], found["bounds"]) == (1, False, [])
+    assert {item["why"] for item in found["waiting"]} == {"older versions show it"}
+    with txnlog.open(path, mode="r") as ns:
+        assert ns.snapshot().read("prices").to_pylist() == [{"key": b"pear", "value": b"3", "headers": None}]
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("id = 1", "is not of the form"),
+        ('["key", "=", "apple"]', "compares with one of"),
+        ('["key", "==", ["apple"]]', "a list of values stands behind in"),
+        ('["headers", "==", "apple"]', "is no map"),
+        ('["nobody", "==", "apple"]', "does not fit the columns"),
+    ],
+)
+def test_a_condition_that_makes_no_sense_erases_nothing(lake, condition, said):
+    path, _ = lake
+    run(path, "enable", "holes", "--yes")
+    done = run(path, "erase", "orders", "--where", condition, "--yes")
+    assert done.returncode == 2
+    assert said in done.stderr

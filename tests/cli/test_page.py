@@ -57,10 +57,10 @@ def test_the_page_has_every_way_to_write_an_option() -> None:
     assert missing == []
 
 
-def test_every_command_has_an_example_but_adopt_and_enable_which_has_no_feature_to_enable() -> None:
+def test_every_command_but_adopt_has_an_example() -> None:
     shown = {" ".join(shlex.split(call)[1:]) for call in CALL.findall(page(NAME))}
     without = [path for path in reference.commands() if not any(f"{call} ".startswith(f"{path} ") for call in shown)]
-    assert without == ["adopt", "enable"]
+    assert without == ["adopt"]
 
 
 def test_the_examples_print_what_the_page_shows(tmp_path) -> None:

@@ -26,12 +26,12 @@ CALLS = {
     "store destination_store",
     (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta merge "
     "retention_ms retention_bytes retain_unacknowledged message_ttl_ms "
-    "cleanup_policy delete_retention_ms min_compaction_lag_ms compact_unacknowledged",
+    "cleanup_policy delete_retention_ms min_compaction_lag_ms compact_unacknowledged statistics",
     (Namespace, "topics"): "",
     (Namespace, "topic"): "name",
     (Namespace, "alter_topic"): "name add_columns widen properties delta merge retention_ms retention_bytes "
     "retain_unacknowledged message_ttl_ms "
-    "cleanup_policy delete_retention_ms min_compaction_lag_ms compact_unacknowledged",
+    "cleanup_policy delete_retention_ms min_compaction_lag_ms compact_unacknowledged statistics",
     (Namespace, "drop_topic"): "name",
     (Namespace, "producer"): "name",
     (Namespace, "begin"): "timeout_ms txn_app_id txn_version",
@@ -59,6 +59,7 @@ CALLS = {
     (Namespace, "vacuum"): "retain_ms grace_ms allow_short_retention dry_run before progress",
     (Namespace, "delete_records"): "topic before allow_unacknowledged dry_run",
     (Namespace, "retention"): "topic",
+    (Namespace, "erase"): "topic where dry_run",
     (Namespace, "compact"): "topic max_bytes dry_run",
     (Namespace, "optimize"): "topic target_size_bytes max_bytes dry_run progress",
     (Namespace, "maintain"): "target_size_bytes max_bytes retain_ms grace_ms allow_short_retention before progress",

@@ -15,6 +15,7 @@ from txnlog.cli import (
     apps,
     backups,
     doctor,
+    erasure,
     features,
     fsck,
     log,
@@ -101,6 +102,7 @@ for _command in (
     *(retention.retention, retention.delete_records),
     *(metadata.history, metadata.table, metadata.metrics),
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
+    *(maintenance.compact, erasure.erase),
     fsck.fsck,
     *(backups.backup, backups.restore),
     *(produce.produce, subscriptions.subscription, apps.apps, root.publish, root.published, root.namespaces),
@@ -108,7 +110,7 @@ for _command in (
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset(
-    {"adopt", "backup", "checkpoint", "maintain", "optimize", "publish", "restore", "vacuum"}
+    {"adopt", "backup", "checkpoint", "compact", "erase", "maintain", "optimize", "publish", "restore", "vacuum"}
 )
 
 

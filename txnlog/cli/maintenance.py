@@ -183,6 +183,26 @@ def optimize(
 
 
 @click.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.option(
+    "--max-bytes", type=str, callback=size, metavar="SIZE", help="Read about this much; the next call goes on."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go first.")
+@json_option
+@click.pass_obj
+def compact(target: Target, topic_name: str, max_bytes: int | None, *, dry_run: bool, as_json: bool) -> None:
+    """Leave of each key of a topic the newest message; the topic has cleanup_policy "compact"."""
+    with target.open(write=not dry_run) as ns:
+        found = ns.compact(topic_name, max_bytes=max_bytes, dry_run=dry_run)
+    if found.finished and not found.removed_messages and not as_json:
+        click.echo(f"nothing to do: no message of {found.topic} that may go has a newer one of its key")
+    else:
+        Printer(as_json).answer(found)
+    if not found.finished and not dry_run:
+        sys.exit(WARNINGS)
+
+
+@click.command()
 @_target_option
 @click.option(
     "--max-bytes",
@@ -208,7 +228,7 @@ def maintain(
     allow_short_retention: bool,
     as_json: bool,
 ) -> None:
-    """Make a checkpoint, delete messages, merge segments, update Delta tables, and vacuum.
+    """Make a checkpoint, delete messages, compact topics, merge segments, update Delta tables, and vacuum.
 
     Messages are deleted, or expire, only in topics with a setting for it, such as "retention_ms".
 
@@ -240,4 +260,4 @@ def maintain(
         sys.exit(WARNINGS)
 
 
-__all__ = ["adopt", "checkpoint", "maintain", "optimize", "vacuum"]
+__all__ = ["adopt", "checkpoint", "compact", "maintain", "optimize", "vacuum"]

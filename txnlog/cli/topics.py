@@ -18,7 +18,9 @@ from txnlog.data.python_rows import python_rows
 from txnlog.errors import InvalidInputError
 from txnlog.format import schema as schema_types
 from txnlog.format.column_text import SPARK_SQL_NAMES, type_text
+from txnlog.format.compaction import CLEANUP_POLICY
 from txnlog.format.delta_mode import DELTA
+from txnlog.format.kept_statistics import STATISTICS
 from txnlog.format.merge_mode import MERGE
 from txnlog.results import TopicInfo
 
@@ -58,6 +60,33 @@ _SETTINGS: Final = (
         type=duration,
         metavar="DURATION",
         help="When a message counts as acknowledged on every subscription; -1: never.",
+    ),
+    click.option(
+        "--cleanup-policy",
+        type=click.Choice(CLEANUP_POLICY.modes),
+        help="compact: of each key only the newest message stays. Needs a key, and the feature holes.",
+    ),
+    click.option(
+        "--delete-retention-ms",
+        type=duration,
+        metavar="DURATION",
+        help="With compact: how long a message without a value stays; a day by default.",
+    ),
+    click.option(
+        "--min-compaction-lag-ms",
+        type=duration,
+        metavar="DURATION",
+        help="With compact: how long every message stays at least.",
+    ),
+    click.option(
+        "--compact-unacknowledged/--no-compact-unacknowledged",
+        default=None,
+        help="With compact: whether messages may go that a subscription has not acknowledged.",
+    ),
+    click.option(
+        "--statistics",
+        type=click.Choice(STATISTICS.modes),
+        help="Whether entries hold the least and the greatest values of columns, for ever.",
     ),
 )
 
