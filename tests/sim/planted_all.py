@@ -1,11 +1,12 @@
-"""All known bugs that a simulation finds: those of one client, of several that propose to each other, of retention."""
+"""All known bugs that a simulation finds: of one client, of several that propose to each other, of retention, of holes."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from tests.sim.planted import MUTANTS
+from tests.sim.planted_holes import HOLES_MUTANTS
 from tests.sim.planted_proposals import PROPOSAL_MUTANTS
 from tests.sim.planted_retention import RETENTION_MUTANTS
 
-ALL_MUTANTS: Final = (*MUTANTS, *PROPOSAL_MUTANTS, *RETENTION_MUTANTS)
+ALL_MUTANTS: Final = (*MUTANTS, *PROPOSAL_MUTANTS, *RETENTION_MUTANTS, *HOLES_MUTANTS)

@@ -68,6 +68,7 @@ BESIDES: Final[dict[Workload, Besides]] = {
             "segments were replaced",
         ),
     ),
+    "erased": Besides(3, ("messages were erased", "segments were replaced")),
 }
 """By workload what is run of it, and what that has to reach."""
 

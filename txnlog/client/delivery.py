@@ -16,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog.client.acknowledgement_conflicts import end_claims
-from txnlog.client.holes import Holes, carried, holes_in
+from txnlog.client.holes import Holes, acknowledge_holes, carried, holes_in
 from txnlog.client.ledger import Delivery, Ledger, Offsets
 from txnlog.client.read_ahead import ReadAhead
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges, below
 from txnlog.data import scan_planner
 from txnlog.data.segment_rows import RESTORE, damaged_segment
+from txnlog.engine.effects import WRITTEN
 from txnlog.engine.log_lines import LogLines
-from txnlog.errors import CorruptionError, TransactionConflict
+from txnlog.errors import CorruptionError, TransactionConflict, TxnLogError
 from txnlog.fold.acknowledgements import check_epoch
 from txnlog.fold.leases import available, in_turn
 from txnlog.fold.state import Draft, Redelivery, SegmentRecord, SubscriptionRecord, TopicRecord
@@ -231,7 +232,9 @@ class TopicDelivery:
         for partition in in_turn(self._turn, self.topic.partitions):
             if found := self._available(partition, unavailable):
                 ready[partition] = found
-        self._turn += bool(ready := self._with_messages(ready))
+        await self._pass_over(ready)
+        free, ready = ready, self._with_messages(ready)
+        self._turn += bool(ready)
         stops: dict[int, Stop] = {}
         while ready:
             first = next(iter(ready))
@@ -241,7 +244,24 @@ class TopicDelivery:
             if first in stops:  # the other partitions have their turn at the next call: nobody can miss this error
                 raise stops[first].error
             ready = self._with_messages(ready)
+        await self._pass_over(free)
         return None
+
+    async def _pass_over(self, offsets: Offsets) -> bool:
+        """Acknowledge what of a partition can be delivered where that is nothing but holes; whether there was any.
+
+        No message would ever acknowledge it. Best effort: what fails is done by the next call.
+        """
+        empty = {p: found for p, found in offsets.items() if not ranges.subtract(found, self._holes.get(p, EMPTY))}
+        if not empty:
+            return False
+        pass_over = partial(acknowledge_holes, self._connection, self.subscription, self.epoch, self._consumer, empty)
+        try:
+            await self._connection.runtime.job(pass_over)
+        except TxnLogError as error:
+            _logger.debug("offsets of %r without messages stay unacknowledged: %s", self.topic.name, error)
+        await WRITTEN
+        return True
 
     def _with_messages(self, ready: Mapping[int, Ranges]) -> dict[int, Ranges]:
         """What is ready, but for partitions in which nothing but holes is, as far as that is known."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from txnlog.client import dead_letters
 from txnlog.client.acknowledgement_conflicts import end_claims
 from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, offsets_of
-from txnlog.client.holes import acknowledge_holes, holes_in
+from txnlog.client.holes import holes_in
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
@@ -144,7 +144,6 @@ class SharedTopicDelivery(TopicDelivery):
             now_ms = self._connection.log_now_ms()
             self._forget_what_is_not_leased(state)
             if await self._passed_holes():
-                await WRITTEN
                 continue
             ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
             counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
@@ -252,10 +251,10 @@ class SharedTopicDelivery(TopicDelivery):
         return ready
 
     async def _passed_holes(self) -> bool:
-        """Acknowledge leased offsets of partitions in which nothing but holes is leased; whether there were any.
+        """Pass over the partitions in which nothing but holes is leased; whether there were any.
 
-        No message would acknowledge them, and they would fill the limit of leases. Those that follow them go with them:
-        however many they are, a partition has one range.
+        They would fill the limit of leases. Those that follow them go with them: however many they are, a partition has
+        one range.
         """
         state = self._connection.follower.state
         empty: dict[int, Ranges] = {}
@@ -271,9 +270,7 @@ class SharedTopicDelivery(TopicDelivery):
         known = {
             p: tuple(run for run in self._holes[p] if ranges.overlaps((run,), found)) for p, found in empty.items()
         }
-        await self._connection.runtime.job(
-            partial(acknowledge_holes, self._connection, self.subscription, self.epoch, self._consumer, known)
-        )
+        await self._pass_over(known)
         self._ledger.release(self._consumer, known)
         return True
 

@@ -27,6 +27,7 @@ Make = Callable[[int], Simulation]
 @click.option("--maintained", is_flag=True, help="Let somebody merge segments and alter topics besides.")
 @click.option("--crowded", is_flag=True, help="Let several more producers race.")
 @click.option("--retained", is_flag=True, help="Let somebody delete messages besides.")
+@click.option("--erased", is_flag=True, help="Let somebody erase single messages besides.")
 @click.option("--replay", envvar="TXNLOG_SIM_SEED", type=int, help="Run this one seed again (or TXNLOG_SIM_SEED).")
 def main(
     schedules: int,

@@ -90,6 +90,7 @@ class Anomaly(enum.StrEnum):
     DIVERGING_SNAPSHOTS = ("diverging snapshots", "two readers of one version saw different messages")
 
     DELETED_READ = ("deleted read", "a read at a version shows messages that were deleted at or below it")
+    ERASED_READ = ("erased read", "a read at a version shows messages that were erased at or below it")
 
     # --- consumers --------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from txnlog.fold.apply import apply_entry
 from txnlog.fold.garbage import unneeded_from
 from txnlog.fold.state import HEAD, State
 from txnlog.format import keys
-from txnlog.format.actions import Abort, Commit, DeleteRecords, Replace, Reserve
+from txnlog.format.actions import Abort, AnyAction, Commit, DeleteRecords, Replace, Reserve, Segment
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log import checkpoint_codec
 from txnlog.log.follower import Follower
@@ -104,12 +104,17 @@ def check_ends(
     problem: Problem,
     starts: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> None:
-    """Offsets are dense from the earliest one on, and every subscription came to the end of its topic.
+    """Offsets are dense, and every subscription came to the end of its topic.
 
-    ``starts`` has the earliest offsets, by topic and partition, as far as they are above 0.
+    Args:
+        rows: what is there, and what was there before it was deleted or erased.
+        ends: of each subscription the ends of its topic.
+        cursors: of each subscription.
+        problem: called with what is wrong.
+        starts: the earliest offsets, by topic and partition, as far as they are above 0.
     """
     for place, found in rows.items():
-        start = starts.get(place, 0)
+        start = 0
         if [row[0] for row in found] != list(range(start, start + len(found))):
             problem("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense from {start} on")
     for (topic, name), partitions in cursors.items():
@@ -120,8 +125,10 @@ def check_ends(
                 problem("liveness", f"{topic}:{name} stays at {partitions}, the topic ends at {ends[topic, name]}")
 
 
-def deleted_rows(ns: Namespace, entries: Iterable[Entry]) -> Rows:
-    """What was deleted, as it was read in front of each deletion. Every file that there ever was has to be there.
+def all_rows(ns: Namespace, entries: Iterable[Entry], rows: Rows) -> Rows:
+    """What is there, and what was there before: as it was read in front of each deletion and each erasure.
+
+    Every file that there ever was has to be there.
 
     The state of the client is as before afterwards.
     """
@@ -132,18 +139,20 @@ def deleted_rows(ns: Namespace, entries: Iterable[Entry]) -> Rows:
         # A reader of today does not see what is deleted at any version: this one has to.
         state.starts, state.heads[HEAD] = {}, msgspec.structs.replace(head, oldest_readable=0)
         for entry in entries:
-            for action in entry.actions:
-                if isinstance(action, DeleteRecords):
-                    folder = state.topics[action.topic].folder
-                    shown = rows_of(ns, ns.snapshot(entry.header.version - 1))
-                    for partition, before in action.before:
-                        kept = found.setdefault((folder, partition), {})
-                        for row in shown.get((folder, partition), ()):
-                            if row[0] < before:
-                                kept.setdefault(row[0], row)
+            if any(_takes_rows(action) for action in entry.actions):
+                for place, shown in rows_of(ns, ns.snapshot(entry.header.version - 1)).items():
+                    kept = found.setdefault(place, {})
+                    for row in shown:
+                        kept.setdefault(row[0], row)
     finally:
         state.starts, state.heads[HEAD] = starts, head
-    return {place: tuple(rows[offset] for offset in sorted(rows)) for place, rows in found.items()}
+    for place, shown in rows.items():
+        found.setdefault(place, {}).update({row[0]: row for row in shown})
+    return {place: tuple(known[offset] for offset in sorted(known)) for place, known in found.items()}
+
+
+def _takes_rows(action: AnyAction) -> bool:
+    return isinstance(action, DeleteRecords) or (isinstance(action, Segment) and action.extent is not None)
 
 
 def replay(log: Log, problem: Problem) -> tuple[State, list[Entry]]:
@@ -270,11 +279,11 @@ def missing_files(state: State, read: Callable[[str], bytes | None], problem: Pr
 
 
 __all__ = [
+    "all_rows",
     "check_ends",
     "compare_state",
     "cursors_of",
     "dead_letters",
-    "deleted_rows",
     "ends_of",
     "judge",
     "labels_of",

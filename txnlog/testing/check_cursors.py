@@ -205,6 +205,8 @@ class _Compared:
             # A subscription that begins at the earliest offset begins behind what was deleted by then.
             gone = self._facts.may_be_deleted((self._topic, partition), None) if left else 0
             left = ranges.subtract(left, ((0, gone),)) if gone else left
+            # A hole goes with the message in front of it, or was passed over.
+            left = ranges.subtract(left, self._facts.holes((self._topic, partition), None)) if left else left
             if left:
                 extra[partition] = left
         if lost:

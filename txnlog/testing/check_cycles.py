@@ -119,6 +119,10 @@ def _reads(facts: Facts, nodes: _Nodes) -> Iterator[_Edge]:
             if facts.deletions:
                 first_seen = min(seen[0].offset if seen else NEVER, facts.may_be_deleted(place, op.completed))
                 rows = tuple(row for row in logged if row.offset >= first_seen)
+            if facts.erasures:
+                erased = facts.may_be_erased(place[0], op.completed)
+                there = {row.offset for row in seen}
+                rows = tuple(row for row in rows if row.value not in erased or row.offset in there)
             if seen:
                 writer = facts.owner(seen[-1])
                 if writer is not None:

@@ -112,6 +112,7 @@ class _Rules:
         if self._states.get(action.txn) != "OPEN":
             yield f"{action.txn} replaces segments and is {self._states.get(action.txn)}"
         rows: Counter[int] = Counter()
+        widths: Counter[int] = Counter()
         for number in action.removed:
             gone = self._segments.get(number)
             if gone is None or number in self._replaced or gone.topic != action.topic:
@@ -122,14 +123,21 @@ class _Rules:
                 yield f"segment {number} of {owner} is replaced, which is {self._states.get(owner)}"
             for item in gone.slices:
                 rows[item.partition] += item.rows
+                widths[item.partition] += _width(gone, item)
             self._replaced.add(number)
+        has_holes = False
         for segment in self._segments.values():
             if segment.txn == action.txn:
                 rows.subtract({item.partition: item.rows for item in segment.slices})
+                widths.subtract({item.partition: _width(segment, item) for item in segment.slices})
+                has_holes = has_holes or segment.extent is not None
         for partition, left in rows.items():
+            if has_holes and left < 0:
+                yield f"of partition {partition} {-left} rows more come in than go"
+        for partition, left in widths.items():
             deleted = self._deleted.get((action.topic, partition), 0)
             if not 0 <= left <= deleted:
-                yield f"of partition {partition} {left} rows fewer come in than go, of which {deleted} were deleted"
+                yield f"of partition {partition} {left} offsets fewer come in than go, of which {deleted} were deleted"
             self._deleted[action.topic, partition] = deleted - left
         self._states[action.txn] = "COMMITTED"
 
@@ -219,6 +227,11 @@ _STATES: Final[dict[type, str]] = {
     act.Abort: "ABORTED",
     act.Prepare: "PREPARED",
 }
+
+
+def _width(segment: act.Segment, item: act.SliceRows) -> int:
+    """How many offsets a slice stands for."""
+    return item.rows if segment.extent is None else segment.extent
 
 
 __all__ = ["check"]

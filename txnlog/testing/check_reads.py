@@ -55,7 +55,17 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
         wanted = tuple(row for row in wanted if row.offset >= first)
         if rows == wanted:
             continue
-        yield from check_offsets(place, rows, (op,), first)
+        erased = facts.may_be_erased(place[0], op.completed)
+        for row in rows if erased else ():
+            if facts.surely_erased(place[0], row, result.version):
+                text = f"{place[0]}/{place[1]}@{row.offset} is read at {result.version}, and was erased below that"
+                yield Finding(Anomaly.ERASED_READ, text, (op,))
+        offsets = {row.offset for row in rows}
+        missing = tuple(row for row in wanted if row.value in erased and row.offset not in offsets)
+        wanted = tuple(row for row in wanted if row not in missing)
+        if rows == wanted:
+            continue
+        yield from check_offsets(place, tuple(sorted((*rows, *missing))), (op,), first)
         yield from _check_rows(facts, op, place, rows)
         offsets = {row.offset for row in rows}
         for row in wanted:

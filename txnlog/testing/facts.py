@@ -14,6 +14,8 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Final, Literal, NamedTuple, TypeVar
 
+from txnlog.common import ranges
+from txnlog.common.ranges import Ranges
 from txnlog.testing import operations as of
 from txnlog.testing.history import History, Operation
 
@@ -179,6 +181,7 @@ class Facts:
         self._take_log()
         self.newest: Final = Newest(self.operations)
         self.deletions: Final = [op for op in self.ops("delete_records") if op.possible]
+        self.erasures: Final = [op for op in self.ops("erase") if op.possible]
 
     @property
     def units(self) -> Iterator[Unit]:
@@ -233,6 +236,31 @@ class Facts:
                 bounds = [at.offset for at in asked(op, of.DeleteRecords).before if (at.topic, at.partition) == place]
                 found = max(found, *bounds, 0)
         return found
+
+    def may_be_erased(self, topic: str, event: int | None) -> frozenset[int]:
+        """The values of a topic that may be erased by an event, None the end of all."""
+        found: set[int] = set()
+        for op in self.erasures:
+            item = asked(op, of.Erase)
+            if item.topic == topic and (event is None or op.invoked < event):
+                found.update(item.values)
+        return frozenset(found)
+
+    def surely_erased(self, topic: str, row: of.Row, version: int) -> bool:
+        """Whether a row cannot be read at a version or a later one because somebody erased it."""
+        for op in self.erasures:
+            item = asked(op, of.Erase)
+            named = op.succeeded and item.topic == topic and row.value in item.values and row.version <= item.upto
+            if named and version >= result_of(op, of.Erased).version:
+                return True
+        return False
+
+    def holes(self, place: Place, event: int | None) -> Ranges:
+        """The offsets of a partition that may have no message any more by an event, None the end of all."""
+        erased = self.may_be_erased(place[0], event)
+        if not erased:
+            return ranges.EMPTY
+        return ranges.from_values(row.offset for row in self.log.get(place, ()) if row.value in erased)
 
     def owner(self, row: of.Row) -> Unit | None:
         """The transaction or batch of a row; None if nobody produced it there."""

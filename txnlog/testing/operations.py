@@ -26,7 +26,8 @@ kind                      arguments                                             
 ``vacuum``                                                                               oldest_readable
 ``optimize``              topic
 ``alter_topic``           topic, column
-``delete_records``        before, unbounded               version
+``delete_records``        before, unbounded                                              version
+``erase``                 topic, values, upto                                            version
 ``final``                                                                                rows, outcomes, cursors, dead,
                                                                                          missing
 ========================  =============================================================  ==============================
@@ -311,6 +312,18 @@ class DeleteRecords(_Arguments, frozen=True, tag="delete_records"):
     unbounded: bool = False
 
 
+class Erase(_Arguments, frozen=True, tag="erase"):
+    """Messages of some values are erased: their offsets are holes from then on.
+
+    Attributes:
+        upto: the newest version that was known before: what is visible there is surely looked at.
+    """
+
+    topic: str
+    values: tuple[int, ...]
+    upto: int
+
+
 class Final(_Arguments, frozen=True, tag="final"):
     """The read of everything after all faults are over."""
 
@@ -338,6 +351,7 @@ Arguments = (
     | Optimize
     | AlterTopic
     | DeleteRecords
+    | Erase
     | Final
 )
 
@@ -440,10 +454,16 @@ class Deleted(_Result, frozen=True, tag="delete_records"):
     version: int | None = None
 
 
+class Erased(_Result, frozen=True, tag="erase"):
+    """A version from which on the messages are gone."""
+
+    version: int
+
+
 class FinalState(_Result, frozen=True, tag="final"):
     """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered.
 
-    ``rows`` has also what was deleted, as it was before: it is the log that everything else is compared with.
+    ``rows`` has also what was deleted or erased, as it was before: it is the log that all else is compared with.
     """
 
     rows: tuple[PartitionRows, ...]
@@ -471,6 +491,7 @@ Result = (
     | Sought
     | CursorsShown
     | Deleted
+    | Erased
     | FinalState
     | Done
 )
@@ -498,6 +519,7 @@ Kind = Literal[
     "optimize",
     "alter_topic",
     "delete_records",
+    "erase",
     "final",
 ]
 WITHOUT_RESULT = frozenset(
@@ -541,6 +563,8 @@ __all__ = [
     "DropSubscription",
     "DropTopic",
     "Ended",
+    "Erase",
+    "Erased",
     "Final",
     "FinalState",
     "Kind",

@@ -141,7 +141,8 @@ class Simulation:
         workload: what there is besides. ``"plain"``: nothing, so that a seed does what it always did.
             ``"maintained"``: one or two merge segments and alter topics, with as much work again. ``"crowded"``:
             several producers race instead of most others, with twice as much work more. ``"retained"``: one or two
-            delete messages, and merge segments, with as much work again.
+            delete messages, and merge segments, with as much work again. ``"erased"``: one or two erase single
+            messages, and merge segments, with as much work again.
     """
 
     def __init__(
@@ -359,15 +360,14 @@ class Simulation:
         cursors = audit.cursors_of(ns, self.world.subscribed)
         ends = {place: snapshot.end_offsets(place[0]) for place in cursors}
         starts = {(replayed.topics[topic].folder, p): offset for (topic, p), offset in replayed.starts.items()}
-        audit.check_ends(rows, ends, cursors, self._problem, starts)
         dead = audit.dead_letters(snapshot, DEAD_LETTERS, SHARED[1])
         if dead:
             self.scheduler.label("a dead letter")
         missing = tuple(audit.missing_files(replayed, self._at_rest, self._problem))
-        if starts:
+        if starts or any(record.extent is not None for record in replayed.segments.values()):
             self.store.objects.update(self.store.buried)
-            deleted = audit.deleted_rows(ns, entries)
-            rows = {place: deleted.get(place, ()) + rows.get(place, ()) for place in deleted | rows}
+            rows = audit.all_rows(ns, entries, rows)
+        audit.check_ends(rows, ends, cursors, self._problem, starts)
         self.world.recorder.ok(
             token,
             rows=rows,

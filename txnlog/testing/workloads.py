@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, get_args
 
-from txnlog.testing.actors import CROWD, OPTIMIZER, RETAINER
+from txnlog.testing.actors import CROWD, ERASER, OPTIMIZER, RETAINER
 
-Workload = Literal["plain", "maintained", "crowded", "retained"]
+Workload = Literal["plain", "maintained", "crowded", "retained", "erased"]
 
 
 class Addition(NamedTuple):
@@ -27,9 +27,11 @@ ADDITIONS: Final[dict[Workload, Addition]] = {
     "maintained": Addition(OPTIMIZER, (1, 1, 2), 2),
     "crowded": Addition(CROWD, (5, 6, 7), 3),
     "retained": Addition(RETAINER, (1, 1, 2), 2),
+    "erased": Addition(ERASER, (1, 1, 2), 2),
 }
 """By workload what it adds: "plain" nothing, "maintained" who merges segments and alters topics, "crowded" producers
-that race in place of most other actors, "retained" who deletes messages and merges segments."""
+that race in place of most other actors, "retained" who deletes messages and merges segments, "erased" who erases
+single messages and merges."""
 
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 

@@ -13,6 +13,7 @@ from typing import Final
 from txnlog.testing.actors.admin import admin
 from txnlog.testing.actors.checkpointer import checkpointer
 from txnlog.testing.actors.crowd import crowd
+from txnlog.testing.actors.eraser import eraser
 from txnlog.testing.actors.failover import failover
 from txnlog.testing.actors.optimizer import optimizer
 from txnlog.testing.actors.pipeline import pipeline
@@ -41,11 +42,12 @@ ACTOR_KINDS: Final[dict[str, ActorKind]] = {
 OPTIMIZER: Final = "optimizer"
 CROWD: Final = "crowd"
 RETAINER: Final = "retainer"
-MORE_KINDS: Final[dict[str, ActorKind]] = {OPTIMIZER: optimizer, CROWD: crowd, RETAINER: retainer}
-"""Who merges segments and alters topics, who races, and who deletes messages.
+ERASER: Final = "eraser"
+MORE_KINDS: Final[dict[str, ActorKind]] = {OPTIMIZER: optimizer, CROWD: crowd, RETAINER: retainer, ERASER: eraser}
+"""Who merges segments and alters topics, who races, who deletes messages, and who erases some.
 
 Each is a workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something
 once are kept.
 """
 
-__all__ = ["ACTOR_KINDS", "CROWD", "MORE_KINDS", "OPTIMIZER", "RETAINER", "ActorKind"]
+__all__ = ["ACTOR_KINDS", "CROWD", "ERASER", "MORE_KINDS", "OPTIMIZER", "RETAINER", "ActorKind"]
