@@ -1,4 +1,4 @@
-"""All known bugs that a simulation finds: of one client, of several that propose to each other, of retention, of holes."""
+"""All known bugs that a simulation finds: of one client, of several that propose, of retention, of holes."""
 
 from __future__ import annotations
 

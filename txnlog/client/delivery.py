@@ -441,13 +441,14 @@ def offsets_of(segment: SegmentRecord) -> dict[int, Range]:
 
 
 def first_of_all(ready: Mapping[int, Ranges], most: int, holes: Mapping[int, Ranges]) -> dict[int, Ranges]:
-    """The first so many offsets, partition by partition, and the known holes in front of them and between them."""
+    """The first so many offsets, partition by partition, and the known holes that touch them or lie between them."""
     chosen: dict[int, Ranges] = {}
     for partition, found in ready.items():
         own = holes.get(partition, EMPTY)
         first = _first_of(ranges.subtract(found, own), most)
         if first:
-            chosen[partition] = ranges.below(found, first[-1][1])
+            end = first[-1][1]
+            chosen[partition] = ranges.below(found, next((behind for start, behind in own if start == end), end))
             most -= ranges.size(first)
     return chosen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.memory_log import SCHEMA
 from txnlog.common.ids import Coordinators
 from txnlog.data.scan_planner import ScanPlan, check_offsets, parse_isolation_level, plan
+from txnlog.data.segment_metadata import wanted_rows
 from txnlog.data.segment_order import in_log_order, in_offset_order
 from txnlog.data.segment_rows import check_places
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
@@ -199,3 +201,20 @@ def test_isolation_levels_have_two_names() -> None:
     for wrong in ("READ_COMMITTED", "", "serializable"):
         with pytest.raises(InvalidInputError, match="isolation level"):
             parse_isolation_level(wrong)
+
+
+@pytest.mark.clause("P-250", "P-251")
+def test_rows_between_holes_ascend_within_the_offsets_of_their_segment() -> None:
+    record = msgspec.structs.replace(segment(1, {0: (3, 10)}, txn=5, compacted=True), extent=6)
+    (found,) = planned([record]).segments
+    assert (found.holes_in, found.whole, found.reaches_end) == ((10, 16), True, True)
+    for offsets in ([10, 12, 15], [11, 13, 14]):
+        check_places(found, pa.table({"_offset": pa.array(offsets, pa.int64())}))
+    for wrong in ([9, 12, 15], [10, 12, 16], [10, 10, 12], [12, 11, 13]):
+        with pytest.raises(CorruptionError, match="rows at other offsets"):
+            check_places(found, pa.table({"_offset": pa.array(wrong, pa.int64())}))
+    (part,) = planned([record], offsets={0: (11, 13)}).segments
+    assert (part.whole, part.reaches_end) == (False, False)
+    read = wanted_rows(part, pa.table({"_offset": pa.array([10, 12, 15], pa.int64()), "value": ["a", "b", "c"]}))
+    assert read.rows.column("value").to_pylist() == ["b"]
+    assert read.total == 1

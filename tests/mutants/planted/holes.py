@@ -1,0 +1,112 @@
+"""Bugs planted in what deals with holes: reading them, key compaction, erasure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_COMPACT: Final = "tests/client/maintenance/test_compact.py::test_"
+_ERASE: Final = "tests/client/maintenance/test_erase.py::test_"
+_FOLD: Final = "tests/unit/fold/test_apply_holes.py::test_"
+
+MUTANTS: Final = (
+    Mutant(
+        "a hole needs no feature",
+        "txnlog/fold/transactions.py",
+        "if HOLES not in draft.head.reader_features:",
+        "if draft is None:",
+        "older clients take the log for damaged",
+        (_FOLD + "there_are_no_holes_without_the_feature",),
+    ),
+    Mutant(
+        "the end of a segment with holes is behind its rows",
+        "txnlog/fold/state.py",
+        "return item.rows if self.extent is None else self.extent",
+        "return item.rows",
+        "offsets are given twice, and a replacement loses some",
+        (_FOLD + "a_segment_stands_for_its_offsets_whatever_rows_it_has",),
+    ),
+    Mutant(
+        "a part of a file with holes is its first rows",
+        "txnlog/data/segment_metadata.py",
+        "first, end = np.searchsorted(offsets, [item.offset, item.offset + item.width]).tolist()",
+        "first, end = 0, min(item.width, len(offsets))",
+        "a scan of some offsets gives rows of others",
+        (_COMPACT + "of_each_key_the_newest_message_stays_at_its_offset",),
+    ),
+    Mutant(
+        "rows at other offsets than the log says are fine",
+        "txnlog/data/segment_rows.py",
+        "if len(offsets) and (offsets[0] < start or offsets[-1] >= end or (np.diff(offsets) <= 0).any()):",
+        "if len(offsets) and offsets[0] < start:",
+        "a damaged file gives a message twice",
+        ("tests/unit/data/test_scan_planner.py::test_rows_between_holes_ascend_within_the_offsets_of_their_segment",),
+    ),
+    Mutant(
+        "no message takes a hole with it",
+        "txnlog/client/holes.py",
+        "own.append(Hole(first, behind, first - 1))",
+        "pass",
+        "cursors stand still in front of a hole",
+        (_COMPACT + "a_hole_goes_with_the_message_in_front_of_it",),
+    ),
+    Mutant(
+        "a cumulative acknowledgement stops at a hole",
+        "txnlog/client/delivery.py",
+        "if missing := ranges.subtract(missing, self._holes.get(partition, EMPTY)):",
+        "if missing:",
+        "it is refused for messages that nobody will ever be delivered",
+        (
+            "tests/client/consuming/test_holes.py::test_a_cumulative_acknowledgement_passes_over_holes_that_nobody_carries",
+        ),
+    ),
+    Mutant(
+        "a message of another key is superseded",
+        "txnlog/maintenance/compaction.py",
+        "newest = np.where(places < 0, -1, known.offsets[places])",
+        "newest = known.offsets[places]",
+        "the newest message of a key that nobody wrote again is lost",
+        (_COMPACT + "compaction_among_merges_and_deletions_shows_what_a_plain_list_would",),
+    ),
+    Mutant(
+        "a message without a value goes at once",
+        "txnlog/maintenance/compaction.py",
+        "ended = np.asarray(pc.is_valid(key)) & (times <= before_us)",
+        "ended = np.asarray(pc.is_valid(key)) & (times <= times)",
+        "a reader that is behind never hears that a key is gone",
+        (_COMPACT + "a_key_without_a_value_goes_when_readers_have_had_time",),
+    ),
+    Mutant(
+        "compaction passes subscriptions",
+        "txnlog/maintenance/compaction.py",
+        "if not COMPACT_UNACKNOWLEDGED.of(topic.properties):",
+        "if topic is None:",
+        "a subscription that needs every message loses some",
+        (_COMPACT + "what_a_subscription_needs_stays_where_the_topic_says_so",),
+    ),
+    Mutant(
+        "an erasure looks at what is visible only",
+        "txnlog/maintenance/erasure.py",
+        "            if going.any():\n                self._note_bounds(record",
+        "            if False:\n                self._note_bounds(record",
+        "it says that nothing is left while older versions show the rows",
+        (_ERASE + "erased_rows_are_gone_and_the_others_are_where_they_were",),
+    ),
+    Mutant(
+        "merged files bring the statistics back",
+        "txnlog/maintenance/merging.py",
+        "_fitting(kept_statistics(self._topic.properties, encoded.statistics), most_bytes),",
+        "_fitting(encoded.statistics, most_bytes),",
+        "values of erased rows stay in the log for ever",
+        (_ERASE + "no_byte_of_a_thousand_erased_rows_is_left",),
+    ),
+    Mutant(
+        "a column that older rows lack decides",
+        "txnlog/maintenance/erasure.py",
+        "later = [name for name in empty.column_names if name not in _names(topic.schemas[0].schema)]",
+        "later = []",
+        "older rows stay without a word",
+        (_ERASE + "a_condition_that_older_rows_cannot_answer_is_refused",),
+    ),
+)
