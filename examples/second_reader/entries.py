@@ -26,7 +26,7 @@ close first:block
 producer name:label fenced_by:text?
 begin txn:integer timeout_ms:integer? producer:text? epoch:integer? app_id:label? app_version:signed?
 segment segment:integer topic:topic file:file rows:integer size_bytes:integer checksum:checksum slices:slice[]
-  txn:open? compacted:boolean=false statistics:statistic{}={}
+  txn:open? compacted:boolean=false statistics:statistic{}={} extent:integer?
 acknowledge txn:open acknowledgement:acknowledgement
 prepare txn:open digest:digest
 commit txn:integer digest:digest="" shares:share[]=[] acknowledgements:acknowledgement[]=[] producer:text?

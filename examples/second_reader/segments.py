@@ -27,7 +27,7 @@ STORED = {  # how a column may be stored: its own type last, those that widen to
 }
 NUMBERS = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}  # what is printed as a number
 NESTED = {"struct": pa.types.is_struct, "array": pa.types.is_list, "map": pa.types.is_map}
-EXTRA = {"_partition": "integer", "_txn": "long", "_version": "long", "_timestamp": "timestamp"}
+EXTRA = {"_partition": "integer", "_txn": "long", "_version": "long", "_timestamp": "timestamp", "_offset": "long"}
 
 
 def printable(value):
@@ -103,6 +103,7 @@ def read(path, state, topic, schema, segment, seen):
     stored = {"_partition"} if segment.txn is None or len(segment.slices) > 1 else set()
     if segment.txn is None or segment.compacted and seen == "COMMITTED":
         stored |= {"_txn", "_version", "_timestamp"} if segment.compacted else {"_txn"}
+        stored |= {"_offset"} if segment.extent is not None else set()
     try:
         names, arrays = load(path, segment, {field.name for field in schema.fields} | stored)
     except Exception as error:  # whatever a decoder says of stored bytes is corruption
@@ -122,7 +123,10 @@ def read(path, state, topic, schema, segment, seen):
         refuse(len(found) != 1 or found[0].null_count, f"{name} in the file (section 9)")
         refuse(found[0].type != STORED[EXTRA[name]][-1], f"type of {name}")
         meta[name] = values(found[0], EXTRA[name])
-    refuse(meta["_partition"] != partitions or min(meta["_txn"]) < 0, "_partition or _txn (P-107)")
+    refuse(meta["_partition"] != partitions or min(meta["_txn"], default=0) < 0, "_partition or _txn (P-107)")
+    if "_offset" in stored:
+        first, found = segment.offsets[0], meta["_offset"]
+        refuse(found != sorted(set(found)) or set(found) - set(range(first, first + segment.extent)), "P-250")
     meta["_txn_id"], meta["_txn_state"] = [state.txn_id(number) for number in meta.pop("_txn")], [seen] * len(rows)
     for row, *extra in zip(rows, *meta.values()):
         row |= zip(meta, extra)

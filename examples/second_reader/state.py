@@ -46,11 +46,17 @@ def check_schema(schema, key, older):
     refuse(key is not None and (columns.get(key) not in KEY_TYPES or columns[key] != before[key]), "the key's column")
 
 
+def width(segment, part):
+    """How many offsets a slice has, with or without a row (section 7)."""
+    return part.rows if segment.extent is None else segment.extent
+
+
 def places(segments):
     """Ranges of the offsets that segments have, by partition."""
     result = defaultdict(list)
-    for part, offset in [pair for segment in segments for pair in zip(segment.slices, segment.offsets)]:
-        result[part.partition].append((offset, offset + part.rows))
+    for segment in segments:
+        for part, offset in zip(segment.slices, segment.offsets):
+            result[part.partition].append((offset, offset + width(segment, part)))
     return result
 
 
@@ -129,10 +135,11 @@ class State:
 
     def on_protocol(self, line):
         old = self.protocol or line
-        if line.reader_version > 1 or line.reader_features:
+        if line.reader_version > 1 or set(line.reader_features) - {"holes"}:
             raise Answer(UNSUPPORTED, "a newer format (P-134)")
         refuse(line.writer_version < old.writer_version or not line.writer_version * line.reader_version, "P-136")
-        refuse(set(old.writer_features) - set(line.writer_features), "a feature is missing (P-136)")
+        missing = set(old.writer_features) - set(line.writer_features) | set(old.reader_features) - set(line.reader_features)
+        refuse(missing, "a feature is missing (P-136)")
         self.protocol = line
 
     def on_namespace(self, line):
@@ -233,8 +240,11 @@ class State:
         refuse(not partitions or partitions != sorted(set(partitions)), "slices do not ascend (P-107)")
         refuse(partitions[-1] >= line.topic.partitions, "no such partition")
         refuse(sum(part.rows for part in line.slices) != line.rows or not line.size_bytes, "rows, or size")
-        refuse(any(not part.rows for part in line.slices), "a slice without rows")
+        refuse(line.extent is None and any(not part.rows for part in line.slices), "a slice without rows")
         refuse(line.compacted and (line.txn is None or len(partitions) > 1), "compacted (P-143)")
+        if line.extent is not None:
+            refuse("holes" not in self.protocol.reader_features or not line.compacted, "an extent (section 13)")
+            refuse(not max(1, line.rows) <= line.extent, "fewer offsets than rows")
         line.logged, line.ended, line.time, line.offsets, line.removed = self.version, None, None, None, None
         self.segments[line.segment] = line
         if line.txn is None:
@@ -249,7 +259,7 @@ class State:
         segment.offsets = offsets or [ends[part.partition] for part in segment.slices]
         segment.ended, segment.time = self.version, self.time
         for part, offset in zip(segment.slices, segment.offsets):
-            ends[part.partition] = max(ends[part.partition], offset + part.rows)
+            ends[part.partition] = max(ends[part.partition], offset + width(segment, part))
             refuse(ends[part.partition] >= 2**63, "end of a partition (6.4)")
 
     def on_acknowledge(self, line):
@@ -408,7 +418,7 @@ class State:
                 state = "ABORTED" if segment.offsets is None else "COMMITTED"
             if state == "COMMITTED":
                 parts = zip(segment.slices, segment.offsets)
-                live = any(offset + part.rows > topic.starts[part.partition] for part, offset in parts)
+                live = any(offset + width(segment, part) > topic.starts[part.partition] for part, offset in parts)
                 if live and (segment.removed is None or segment.removed > version):
                     yield segment, state
             elif uncommitted and (segment.offsets or segment.ended is None or segment.ended > self.oldest):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from txnlog.testing.conformance import roots_of_damage, roots_of_topics, roots_of_transactions
+from txnlog.testing.conformance import roots_of_damage, roots_of_holes, roots_of_topics, roots_of_transactions
 from txnlog.testing.conformance.cases import LEVELS
 from txnlog.testing.conformance.roots_of_damage import BEGINNINGS, LOST, checkpointed, variant
 from txnlog.testing.conformance.roots_of_entries import ACCEPTED, REFUSED, Change, base
@@ -19,6 +19,7 @@ ROOTS: Final[dict[str, Callable[[Workshop], str]]] = {
     "adopted": roots_of_transactions.adopted,
     "checkpoints": roots_of_transactions.checkpoints,
     "fences": roots_of_transactions.fences,
+    "holes": roots_of_holes.holes,
     "merged": roots_of_topics.merged,
     "produces": roots_of_topics.produces,
     "retention": roots_of_topics.retention,
