@@ -14,6 +14,7 @@ NAME = "docs/reference/command-line.md"
 CALL = re.compile(r"^\$ txnlog (.*)$", re.MULTILINE)
 
 VARYING = [
+    (r"[\w.-]+:\d+ txnlog/[\w.+-]+", "<client>"),
     (r" +", " "),
     (r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", "<time>"),
     (r"\b(?!0{16})[0-9a-f]{32}\b", "<id>"),
@@ -21,7 +22,7 @@ VARYING = [
     (r'("timestamp_ms": )\d{13}', r"\1<time>"),
     (r"\b\d{3,5}\b", "<bytes>"),
 ]
-"""What differs from one run to the next, or with a newer Arrow: times, ages, ids, sizes; and the blanks that align."""
+"""What differs from run to run, or with a newer Arrow: clients, times, ages, ids, sizes; and the blanks that align."""
 
 
 def steady(text: str) -> str:
