@@ -83,14 +83,14 @@ def test_the_history_is_that_of_the_log(lake):
     assert newest["actions"] == {"begin": 1, "segment": 1}
     assert before["transactions_committed"] == 0
     shown = run(path, "history", "--limit", "1").stdout.splitlines()
-    columns = ["version", "timestamp", "writer", "actions", "transactions_committed", "size_bytes", "rows"]
+    columns = ["version", "timestamp", "writer", "actions", "transactions_committed", "size_bytes", "rows", "client"]
     assert shown[0].split() == columns
     assert "1 begin, 1 segment" in shown[1]
     assert len(shown) == 2
     entries = lines(path, "history", "--json")
     assert [row["version"] for row in entries] == list(range(newest["version"], -1, -1))
     assert [row["rows"] for row in entries if row["rows"]] == [{"orders": 2}]
-    assert [line for line in run(path, "history").stdout.splitlines() if line.endswith("2 orders")]
+    assert [line for line in run(path, "history").stdout.splitlines() if "  2 orders  " in line]
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--limit", "3"), ("--limit", "0", "--json")])

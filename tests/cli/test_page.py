@@ -6,37 +6,13 @@ import re
 import shlex
 
 from tests.cli.command_line import run
+from tests.cli.printed import fits, steady
 from tests.pages import page, run_page
 from tools import reference
 from txnlog.cli.commands import DONE
 
 NAME = "docs/reference/command-line.md"
 CALL = re.compile(r"^\$ txnlog (.*)$", re.MULTILINE)
-
-VARYING = [
-    (r" +", " "),
-    (r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", "<time>"),
-    (r"\b(?!0{16})[0-9a-f]{32}\b", "<id>"),
-    (r'("behind_ms": |PREPARED \d+ <time> )\d+', r"\1<age>"),
-    (r'("timestamp_ms": )\d{13}', r"\1<time>"),
-    (r"\b\d+(\.\d)?(ms|m\d\ds|s|B|KiB)\b", "<amount>"),
-    (r"(commits/s )[\d.]+", r"\1<rate>"),
-    (r"\b\d{3,5}\b", "<bytes>"),
-]
-"""What differs from one run to the next, or with a newer Arrow: times, ages, ids, sizes; and the blanks that align."""
-
-
-def steady(text: str) -> str:
-    """A text without what varies."""
-    for pattern, stands in VARYING:
-        text = re.sub(pattern, stands, text)
-    return text.strip()
-
-
-def fits(printed: str, shown: str) -> bool:
-    """Whether a page shows a part of what is printed: a line ``...`` stands for lines that are left out."""
-    parts = shown.split("\n...\n")
-    return len(parts) > 1 and re.fullmatch(r"\n(?:.*\n)?".join(map(re.escape, parts)), printed, re.DOTALL) is not None
 
 
 def test_the_page_has_every_command_once_as_the_parser_has_it() -> None:

@@ -16,7 +16,8 @@ from txnlog.api.transaction import Transaction
 from txnlog.results import Committed, TopicInfo
 
 CALLS = {
-    (txnlog, "open"): "root namespace create mode storage_options store clock min_commit_interval_ms",
+    (txnlog, "open"): "root namespace create mode storage_options store clock min_commit_interval_ms "
+    "client_name client_info",
     (txnlog, "backup"): "source destination version verify storage_options destination_storage_options progress store "
     "destination_store",
     (

@@ -406,6 +406,7 @@ def test_the_limits_of_a_namespace_are_those_of_the_code():
         f"With {limits.MAX_ACKNOWLEDGED_RANGES:,} ranges above a cursor,",
         f"whose clock is more than {limits.MAX_CLOCK_AHEAD_MS // 1_000} s ahead of the store's",
         f"MUST be an hour ({limits.MIN_GRACE_MS:,} ms) of log time at least",
+        f"Together they MUST have at most {limits.MAX_WRITER_CHARACTERS} characters, and none that",
         f"A Parquet footer that claims more than {limits.MAX_FOOTER_BYTES >> 20} MiB",
     ],
 )

@@ -29,6 +29,10 @@ EXPECTED = {
         "23277231d84279d43df0faf8f4fed65ad464e35f065335a92377e5a2363aab22",
         "d5e615c54a8d0405a16dc923289f3be2",
     ),
+    "clients": (
+        "6f7afa8d7bd2bb793edffe4ddb7315d315098320718e7168a1f2653c79b0b38b",
+        "afc4c3e38e7759668f3959c07a5bc37e",
+    ),
     "root": ("4f5a6194507ca4f1d17fbb6f33d6e17a4e7f000926e12417c3bee71763dbb471", "4b852f60397a08e08323f7e25fdc72a8"),
 }
 """Of each log: SHA-256 of ``state.json``, and the digest of the newest entry, which stands for all the bytes before."""

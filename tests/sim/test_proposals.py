@@ -29,8 +29,10 @@ from tests.sim.crowds import (
     writer_of,
 )
 from txnlog.api.namespace import Namespace
+from txnlog.client import session_owner
 from txnlog.common.limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import ProducerFenced, TxnLogError
+from txnlog.fold.number_blocks import block_of
 from txnlog.format import keys
 from txnlog.format.actions import Abort, Reserve, Segment
 from txnlog.log.proposals import collector, proposal_codec, proposer, races
@@ -81,6 +83,25 @@ def test_many_writers_share_entries(world, commits):
     assert min(counts) * 2 >= max(counts), "none of them starves"
     requests = sum(store.calls.total() for store in world.stores.values())
     assert requests <= 6 * sum(counts), "openings and first races included"
+
+
+@pytest.mark.clause("P-243", "P-253")
+@pytest.mark.parametrize("collectors", ["new", "old"])
+def test_writers_that_say_their_client_share_entries_and_lose_nothing_to_an_old_collector(
+    world, commits, monkeypatch, collectors
+):
+    """An old one compares all of the text: it passes over what they propose, and each appends its own commits."""
+    monkeypatch.setattr(session_owner, "client_text", lambda _name, *, of_process: "nightly")
+    if collectors == "old":
+        monkeypatch.setattr(collector, "owner_of", lambda draft, number: block_of(draft, number).writer_text)
+    commits.start(8, seconds=8)
+    world.run(30_000)
+    commits.check()
+    log = entries(world)
+    texts = [action.writer for entry in log for action in entry.actions if isinstance(action, Reserve)]
+    assert sum(text.endswith(" nightly") for text in texts) >= 2, "those that reserved a block by themselves"
+    assert max(map(commits_of, log)) >= 6 or collectors == "old", "they share entries"
+    assert min(len(values) for values in commits.values.values()) >= 3, "none of them starves"
 
 
 @pytest.mark.clause("P-243")

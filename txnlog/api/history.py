@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
-from txnlog.format.actions import Commit, Replace
+from txnlog.common.writer_text import client_of, writer_of
+from txnlog.format.actions import Commit, Replace, Reserve
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.log_reader import SLOTS_AT_ONCE
 from txnlog.results import EntryInfo, Listing
@@ -40,14 +41,24 @@ def history(connection: Connection, limit: int) -> Listing:
         entries += [log.entry(version) for version in range(first + len(known), end)]  # they must be there
         found += reversed(entries)
     rows = _rows(connection.follower, {entry.header.version for entry in found if _commits(entry)})
-    return Listing([_described(entry, rows.get(entry.header.version, {})) for entry in found])
+    clients = _clients(connection.follower, found)
+    return Listing(
+        [_described(entry, rows.get(entry.header.version, {}), clients.get(entry.header.writer)) for entry in found]
+    )
+
+
+def _clients(follower: Follower, entries: list[Entry]) -> dict[str, str]:
+    """By the id of a writer who it says it is, in blocks that are open and in what these entries reserve."""
+    texts = follower.look(lambda state: [block.writer_text for block in state.blocks.values()])
+    texts += [action.writer for entry in entries for action in entry.actions if isinstance(action, Reserve)]
+    return {writer_of(text): client for text in texts if (client := client_of(text)) is not None}
 
 
 def _commits(entry: Entry) -> bool:
     return any(isinstance(action, Commit) for action in entry.actions)
 
 
-def _described(entry: Entry, rows: Mapping[str, int]) -> EntryInfo:
+def _described(entry: Entry, rows: Mapping[str, int], client: str | None) -> EntryInfo:
     header = entry.header
     kinds = Counter(str(type(action).__struct_config__.tag) for action in entry.actions)
     committed = sum(isinstance(action, Commit | Replace) for action in entry.actions)
@@ -59,6 +70,7 @@ def _described(entry: Entry, rows: Mapping[str, int]) -> EntryInfo:
         committed,
         entry.size_bytes,
         rows,
+        client,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txnlog.api.namespace import Namespace
+from txnlog.client.client_text import parse_client_name
 from txnlog.client.connection import Connection
 from txnlog.client.session_owner import Mode
 from txnlog.common.limits import MAX_NUMBER
@@ -31,6 +32,8 @@ def open_namespace(
     min_commit_interval_ms: Duration = 0,
     store: Store | None = None,
     runtime: Runtime | None = None,
+    client_name: str | None = None,
+    client_info: bool = True,
 ) -> Namespace:
     """Open a namespace of a root.
 
@@ -49,6 +52,10 @@ def open_namespace(
         min_commit_interval_ms: let concurrent commits gather so long, for fewer requests.
         store: an object with the interface of ``txnlog.store`` to use for ``root`` (tests, wrappers).
         runtime: time, chance and concurrency of a simulation (``txnlog.testing``), in place of ``clock``.
+        client_name: a name for this client, at most 64 characters, which ``history`` and ``transactions`` show with
+            what it wrote: the name of a job, for example. It stays in the log for ever, so let it name no person.
+        client_info: say in the log which client wrote: its name, this machine's name, the process id, and the version
+            of txnlog, in the line that reserves its numbers. False says nothing.
 
     Raises:
         NamespaceNotFound: there is none, or it was dropped (``mode="r"`` reads it yet), and ``create`` is False.
@@ -64,6 +71,9 @@ def open_namespace(
     create = truth("create", create)
     if mode == "r" and create:
         raise InvalidInputError('create=True needs mode="rw"')
+    client_info = truth("client_info", client_info)
+    if client_name is not None and not client_info:
+        raise InvalidInputError("client_name needs client_info=True", advice="leave one of them out")
     check_clock(clock)
     check_store(store)
     if runtime is not None and not isinstance(runtime, Runtime):
@@ -82,6 +92,8 @@ def open_namespace(
         store=store,
         runtime=runtime,
         merge=merge_newest,
+        client_name=client_name if client_name is None else parse_client_name(client_name),
+        client_info=client_info,
     )
     try:
         connection.session.check_identity()

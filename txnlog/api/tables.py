@@ -67,6 +67,7 @@ def _transactions(connection: Connection, _limit: int | None) -> Iterator[Row]:
             "producer": item.producer,
             "age_ms": item.age_ms,
             "deadline": _us(item.deadline_ms),
+            "client": item.client,
         }
 
 
@@ -165,6 +166,7 @@ def _history(connection: Connection, limit: int | None) -> Iterator[Row]:
             "transactions_committed": item.transactions_committed,
             "size_bytes": item.size_bytes,
             "rows": list(item.rows.items()),
+            "client": item.client,
         }
 
 
@@ -254,6 +256,7 @@ TABLES: Final[dict[str, Table]] = {
                 pa.field("producer", pa.string()),
                 pa.field("age_ms", pa.int64()),
                 pa.field("deadline", _TIME),
+                pa.field("client", pa.string()),
             ]
         ),
         _transactions,
@@ -322,6 +325,7 @@ TABLES: Final[dict[str, Table]] = {
                 _present("transactions_committed", pa.int64()),
                 _present("size_bytes", pa.int64()),
                 _present("rows", pa.map_(pa.string(), pa.int64())),
+                pa.field("client", pa.string()),
             ]
         ),
         _history,

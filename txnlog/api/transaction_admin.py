@@ -10,7 +10,9 @@ from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest, parse_label
 from txnlog.common.validation import Duration, duration_ms, shown, truth
+from txnlog.common.writer_text import client_of
 from txnlog.errors import InvalidInputError, TransactionNotFound
+from txnlog.fold.number_blocks import block_of
 from txnlog.fold.state import Outcome, TransactionRecord, TransactionState
 from txnlog.log.transaction_commands import AbortCommand, CompleteCommand
 from txnlog.replies import IfUnknown, unknown_outcome
@@ -55,6 +57,7 @@ def _open_info(connection: Connection, record: TransactionRecord) -> Transaction
         record.producer,
         connection.log_now_ms() - record.opened_ms,
         record.deadline_ms,
+        _client(connection, record.number),
     )
 
 
@@ -65,7 +68,14 @@ def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
         outcome.version,
         outcome.timestamp_ms,
         outcome.reason or None,
+        client=_client(connection, outcome.number),
     )
+
+
+def _client(connection: Connection, number: int) -> str | None:
+    """Who began the transaction with a number, as the open block that has it says."""
+    block = block_of(connection.follower.state, number)
+    return None if block is None else client_of(block.writer_text)
 
 
 def transactions(connection: Connection, state: str | None, min_age_ms: Duration | None) -> Listing:

@@ -107,7 +107,7 @@ class Connection(SessionOwner):
         appender = self.appender
 
         def decide(draft: Draft, _at: Header) -> list[Reserve]:
-            return [Reserve(appender.writer, draft.head.next_number, wanted)]
+            return [Reserve(appender.numbers.writer_text, draft.head.next_number, wanted)]
 
         def result(draft: Draft, _at: Header) -> range:
             end = draft.head.next_number

@@ -95,6 +95,7 @@ class Session:
         owns_store: bool,
         min_commit_interval_ms: int,
         merge: MergeSmall,
+        client: str = "",
     ) -> None:
         self.name = name
         self.runtime = runtime
@@ -102,6 +103,7 @@ class Session:
         self._read_only = read_only
         self._owns_store = owns_store
         self._min_commit_interval_ms = min_commit_interval_ms
+        self._client = client
         self._appenders: dict[str, Appender] = {}
         self._may_write = False
         self._verdict: Verdict | None = None
@@ -244,6 +246,7 @@ class Session:
                     after_append=self._after_append,
                     riders=self._verdict_wanted,
                     unlogged_aborts=self.unlogged_aborts,
+                    client=self._client,
                 ),
             )
         return found

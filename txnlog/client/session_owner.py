@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
+from txnlog.client.client_text import client_text
 from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ledger import Ledger
 from txnlog.client.session import Session
@@ -54,6 +55,8 @@ class SessionOwner:
         store: Store | None = None,
         runtime: Runtime | None = None,
         merge: Callable[[Any, int, Sequence[SegmentRecord], int], object] = _merge_nothing,
+        client_name: str | None = None,
+        client_info: bool = False,
     ) -> None:
         self.name = parse_namespace_name(name)
         self.root = absolute(root) if store is None else root
@@ -64,6 +67,8 @@ class SessionOwner:
         self._given_store = store
         self._given_runtime = runtime
         self._merge = merge
+        self._client_name = client_name
+        self._client_info = client_info
         self._closed = False
         self._begin_in_child()
         self._sessions["one"] = self._connect(create=create)
@@ -82,10 +87,16 @@ class SessionOwner:
                 owns_store=self._given_store is None,
                 min_commit_interval_ms=self._min_commit_interval_ms,
                 merge=partial(self._merge, self),
+                client=self._client(),
             )
         except BaseException:
             runtime.close()
             raise
+
+    def _client(self) -> str:
+        if not self._client_info:
+            return ""
+        return client_text(self._client_name, of_process=self._given_runtime is None)
 
     def _open_store(self) -> Store:
         return self._given_store or open_store(self.root, self._storage_options)
@@ -108,6 +119,8 @@ class SessionOwner:
             "storage_options": self._storage_options,
             "min_commit_interval_ms": self._min_commit_interval_ms,
             "merge": self._merge,
+            "client_name": self._client_name,
+            "client_info": self._client_info,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

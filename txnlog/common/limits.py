@@ -55,6 +55,9 @@ MAX_NAME_CHARACTERS: Final = 100
 MAX_LABEL_CHARACTERS: Final = 256
 """Producer names, application ids, consumer names: shown to people, never part of a key."""
 
+MAX_WRITER_CHARACTERS: Final = 200
+"""A writer's id with its client, in the blocks of numbers that the log keeps for ever."""
+
 MAX_COLUMN_CHARACTERS: Final = 255
 """Names of columns: about what catalogs of tables take (AWS Glue: 255 bytes)."""
 
@@ -233,6 +236,7 @@ __all__ = [
     "MAX_TIMEOUT_MS",
     "MAX_TIME_MS",
     "MAX_TOPICS",
+    "MAX_WRITER_CHARACTERS",
     "MIN_GRACE_MS",
     "MIN_LEASE_MS",
     "MIN_RETAIN_MS",

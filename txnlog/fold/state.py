@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.limits import OUTCOME_RETENTION_MS
 from txnlog.common.ranges import EMPTY, Ranges
+from txnlog.common.writer_text import writer_of
 from txnlog.fold.draft_tables import DraftTable, rollback
 from txnlog.format.actions import Bound, SubscriptionType, Takeover, Verdict
 from txnlog.format.schema import StructType
@@ -168,12 +169,20 @@ class Cursor(Record, frozen=True):
 
 
 class Block(Record, frozen=True):
-    """An open block of numbers. ``touched_ms`` is the time of the log at which it last showed life, to the minute."""
+    """An open block of numbers. ``touched_ms`` is the time of the log at which it last showed life, to the minute.
+
+    ``writer_text`` is what ``reserve`` says, with the client behind the writer's id (P-253).
+    """
 
     first: int
     count: int
-    writer: str
+    writer_text: str = field(name="writer")
     touched_ms: int
+
+    @property
+    def writer(self) -> str:
+        """The id of the writer that may use it: what is compared."""
+        return writer_of(self.writer_text)
 
 
 class ProducerRecord(Record, frozen=True):

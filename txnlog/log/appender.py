@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from txnlog.common.limits import RENEW_AFTER_MS
+from txnlog.common.writer_text import writer_text
 from txnlog.engine.admission import Admission
 from txnlog.engine.effects import Effect, Reply, Result
 from txnlog.engine.engine import Work
@@ -27,7 +28,7 @@ from txnlog.fold.apply import begin_entry, check_writable
 from txnlog.fold.number_blocks import is_used
 from txnlog.fold.state import Draft
 from txnlog.format import keys
-from txnlog.format.actions import AbortReason, AnyAction, Header, Reserve
+from txnlog.format.actions import AbortReason, AnyAction, Header
 from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.append_errors import answer_of, no_numbers, note_interrupted
 from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
@@ -106,7 +107,7 @@ class Appender:
     """The one writer of a handle. Thread-safe.
 
     Attributes:
-        writer: the name of this writer in headers and blocks.
+        writer: the id of this writer in headers and blocks.
         numbers: its pool of numbers.
         counts: what it met while it appended.
         create_attempts: puts of the same bytes at one slot before the outcome is reported as unknown. Fewer only
@@ -126,9 +127,10 @@ class Appender:
         after_append: Callable[[], None] = lambda: None,
         riders: Callable[[Draft], Sequence[AnyAction]] = lambda _draft: (),
         unlogged_aborts: Mapping[int, AbortReason] = MappingProxyType({}),
+        client: str = "",
     ) -> None:
         self.writer = runtime.unique()
-        self.numbers = NumberPool(self.writer, lambda number: is_used(follower.state, number))
+        self.numbers = NumberPool(writer_text(self.writer, client), lambda number: is_used(follower.state, number))
         self.create_attempts = CREATE_ATTEMPTS
         self._follower = follower
         self._store = store
@@ -392,7 +394,7 @@ class Appender:
             own = decode_entry(sent.data, sent.version)
             self._follower.apply_entry(own)
             self._unresolved = None
-            self._add_numbers(own.actions)
+            self.numbers.add_own(own.actions)
 
     async def _propose(self, attempt: Attempt[Asked]) -> None:
         """Have somebody who collects bring the commands into the log; whoever is left then races."""
@@ -511,7 +513,7 @@ class Appender:
         self._shown_ms = made.header.timestamp_ms
         self._riders.appended(made.riders, made.header)
         self._unresolved = None
-        self._add_numbers(made.riders.actions)
+        self.numbers.add_own(made.riders.actions)
         self._complete_all(attempt)
         return True
 
@@ -539,11 +541,6 @@ class Appender:
         for reply in attempt.answers:
             reply.member.answer(reply.value, reply.error)
         attempt.answers.clear()
-
-    def _add_numbers(self, actions: tuple[AnyAction, ...]) -> None:
-        for action in actions:
-            if isinstance(action, Reserve) and action.writer == self.writer:
-                self.numbers.add(action)
 
     def _header(self, draft: Draft) -> Header:
         head = draft.head

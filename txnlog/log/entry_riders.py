@@ -37,7 +37,7 @@ class EntryRiders:
         retracting = self._retractions(draft, header)
         actions: list[AnyAction] = [*retracting, *self._own(draft)]
         actions.extend(self._numbers.renewals(draft, header.timestamp_ms))
-        if self._numbers.wants():
+        if self._numbers.wants() or self._numbers.wants_to_say_client():
             actions.append(self._numbers.reservation(draft))
         last = self._scanned_ms
         looked = last is None or header.timestamp_ms - last >= _SCAN_MS

@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import Final, Protocol
 
 from txnlog.common.limits import DEFAULT_GRACE_MS, MAX_PROPOSED_NUMBERS, RENEW_AFTER_MS
+from txnlog.common.writer_text import client_of, writer_of
 from txnlog.fold.number_blocks import CHUNK, TOUCH_MS, block_of, is_used
 from txnlog.fold.state import Block, Draft
 from txnlog.format.actions import AnyAction, Header, Renew, Reserve
@@ -61,10 +62,14 @@ class NumberPool:
     interpreter does not divide. All else happens in the engine.
 
     ``is_used`` says whether somebody aborted a number before it was given out (P-57): it is passed over.
+
+    Attributes:
+        writer_text: whose blocks are; behind the writer's id perhaps its client.
     """
 
-    def __init__(self, writer: str, is_used: Callable[[int], bool] = lambda _: False) -> None:
-        self._writer = writer
+    def __init__(self, writer_text: str, is_used: Callable[[int], bool] = lambda _: False) -> None:
+        self.writer_text = writer_text
+        self._says_client = client_of(writer_text) is None
         self._is_used = is_used
         self._ranges: tuple[_Range, ...] = ()
         self._returned: deque[int] = deque()
@@ -130,7 +135,11 @@ class NumberPool:
 
     def reservation(self, draft: Draft) -> Reserve:
         """The action that reserves the next block at the draft's state."""
-        return Reserve(self._writer, draft.head.next_number, self.wanted)
+        return Reserve(self.writer_text, draft.head.next_number, self.wanted)
+
+    def wants_to_say_client(self) -> bool:
+        """Whether no block says the client yet: those that another writer reserved for this one do not."""
+        return not self._says_client
 
     @property
     def wanted(self) -> int:
@@ -164,6 +173,13 @@ class NumberPool:
             if block_of(draft, number) is None:
                 with suppress(ValueError):  # somebody has just taken it
                     self._returned.remove(number)
+
+    def add_own(self, actions: Iterable[AnyAction]) -> None:
+        """An entry of this writer with these actions is in the log."""
+        for action in actions:
+            if isinstance(action, Reserve) and writer_of(action.writer) == writer_of(self.writer_text):
+                self._says_client = True
+                self.add(action)
 
     def add(self, granted: Reserve | Block) -> None:
         """A reservation is in the log; again it changes nothing."""

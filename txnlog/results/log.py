@@ -170,6 +170,8 @@ class TransactionInfo(Shown):
         producer: of one that has not ended, the name of its producer; None for an anonymous one.
         age_ms: how long it has been open, in milliseconds, by the time of the log; None once it has ended.
         deadline_ms: when it times out, in epoch milliseconds; None for never, and once it has ended.
+        client: who began it, as it says itself (``client_name`` of ``txnlog.open``, host, process, version); None where
+            the log does not say that, or not any more.
     """
 
     txn_id: TxnId
@@ -180,6 +182,7 @@ class TransactionInfo(Shown):
     producer: str | None = None
     age_ms: int | None = None
     deadline_ms: int | None = None
+    client: str | None = None
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,8 @@ class EntryInfo(Shown):
         transactions_committed: how many transactions it commits, merges of segments included.
         size_bytes: the size of its object.
         rows: by topic how many rows it commits, whichever entries have them; merges bring none.
+        client: who the writer is, as it says itself (``client_name`` of ``txnlog.open``, host, process, version); None
+            where neither the entries that were read nor its open blocks of numbers say that.
     """
 
     version: int
@@ -203,6 +208,7 @@ class EntryInfo(Shown):
     transactions_committed: int
     size_bytes: int
     rows: Mapping[str, int] = field(default_factory=dict)
+    client: str | None = None
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,21 @@ import json
 import resource
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 import txnlog
 from tests.crash.harness import journal
 from tests.crash.harness.member import ProcessClient, carry_out, make_definite
 from tests.crash.harness.plan import NAMESPACE, Plan
 from txnlog.common.ids import TxnId
+from txnlog.common.writer_text import writer_of
 from txnlog.engine.runtime import Clock
 from txnlog.fold.state import State
+from txnlog.format.actions import Reserve
+from txnlog.format.codec import Entry
 from txnlog.testing import audit
 from txnlog.testing.actors.reader import read
 from txnlog.testing.anomalies import Finding
@@ -41,6 +47,15 @@ def is_unanswered(unit: Unit) -> bool:
         return unit.unanswered
     own = any(answer.operation.kind in {"commit", "abort"} for answer in unit.answers)
     return unit.unanswered or (unit.has_effects and not own and not is_prepared(unit))
+
+
+def _without_clients(entry: Entry) -> Entry:
+    """The same, with blocks that name their writers by the digits alone, as headers do."""
+    actions = tuple(
+        msgspec.structs.replace(action, writer=writer_of(action.writer)) if isinstance(action, Reserve) else action
+        for action in entry.actions
+    )
+    return replace(entry, actions=actions)
 
 
 def is_prepared(unit: Unit) -> bool:
@@ -98,6 +113,7 @@ class Judge:
         for version in [] if left_out else sorted(client.chance.sample(readable, min(OLDER_VERSIONS, len(readable)))):
             read(client, ns, version)
         self.zero, entries = audit.replay(follower.log, self.problem)
+        entries = [_without_clients(entry) for entry in entries]
         self.together.update(audit.labels_of(entries), collectors=len(audit.collectors_of(entries)))
         audit.compare_state("the last reader", self.zero, follower, self.problem)
         token = client.journal.invoke(client.name, "final")

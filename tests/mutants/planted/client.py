@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     CLAIMS,
+    CLIENT_INFO,
     CLIENT_PRODUCERS,
     CLIENT_TRANSACTIONS,
     CLOSED_AND_PREPARED,
@@ -240,5 +241,13 @@ MUTANTS: Final = (
         "self._counts[bisect_left(BOUNDS_MS, milliseconds) - 1] += 1",
         "the alert for slow commits comes too late",
         (METRICS + "a_duration_is_in_the_bucket_of_the_next_bound",),
+    ),
+    Mutant(
+        "a forked child says its parent's process",
+        "txnlog/client/session_owner.py",
+        "        return client_text(self._client_name, of_process=self._given_runtime is None)\n",
+        "        self._client_name = client_text(self._client_name)\n        return self._client_name\n",
+        "whoever looks for the program that wrote something finds another one",
+        (CLIENT_INFO + "forked_and_unpickled_a_handle_says_its_own_process_and_keeps_its_name",),
     ),
 )

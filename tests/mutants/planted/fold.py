@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     ANSWERS,
+    CLIENT_INFO,
     CLIENT_TRANSACTIONS,
     COMMANDS,
     FOLD,
@@ -348,5 +349,17 @@ MUTANTS: Final = (
         "and end is not None and end <= target]",
         "people are asked about files that are gone for long",
         (VACUUM_CALL + "a_later_vacuum_says_only_what_becomes_unreadable_by_it",),
+    ),
+    # --- who a writer is ---------------------------------------------------------------------------------------------
+    Mutant(
+        "a writer is compared with its client",
+        "txnlog/fold/state.py",
+        "        return writer_of(self.writer_text)\n",
+        "        return self.writer_text\n",
+        "a vacuum foresees that it closes its own block, and nobody brings the commits of a client that has a name",
+        (
+            CLIENT_INFO + "a_vacuum_knows_its_own_block_by_the_digits",
+            "tests/unit/log/test_collector.py::test_a_block_that_says_its_client_is_its_writers",
+        ),
     ),
 )

@@ -9,6 +9,7 @@ from tests.mutants.names import (
     ADOPTION,
     ANSWERS,
     CHECKPOINTS,
+    CLIENT_INFO,
     CLIENT_SUBSCRIPTIONS,
     COMMANDS,
     DAMAGE,
@@ -358,5 +359,13 @@ MUTANTS: Final = (
         "",
         "an alert for too many small files stays, whatever is merged",
         (METRICS + "segments_are_those_of_the_newest_version_through_checkpoints_and_merges",),
+    ),
+    Mutant(
+        "a client is said by blocks of its own alone",
+        "txnlog/log/entry_riders.py",
+        "if self._numbers.wants() or self._numbers.wants_to_say_client():",
+        "if self._numbers.wants():",
+        "where one writer reserves the numbers of the others, nobody knows for long who they are",
+        (CLIENT_INFO + "a_writer_whose_numbers_another_one_reserved_says_its_client_with_its_first_entry",),
     ),
 )

@@ -72,6 +72,13 @@ def test_nothing_is_done_with_numbers_of_others(log: Log) -> None:
     assert decided(log, proposed(log, commit(5_000))) == [[]], "a number that nobody was given"
 
 
+@pytest.mark.clause("P-247", "P-250")
+def test_a_block_that_says_its_client_is_its_writers(log: Log) -> None:
+    log.entry(Reserve(f"{OTHER} nightly host-7:4711 txnlog/1.0.0", 1024, 256))
+    assert decided(log, proposed(log, commit(1026), number=1025, writer=OTHER)) == [["Commit"]]
+    assert decided(log, proposed(log, commit(1026), number=1025)) == [[]], "and nobody else's"
+
+
 @pytest.mark.clause("P-248")
 def test_what_is_in_the_log_already_is_not_written_again(log: Log) -> None:
     commands = proposed(log, commit(3), commit(4))

@@ -110,3 +110,22 @@ def test_numbers_that_were_used_up_from_outside_are_passed_over(log: Log) -> Non
     taken = pool.take(2)
     assert taken is not None
     assert sorted(taken) == [block.count - 2, following.first]
+
+
+@pytest.mark.clause("P-250")
+def test_a_client_is_said_once_also_where_another_writer_reserved_the_block(log: Log) -> None:
+    writer = "f" * 32
+    pool = NumberPool(f"{writer} nightly")
+    assert pool.wants_to_say_client()
+    by_another = Reserve(writer, 0, 1024)
+    log.entry(by_another)
+    pool.add(log.state.blocks[0])
+    assert pool.take() == [0]
+    assert pool.wants_to_say_client(), "nobody else knows who the client is"
+    action = pool.reservation(log.state.draft())
+    assert action.writer == f"{writer} nightly"
+    log.entry(action)
+    pool.add_own([Reserve("e" * 32, 9_000, 256), action])
+    assert not pool.wants_to_say_client()
+    assert pool.take(1023 + action.count) == [*range(1, 1024 + action.count)], "all of both blocks, and nobody else's"
+    assert not NumberPool(writer).wants_to_say_client(), "there is nothing to say"
