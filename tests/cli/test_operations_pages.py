@@ -12,7 +12,7 @@ from tests.pages import run_page
 from txnlog.cli.commands import DONE
 
 
-@pytest.mark.parametrize("name", ["first-day", "upgrade"])
+@pytest.mark.parametrize("name", ["cost", "first-day", "upgrade"])
 def test_a_page_prints_what_it_says(name, tmp_path):
     def check(call, shown):
         done = run(*shlex.split(call.removeprefix("txnlog ")))
