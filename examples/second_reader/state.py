@@ -138,8 +138,8 @@ class State:
         if line.reader_version > 1 or set(line.reader_features) - {"holes"}:
             raise Answer(UNSUPPORTED, "a newer format (P-134)")
         refuse(line.writer_version < old.writer_version or not line.writer_version * line.reader_version, "P-136")
-        missing = set(old.writer_features) - set(line.writer_features) | set(old.reader_features) - set(line.reader_features)
-        refuse(missing, "a feature is missing (P-136)")
+        refuse(set(old.writer_features) - set(line.writer_features), "a feature is missing (P-136)")
+        refuse(set(old.reader_features) - set(line.reader_features), "a feature is missing (P-136)")
         self.protocol = line
 
     def on_namespace(self, line):

@@ -307,7 +307,7 @@ GUESSES = (
         "    return any(stored == ARROW[name] and",
         "    return stored == pa.timestamp('ms', 'UTC') or any(stored == ARROW[name] and",
     ),
-    Misreading("a number of a file may be negative", "segments", 'min(columns["_txn"]) < 0', "False"),
+    Misreading("a number of a file may be negative", "segments", 'min(columns["_txn"], default=0) < 0', "False"),
     Misreading(
         "a number of a file may be narrow",
         "segments",

@@ -372,8 +372,8 @@ MISREADINGS = (
     Misreading(
         "a reader needs the writers' features",
         "unusual",
-        'if a["reader_version"] > 1 or a["reader_features"]:',
-        'if a["reader_version"] > 1 or a["writer_features"] or a["reader_features"]:',
+        'if a["reader_version"] > 1 or {*a["reader_features"]} - {"holes"}:',
+        'if a["reader_version"] > 1 or a["writer_features"] or {*a["reader_features"]} - {"holes"}:',
     ),
     Misreading(
         "a reader needs the writers' version",
@@ -395,6 +395,46 @@ MISREADINGS = (
     ),
     Misreading("a merged segment may have other offsets", "entries", "missing or new - old", "False"),
     Misreading("a copy is its original", "adopted", 'if item["name"] != namespace and same', "if False and same"),
+    Misreading(
+        "rows move up behind a hole",
+        "holes",
+        "(place, partition, at) for place, at in enumerate(offsets)",
+        "(place, partition, at) for place, at in enumerate(range(first, first + len(offsets)))",
+    ),
+    Misreading(
+        "a hole has no offset",
+        "holes",
+        'return rows if segment["extent"] is None else segment["extent"]',
+        "return rows",
+    ),
+    Misreading(
+        "offsets that a file says may come twice",
+        "holes",
+        "offsets != sorted({*offsets})",
+        "offsets != sorted(offsets)",
+    ),
+    Misreading(
+        "offsets that a file says have any order",
+        "holes",
+        "offsets != sorted({*offsets})",
+        "len(offsets) > len({*offsets})",
+    ),
+    Misreading("a file may say any offset", "holes", "any(not first <= at < end for at in offsets)", "False"),
+    Misreading("a file may say an offset below its first", "holes", "not first <= at < end", "at >= end"),
+    Misreading("a file may say the offset behind its last", "holes", "not first <= at < end", "not first <= at <= end"),
+    Misreading(
+        "deleted rows between holes are read",
+        "holes",
+        "in enumerate(offsets) if at >= start]",
+        "in enumerate(offsets)]",
+    ),
+    Misreading(
+        "offsets of a file with holes are counted",
+        "holes",
+        'segment["extent"] is not None and state == "COMMITTED"',
+        "False",
+    ),
+    Misreading("features need not be known", "entries", '{*a["reader_features"]} - {"holes"}', "False"),
     *GUESSES,
     *GUESSES_OF_CURSORS,
 )

@@ -87,6 +87,7 @@ def restored(tables):
         log.segments[item["number"]] = kept | {
             "txn": item.get("txn"),
             "compacted": item.get("compacted", False),
+            "extent": item.get("extent"),
             "logged": item["logged_version"],
             "ended": item.get("ended_version"),
             "time": item.get("timestamp_ms"),

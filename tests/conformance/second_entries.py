@@ -260,6 +260,7 @@ ACTIONS: dict[str, dict[str, Any]] = {
         "txn": OI,
         "compacted": (boolean, False),
         "statistics": (statistics, {}),
+        "extent": OI,
     },
     "acknowledge": {"txn": N, "acknowledgement": (acknowledgement, REQUIRED)},
     "prepare": {"txn": N, "digest": T},

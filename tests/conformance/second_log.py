@@ -56,7 +56,7 @@ class Log(Subscriptions):
     # the log itself
 
     def do_protocol(self, a):
-        if a["reader_version"] > 1 or a["reader_features"]:
+        if a["reader_version"] > 1 or {*a["reader_features"]} - {"holes"}:
             raise Unsupported("a later reader")
         versions = (a["reader_version"], a["writer_version"])
         refuse_if(versions[0] < max(1, self.versions[0]) or versions[1] < max(1, self.versions[1]))
@@ -209,8 +209,13 @@ class Log(Subscriptions):
         refuse_if(a["compacted"] and (transaction is None or len(a["slices"]) != 1))
         partitions = [item[0] for item in a["slices"]]
         refuse_if(partitions != sorted(set(partitions)) or partitions[-1] >= topic["partitions"], "slices out of order")
-        refuse_if(any(item[1] == 0 for item in a["slices"]), "a slice without rows")
-        segment = {name: a[name] for name in ("topic", "file", "rows", "size_bytes", "checksum", "txn", "compacted")}
+        refuse_if(a["extent"] is None and any(item[1] == 0 for item in a["slices"]), "a slice without rows")
+        if a["extent"] is not None:
+            refuse_if("holes" not in self.features[0] or not a["compacted"], "no extent without the feature")
+            refuse_if(not max(1, a["rows"]) <= a["extent"], "an extent of other rows")
+        segment = {
+            name: a[name] for name in ("topic", "file", "rows", "size_bytes", "checksum", "txn", "compacted", "extent")
+        }
         segment |= {"number": a["segment"], "logged": self.version, "ended": None, "state": "pending", "time": None}
         slices = [[partition, rows, None] for partition, rows, *_ in a["slices"]]
         if transaction is not None:
@@ -314,13 +319,14 @@ class Log(Subscriptions):
             refuse_if(segment is None or segment["state"] != "visible" or number in self.removals, "not visible")
             refuse_if(segment["topic"] != a["topic"])
             self.removals[number] = self.version
-            old |= {(p, offset + place) for p, rows, offset in segment["slices"] for place in range(rows)}
+            for p, rows, offset in segment["slices"]:
+                old |= {(p, offset + place) for place in range(width(segment, rows))}
         for number, offset in zip(transaction["segments"], a["offsets"], strict=True):
             segment = self.segments[number]
             refuse_if(segment["topic"] != a["topic"] or not segment["compacted"])
             ((partition, rows, _),) = segment["slices"]
-            refuse_if(offset + rows > self.ends.get((a["topic"], partition), 0), "behind the end")
-            covered = {(partition, offset + place) for place in range(rows)}
+            refuse_if(offset + width(segment, rows) > self.ends.get((a["topic"], partition), 0), "behind the end")
+            covered = {(partition, offset + place) for place in range(width(segment, rows))}
             refuse_if(covered & new, "an offset twice")
             new |= covered
             segment["slices"] = [[partition, rows, offset]]
@@ -328,6 +334,11 @@ class Log(Subscriptions):
         missing = {(p, offset) for p, offset in old - new if offset >= self.starts.get((a["topic"], p), 0)}
         refuse_if(missing or new - old, "other offsets")
         self.forget(a["txn"])
+
+
+def width(segment, rows):
+    """How many offsets rows of a segment stand for: some of them may have no row any more."""
+    return rows if segment["extent"] is None else segment["extent"]
 
 
 DEAD_LETTERS = {"_dead_reason": "string", "_source_topic": "string", "_source_offset": "long"}

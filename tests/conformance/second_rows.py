@@ -58,6 +58,7 @@ def widens(stored, kind):
 
 
 STORED = {"_txn": pa.int64(), "_partition": pa.int32(), "_version": pa.int64(), "_timestamp": ARROW["timestamp"]}
+STORED["_offset"] = pa.int64()
 
 
 def read_file(path, segment, schema, state):
@@ -102,7 +103,7 @@ def read_file(path, segment, schema, state):
         refuse_if(None in columns[name])
     partitions = [partition for partition, rows, _ in segment["slices"] for _ in range(rows)]
     refuse_if(columns.get("_partition", partitions) != partitions, "another partition")
-    refuse_if("_txn" in columns and min(columns["_txn"]) < 0, "no number")
+    refuse_if("_txn" in columns and min(columns["_txn"], default=0) < 0, "no number")
     return columns
 
 
@@ -127,7 +128,8 @@ def check_pages(data, metadata):
 
 def stored_columns(segment, state):
     if segment["compacted"]:
-        return ["_txn", "_version", "_timestamp"] if state == "COMMITTED" else []
+        stored = ["_txn", "_version", "_timestamp", *(["_offset"] if segment["extent"] is not None else [])]
+        return stored if state == "COMMITTED" else []
     if segment["txn"] is None:
         return ["_txn", "_partition"]
     return ["_partition"] if len(segment["slices"]) > 1 else []
@@ -257,10 +259,19 @@ def rows_of(log, home, topic, segment, schema, state):
             if at is None or at >= log.starts.get((topic["id"], partition), 0):
                 wanted.append((place, partition, at))
             place += 1
+    if segment["extent"] is not None and state == "COMMITTED":
+        ((partition, _, first),) = segment["slices"]
+        start, end = log.starts.get((topic["id"], partition), 0), first + segment["extent"]
+        wanted = [None] if end > start else []  # which rows these are says the file
     if not wanted:
         return []
     folder = home / topic["folder"] / f"_txnlog_segment={segment['number']}"
     columns = read_file(folder / segment["file"], segment, schema, state)
+    if wanted == [None]:
+        offsets = columns["_offset"]
+        refuse_if(offsets != sorted({*offsets}), "offsets do not ascend")
+        refuse_if(any(not first <= at < end for at in offsets), "offsets of another segment")
+        wanted = [(place, partition, at) for place, at in enumerate(offsets) if at >= start]
     names = [field["name"] for field in schema["fields"]]
     found = []
     for place, partition, at in wanted:

@@ -33,7 +33,7 @@ _BACKOFF: Final = Backoff(20.0, 5_000.0)
 """Chance chooses below these pauses: whoever lost to each other does not meet again."""
 
 _MOST_ATTEMPTS: Final = 1_000
-"""A day of the longest pauses is no way to wait: whoever needs more has another problem than a conflict."""
+"""More than an hour of the longest pauses is no way to wait: whoever needs it has another problem than a conflict."""
 
 
 def transact(

@@ -16,6 +16,7 @@ import msgspec
 
 from txnlog.common import ranges
 from txnlog.common.ids import TxnId
+from txnlog.common.writer_text import writer_of
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.garbage import unneeded_from
 from txnlog.fold.state import HEAD, State
@@ -203,9 +204,10 @@ def _with_owners(entries: Iterable[Entry]) -> Iterator[tuple[str, Reserve | Comm
     for entry in entries:
         for action in entry.actions:
             if isinstance(action, Reserve):
-                owners[action.first] = action.writer
+                owner = writer_of(action.writer)
+                owners[action.first] = owner
                 blocks.append(action.first)  # they follow each other
-                yield entry.header.writer, action, action.writer
+                yield entry.header.writer, action, owner
             elif isinstance(action, Commit | Abort) and (place := bisect_right(blocks, action.txn)):
                 yield entry.header.writer, action, owners[blocks[place - 1]]
 
