@@ -241,6 +241,7 @@ _CALLS_OF_A_NAMESPACE: dict[str, tuple[str, ...]] = {
     "abort": ("(txn.id)",),
     "alter_topic": ("('orders', properties={'user.of': 'it'})",),
     "checkpoint": ("()",),
+    "compact": ("('orders')",),
     "complete": ("(txn.id, commit=True)",),
     "consumer": ("('orders', 'billing')", "('orders', 'new')"),
     "create_subscription": ("('orders', 'new')",),
@@ -250,6 +251,7 @@ _CALLS_OF_A_NAMESPACE: dict[str, tuple[str, ...]] = {
     "drop_subscription": ("('orders', 'billing')",),
     "drop_topic": ("('orders')",),
     "enable": ("('feature')",),
+    "erase": ("('orders', 1)",),
     "fence": ("('importer')",),
     "forget_app": ("('app')",),
     "fsck": ("()",),
@@ -306,7 +308,8 @@ def test_no_call_of_a_finalizer_stops_the_end_of_a_program_that_has_done_nothing
         line.split(": came to " if ": came to " in line else ": raised ") for line in done.stdout.splitlines()[1:]
     )
     assert list(came) == calls, done.stdout
-    expected = dict.fromkeys(refused, "CalledAfterTheEnd") | {"ns.enable('feature')": "UnsupportedFeature"}
+    expected = dict.fromkeys(refused, "CalledAfterTheEnd")
+    expected |= {"ns.enable('feature')": "UnsupportedFeature", "ns.erase('orders', 1)": "InvalidInputError"}
     assert {call: came[call] for call in refused} == expected
     assert not [text for call, text in came.items() if call not in refused and "Error" in text]
 
