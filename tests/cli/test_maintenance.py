@@ -184,7 +184,10 @@ def test_a_topic_is_compacted_by_its_key_and_rows_are_erased(lake):
         ('["key", "=", "apple"]', "compares with one of"),
         ('["key", "==", ["apple"]]', "a list of values stands behind in"),
         ('["headers", "==", "apple"]', "is no map"),
-        ('["nobody", "==", "apple"]', "does not fit the columns"),
+        ('["nobody", "==", "apple"]', "there is no column 'nobody'"),
+        ('["key", [], "apple"]', "compares with one of"),
+        ('["key", "==", 5]', "5 is no binary"),
+        ('["key", "in", ["apple", true]]', "True is no binary"),
     ],
 )
 def test_a_condition_that_makes_no_sense_erases_nothing(lake, condition, said):

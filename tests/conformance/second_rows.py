@@ -259,9 +259,10 @@ def rows_of(log, home, topic, segment, schema, state):
             if at is None or at >= log.starts.get((topic["id"], partition), 0):
                 wanted.append((place, partition, at))
             place += 1
+    partition, _, first = segment["slices"][0]
+    start, end = log.starts.get((topic["id"], partition), 0), 0
     if segment["extent"] is not None and state == "COMMITTED":
-        ((partition, _, first),) = segment["slices"]
-        start, end = log.starts.get((topic["id"], partition), 0), first + segment["extent"]
+        end = first + segment["extent"]
         wanted = [None] if end > start else []  # which rows these are says the file
     if not wanted:
         return []

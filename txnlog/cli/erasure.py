@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import reduce
 from operator import and_
 from typing import Any, Final
@@ -43,7 +44,7 @@ class Condition(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has non
             column, comparison, wanted = json.loads(value)
         except (ValueError, TypeError):
             self.fail(f"{value!r} is not of the form {_FORM}", param, ctx)
-        if not isinstance(column, str) or not (comparison in _COMPARISONS or comparison == "in"):
+        if not (isinstance(column, str) and isinstance(comparison, str) and comparison in {*_COMPARISONS, "in"}):
             self.fail(f"{value!r} compares with one of {', '.join(_COMPARISONS)}, in", param, ctx)
         if (comparison == "in") != isinstance(wanted, list) or wanted is None:
             self.fail(f"{value!r}: a list of values stands behind in, and one value behind the others", param, ctx)
@@ -104,23 +105,35 @@ def _expression(schema: pa.Schema, conditions: Sequence[tuple[str, str, Any]]) -
 
 
 def _compared(schema: pa.Schema, column: str, comparison: str, wanted: Any) -> pc.Expression:
-    kind = schema.field(column).type if column in schema.names else None
+    if column not in schema.names:
+        raise click.BadParameter(
+            f"there is no column {column!r}; there are: {', '.join(schema.names)[:200]}", param_hint="'--where'"
+        )
+    kind = schema.field(column).type
     if comparison == "in":
-        return pc.field(column).isin(pa.array([_value(item, kind) for item in wanted]))
+        return pc.field(column).isin(pa.array([_value(item, kind).as_py() for item in wanted], kind))
     return _COMPARISONS[comparison](pc.field(column), pc.scalar(_value(wanted, kind)))
 
 
-def _value(given: Any, kind: pa.DataType | None) -> pa.Scalar:
-    """A value of JSON as one of a column's type, where it can be one."""
-    if kind is None:
-        return pa.scalar(given)
+def _value(given: Any, kind: pa.DataType) -> pa.Scalar:
+    """A value of JSON as one of a column's type: exactly that one, since what it means is erased."""
     try:
-        return pa.scalar(given, kind)
-    except (pa.ArrowException, TypeError, ValueError):
-        try:
-            return pa.scalar(given).cast(kind)
-        except (pa.ArrowException, TypeError, ValueError):
-            raise click.BadParameter(f"{given!r} is no {kind}", param_hint="'--where'") from None
+        if isinstance(given, bool) is pa.types.is_boolean(kind):
+            if pa.types.is_boolean(kind) or (isinstance(given, int) and pa.types.is_integer(kind)):
+                return pa.scalar(given, kind)
+            if pa.types.is_decimal(kind) and isinstance(given, int | float | str):
+                return pa.scalar(Decimal(str(given)), kind)
+            if pa.types.is_floating(kind) and isinstance(given, int | float):
+                found = pa.scalar(float(given), kind)
+                if found.as_py() == given:
+                    return found
+            if isinstance(given, str) and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+                return pa.scalar(given, kind)
+            if isinstance(given, str) and pa.types.is_temporal(kind):
+                return pa.scalar(given).cast(kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError):
+        pass
+    raise click.BadParameter(f"{given!r} is no {kind}", param_hint="'--where'")
 
 
 __all__ = ["erase"]

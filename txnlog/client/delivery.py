@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 _logger = LogLines("txnlog.consumer")
 
+_MOST_WIDTH: Final = 1 << 17
+"""Offsets that are read at once where there are but holes."""
+
 
 class Attempt:
     """What consumers delivered to one attempt of ``ns.transact``, which releases it where it fails.
@@ -290,15 +293,21 @@ class TopicDelivery:
         segments that are met; where it has none of the first partition, that has nothing but holes.
         """
         first = next(iter(ready))
+        width = most  # offsets to read: behind a read that found nothing but holes twice as many
         while self._with_messages(ready if others else {first: ready[first]}):
-            wanted = first_of_all(self._with_messages(ready), most, self._holes)
+            wanted = first_of_all(self._with_messages(ready), width, self._holes)
             try:
                 self._read_ahead.ready = dict(ready)
                 table = await self._connection.runtime.read(partial(self._read, wanted))
                 self._note_holes(holes_in(wanted, table))
-                if len(table):
+                if len(table) > most:
+                    width = most
+                elif len(table):
                     offsets, holes = carried(wanted, self._holes)
+                    ranges.exclude(self._holes, offsets)  # delivered: the ledger has them from here on
                     return Received(table, redeliveries, self._ledger, offsets, holes)
+                else:
+                    width = min(2 * width, _MOST_WIDTH)
             except CorruptionError as error:
                 damaged = await self._damaged(error, wanted)
                 for partition, (start, end) in offsets_of(damaged).items():

@@ -86,7 +86,8 @@ def carried(wanted: Mapping[int, Ranges], holes: Mapping[int, Ranges]) -> tuple[
                     own.append(Hole(first, behind, first - 1))
                 elif behind < end:
                     own.append(Hole(first, behind, behind))
-        left = ranges.subtract(several, ranges.subtract(holes.get(partition, EMPTY), _of(own)))
+        near = ranges.intersect(holes.get(partition, EMPTY), ((several[0][0], several[-1][1]),))
+        left = ranges.subtract(several, ranges.subtract(near, _of(own)))
         if left:
             delivered[partition] = left
         if own:

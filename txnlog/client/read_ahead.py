@@ -74,8 +74,12 @@ class ReadAhead:
         return self._connection.follower.state.topics[self._topic.id].schemas[-1].version
 
     def _kept(self) -> _Kept:
-        """What is still in memory: the newest first, which has most often what is wanted."""
-        version, runs = self._schema_version(), self._connection.reader.runs
+        """What is still in memory: the newest first, which has most often what is wanted.
+
+        Without what was erased since, or superseded: nobody is delivered what no file has any more.
+        """
+        version, runs, follower = self._schema_version(), self._connection.reader.runs, self._connection.follower
+        self._keys = tuple(key for key in self._keys if not follower.may_have_lost_rows(self._topic.id, key[2]))
         found = {key: runs.peek(key) for key in reversed(self._keys) if key[1] == version}
         return {key: run for key, run in found.items() if run is not None}
 

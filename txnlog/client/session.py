@@ -95,7 +95,7 @@ class Session:
         owns_store: bool,
         min_commit_interval_ms: int,
         merge: MergeSmall,
-        client: str = "",
+        client: Callable[[], str] = str,
     ) -> None:
         self.name = name
         self.runtime = runtime
@@ -246,7 +246,7 @@ class Session:
                     after_append=self._after_append,
                     riders=self._verdict_wanted,
                     unlogged_aborts=self.unlogged_aborts,
-                    client=self._client,
+                    client=self._client(),
                 ),
             )
         return found

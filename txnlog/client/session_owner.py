@@ -87,7 +87,7 @@ class SessionOwner:
                 owns_store=self._given_store is None,
                 min_commit_interval_ms=self._min_commit_interval_ms,
                 merge=partial(self._merge, self),
-                client=self._client(),
+                client=self._client,
             )
         except BaseException:
             runtime.close()

@@ -419,7 +419,8 @@ class SharedTopicDelivery(TopicDelivery):
         while dead:
             wanted = {p: ranges.normalize((item.start, item.end) for item in found) for p, found in dead.items()}
             try:
-                return dead, await self._connection.runtime.read(partial(self._read, wanted))
+                # From the store: what was erased since it was read ahead must not be written again.
+                return dead, await self._connection.runtime.read(partial(self._read_alone, wanted))
             except CorruptionError as error:
                 damaged = await self._damaged(error, wanted)
                 dead = _without(dead, offsets_of(damaged))

@@ -22,6 +22,9 @@ class SegmentIndex:
     def __len__(self) -> int:
         return len(self._records)
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._records
+
     def add(self, record: SegmentRecord) -> None:
         """A segment became visible."""
         if record.number in self._records:

@@ -208,6 +208,19 @@ def contradiction(said: tuple[Bound, Bound, int | None], column: pa.ChunkedArray
     return ""
 
 
+def is_bound(bound: Bound, column: pa.ChunkedArray) -> bool:
+    """Whether a bound of the log says a value of a column, or how one begins."""
+    kind = column.type
+    if bound is None or not bounded(kind):
+        return False
+    if pa.types.is_date(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    values = [value for value in column.unique().to_pylist() if value is not None]
+    return any(bound in (_lower(value, kind), _upper(value, kind)) for value in values)
+
+
 def _comparable(bound: Bound, kind: pa.DataType) -> Any:
     """A bound as something that compares as the column's values do; None for one that has not the column's form."""
     is_number = isinstance(bound, int | float) and not isinstance(bound, bool)
@@ -228,4 +241,4 @@ def _comparable(bound: Bound, kind: pa.DataType) -> Any:
     return bound
 
 
-__all__ = ["Reals", "bounded", "contradiction", "from_footer", "leaves", "measured", "reals_of"]
+__all__ = ["Reals", "bounded", "contradiction", "from_footer", "is_bound", "leaves", "measured", "reals_of"]

@@ -29,6 +29,7 @@ from txnlog.fold.garbage import may_be_gone
 from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange, TopicRecord
 from txnlog.format.actions import Commit, Header, Segment
 from txnlog.format.codec import Entry, damaged_entry, decode_entry
+from txnlog.format.features import HOLES
 from txnlog.format.keys import entry_key
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest
@@ -406,6 +407,17 @@ class Follower:
             records, removals = self.segments(topic, version)
             visible = [item for item in records if item.state == "visible" and item.number not in removals]
             self.runtime.engine.look(partial(self._add_index, topic, version, visible))
+
+    def may_have_lost_rows(self, topic: int, numbers: Iterable[int]) -> bool:
+        """Whether rows of segments that were visible may have been erased since: where one was replaced."""
+
+        def look(state: State) -> bool:
+            if HOLES not in state.head.reader_features:
+                return False
+            index = self._indexes.get(topic)
+            return index is None or not all(number in index for number in numbers)
+
+        return self.look(look)
 
     def _in_index(
         self, state: State, topic: int, wanted: Mapping[int, Ranges], most: int | None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -67,6 +68,7 @@ class _Pass:
         ordered: all segments up to the new ones, so that the offsets of each partition ascend.
         new: the numbers of those whose keys were not looked at yet.
         ends: by partition the offset behind the new ones.
+        limits: by partition the offset up to which messages may go.
         is_last: no more of them can be compacted now.
     """
 
@@ -75,6 +77,7 @@ class _Pass:
     ordered: Sequence[SegmentRecord]
     new: frozenset[int]
     ends: Mapping[int, int]
+    limits: Mapping[int, int]
     is_last: bool
 
 
@@ -125,29 +128,32 @@ class Compaction:
 
     def is_due(self) -> bool:
         """Whether enough is new."""
-        found = self._next()
+        found = self._next(None)
         new = sum(record.size_bytes for record in found.ordered if record.number in found.new)
         return bool(new) and new >= _LEAST_DIRTY * sum(record.size_bytes for record in found.ordered)
 
     def foresee(self) -> Compacted:
         """What the first pass would do."""
         found = self._next()
-        losing = self._losing(found) if found.new else {}
+        losing = self._losing(found)
         self._done.removed_messages = sum((losing or {}).values())
         self._done.segments = len(losing or {})
         return self._result(finished=not losing and found.is_last, dry_run=True)
 
     def run(self) -> Compacted:
         """Compact, pass by pass, until nothing is left or as much was read as one call may."""
+        passes = 0
         for _ in range(_MOST_ROUNDS):
             found = self._next()
-            if not found.new:
+            if not found.new and passes:  # the first one may find messages without a value whose time is over
                 return self._result(finished=True)
             if self._max_bytes is not None and self._read_bytes >= self._max_bytes:
                 return self._result(finished=False)
             if not self._compacted(found):
                 self._lost_races += 1
-            elif found.is_last:
+                continue
+            passes += 1
+            if found.is_last:
                 return self._result(finished=True)
         return self._result(finished=False)
 
@@ -173,8 +179,8 @@ class Compaction:
 
     # --- what is compacted --------------------------------------------------------------------------------------------
 
-    def _next(self) -> _Pass:
-        """The next pass, by what the log shows now."""
+    def _next(self, most_keys: int | None = _MOST_KEYS) -> _Pass:
+        """The next pass, by what the log shows now; with None as many keys as there are."""
         connection = self._connection
         connection.follower.refresh()
         topic = self._topic = connection.topic_record_by_id(self._topic.id)
@@ -186,26 +192,20 @@ class Compaction:
         ends = {p: done.get(p, 0) for p in range(topic.partitions)}
         chosen: list[SegmentRecord] = []
         new: set[int] = set()
-        blocked: set[int] = set()
         rows = 0
         for record in ordered:
-            if all(record.end_of(item) <= done.get(item.partition, 0) for item in record.slices):
+            spans = [(item.partition, item.start, record.end_of(item)) for item in record.slices]
+            spans = [(p, start, min(end, limits[p])) for p, start, end in spans if start < limits[p]]
+            if any(max(start, done.get(p, 0)) < end for p, start, end in spans):
+                if most_keys is not None and new and rows + record.rows > most_keys:
+                    return _Pass(known, starts, chosen, frozenset(new), ends, limits, is_last=False)
+                new.add(record.number)
+                rows += record.rows
+                for p, _, end in spans:
+                    ends[p] = max(ends[p], end)
+            if spans:
                 chosen.append(record)
-                continue
-            too_much = bool(new) and rows + record.rows > _MOST_KEYS
-            if too_much or any(
-                item.partition in blocked or record.end_of(item) > limits[item.partition] for item in record.slices
-            ):
-                blocked.update(range(topic.partitions) if too_much else [item.partition for item in record.slices])
-                if too_much:
-                    return _Pass(known, starts, chosen, frozenset(new), ends, is_last=False)
-                continue
-            chosen.append(record)
-            new.add(record.number)
-            rows += record.rows
-            for item in record.slices:
-                ends[item.partition] = max(ends[item.partition], record.end_of(item))
-        return _Pass(known, starts, chosen, frozenset(new), ends, is_last=True)
+        return _Pass(known, starts, chosen, frozenset(new), ends, limits, is_last=True)
 
     def _limits(self, topic: TopicRecord) -> dict[int, int]:
         """By partition the offset up to which messages may go: what is too new stays, and what somebody may need."""
@@ -231,8 +231,8 @@ class Compaction:
         losing = self._losing(found)
         if losing is None:
             return False
-        goes = self._goes
-        if not rewrite(self._merger, losing, found.ordered, found.starts, found.known, goes, self._done):
+        goes = partial(self._goes, found.limits)
+        if not rewrite(self._merger, losing, found.ordered, found.starts, found.known, goes, self._done, found.new):
             return False
         self._note(found.ends)
         return True
@@ -246,7 +246,7 @@ class Compaction:
             self._newest = _newest(self._merger.rows(new, found.known, schema, [key]), key)
             losing: dict[int, int] = {}
             for rows in self._merger.rows(found.ordered, found.known, schema, self._needed(schema)):
-                count = int(self._goes(rows)[rows.offsets >= found.starts[rows.part.partition]].sum())
+                count = int(self._goes(found.limits, rows)[rows.offsets >= found.starts[rows.part.partition]].sum())
                 if count:
                     losing[rows.segment.number] = losing.get(rows.segment.number, 0) + count
         except Gone:
@@ -261,7 +261,12 @@ class Compaction:
         return key
 
     def _values(self, schema: pa.Schema) -> list[str]:
-        """The columns that make up the value of a message."""
+        """The columns that make up the value of a message; none where a topic began with its key alone.
+
+        Such a topic is a set: its messages end no key, also where columns were added later.
+        """
+        if len(self._topic.schemas[0].schema.fields) == 1:
+            return []
         headers = "headers" if self._topic.schema == schemas.DEFAULT_SCHEMA else None
         return [name for name in schema.names if name not in {self._topic.key, headers}]
 
@@ -270,7 +275,7 @@ class Compaction:
         values = self._values(schema)
         return [self._key(schema), *(values if all(schema.field(name).nullable for name in values) else ())]
 
-    def _goes(self, rows: Rows) -> npt.NDArray[np.bool_]:
+    def _goes(self, limits: Mapping[int, int], rows: Rows) -> npt.NDArray[np.bool_]:
         """Which messages go: those with a newer one of their key, and those that ended their key long ago."""
         known = self._newest.get(rows.part.partition)
         key = rows.table.column(self._key(rows.table.schema)).combine_chunks()
@@ -280,7 +285,7 @@ class Compaction:
             places = pc.fill_null(pc.index_in(key, value_set=known.keys), -1).to_numpy(zero_copy_only=False)
             newest = np.where(places < 0, -1, known.offsets[places]) if len(known.offsets) else np.full(len(places), -1)
             superseded = newest > rows.offsets
-        return superseded | self._ended(rows, key)
+        return (superseded | self._ended(rows, key)) & (rows.offsets < limits[rows.part.partition])
 
     def _ended(self, rows: Rows, key: pa.Array) -> npt.NDArray[np.bool_]:
         """Which messages have a key and no value, and are so old that every reader knows."""

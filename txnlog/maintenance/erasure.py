@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ from txnlog.client.positions import start_offsets
 from txnlog.common.validation import shown
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
+from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_order import in_log_order
+from txnlog.data.segment_statistics import is_bound
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, RetriableError
 from txnlog.fold.state import SegmentRecord, State, TopicRecord
 from txnlog.fold.visibility import is_visible
@@ -39,9 +41,13 @@ from txnlog.store.base import ObjectNotFound
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
+_SOURCE: Final = "_source_topic"
+"""The column of a dead letter that names the topic of the message."""
+
 _MOST_ROUNDS: Final = 100
 """Each looks at all again, where others were ahead."""
 
+_STORED: Final = frozenset(STORED_COLUMNS.names)
 Mask = npt.NDArray[np.bool_]
 
 
@@ -58,25 +64,51 @@ def erase(connection: Connection, topic: str, where: object, *, dry_run: bool) -
         connection.follower.refresh()
         record = connection.topic_record(topic)
         connection.follower.look(lambda state: check_holes(state, "an erasure"))
-        topics = [record, *connection.follower.look(lambda state: _letters_of(state, record))]
-        for item in topics:
-            _check_condition(item, where)
-    done = [_Erasure(connection, item, where).run(dry_run=dry_run) for item in topics]
+        targets = [(record, where), *connection.follower.look(lambda state: _letters_of(state, record, where))]
+        for item, condition in targets:
+            _check_condition(item, condition)
+    try:
+        done = [_Erasure(connection, item, condition).run(dry_run=dry_run) for item, condition in targets]
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            f"the condition fails on rows of {topic!r}: {shown(str(error))}",
+            advice="use one that every row can answer; what was erased before stays erased",
+            durable=Durable.MAYBE,
+        ) from None
     first, *letters = done
     is_complete = all(item.is_complete for item in done)
     return replace(first, dead_letters=tuple(letters), is_complete=is_complete)
 
 
-def _letters_of(state: State, source: TopicRecord) -> list[TopicRecord]:
-    """The topics that take dead letters of a topic, and of those."""
-    found: dict[int, TopicRecord] = {source.id: source}
-    waiting = [source]
-    while waiting:
-        for item in dead_letters.of_source(state.draft(), waiting.pop()):
-            if item.id not in found:
-                found[item.id] = item
-                waiting.append(item)
-    return list(found.values())[1:]
+def _letters_of(state: State, source: TopicRecord, where: pc.Expression) -> list[tuple[TopicRecord, pc.Expression]]:
+    """The topics that have dead letters of a topic, and of those, each with the condition on its rows.
+
+    Whether a subscription brings them yet does not matter: it may have been dropped.
+    """
+    names = [source.name]
+    found: list[tuple[TopicRecord, pc.Expression]] = []
+    takers = [item for item in state.topics.values() if not item.dropped and _SOURCE in _names(item.schema)]
+    for name in names:  # which grows
+        for item in takers:
+            if item.name in names or (item.name not in _takers_of(state, name) and not _fits(item, where)):
+                continue
+            names.append(item.name)
+            found.append((item, where & (pc.field(_SOURCE) == name)))
+    return found
+
+
+def _takers_of(state: State, name: str) -> set[str]:
+    source = next(item for item in state.topics.values() if item.name == name and not item.dropped)
+    return {item.name for item in dead_letters.of_source(state.draft(), source)}
+
+
+def _fits(topic: TopicRecord, where: pc.Expression) -> bool:
+    """Whether a condition fits the columns of a topic: else it cannot have letters of who it is for."""
+    try:
+        schemas.to_arrow(topic.schema).empty_table().filter(where)
+    except (pa.ArrowException, TypeError, ValueError):
+        return False
+    return True
 
 
 def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
@@ -135,7 +167,8 @@ class _Erasure:
         if dry_run:
             self._done.removed_messages = sum(losing.values())
             self._done.segments = len(losing)
-        waiting = tuple(self._waiting(others, known))
+        seen = [*visible, *(record for record, _ in others)]
+        waiting = tuple(self._waiting(others, seen))
         return Erased(
             self._topic.name,
             self._done.version,
@@ -177,31 +210,30 @@ class _Erasure:
         return losing
 
     def _goes(self, rows: Rows) -> Mask:
-        return _matching(rows.table.select(_names(self._topic_schema)), self._where)
-
-    @property
-    def _topic_schema(self) -> StructType:
-        return self._connection.topic_record_by_id(self._topic.id).schema
+        return _matching(rows.table.drop_columns([n for n in rows.table.column_names if n in _STORED]), self._where)
 
     def _note_bounds(self, record: SegmentRecord, rows: pa.Table) -> None:
         """Note the columns of which the log holds a value of these rows, as a bound: an entry is never changed."""
         for name, bounds in record.statistics.items():
             if name not in rows.column_names or name in self._bounds:
                 continue
-            known = {text for text in bounds[:2] if text is not None}
-            if any(_is_bound(value, known) for value in rows.column(name).unique().to_pylist()):
+            if any(is_bound(bound, rows.column(name)) for bound in bounds[:2]):
                 self._bounds.add(name)
 
     # --- what is left -------------------------------------------------------------------------------------------------
 
-    def _waiting(self, others: Sequence[tuple[SegmentRecord, int | None]], known: int) -> Iterator[FileWithErasedRows]:
-        """The files with rows that are to go, and that are not deleted yet."""
+    def _waiting(
+        self, others: Sequence[tuple[SegmentRecord, int | None]], seen: Sequence[SegmentRecord]
+    ) -> Iterator[FileWithErasedRows]:
+        """The files with rows that are to go, and that are not deleted yet.
+
+        Args:
+            others: the segments that the newest version does not show, with the version that replaced them.
+            seen: all segments that were looked at. A file that got its entry since is as one without.
+        """
         schema = self._merger.schema()
-        named = set()
-        replaced = [(item, removed) for item, removed in others if removed is None or removed <= known]
-        for record, removed in replaced:
+        for record, removed in others:
             key = keys.segment_key(self._topic.folder, record.number, record.file)
-            named.add(key)
             table = self._table(record, schema)
             if table is None:
                 continue
@@ -209,6 +241,7 @@ class _Erasure:
             if going.any():
                 self._note_bounds(record, table.filter(pa.array(going)))
                 yield FileWithErasedRows(key, int(going.sum()), _why(record), removed or record.ended_version)
+        named = {keys.segment_key(self._topic.folder, item.number, item.file) for item in seen}
         yield from self._unnamed(named, schema)
 
     def _table(self, record: SegmentRecord, schema: pa.Schema) -> pa.Table | None:
@@ -223,8 +256,6 @@ class _Erasure:
 
     def _unnamed(self, named: set[str], schema: pa.Schema) -> Iterator[FileWithErasedRows]:
         """Files that no entry names and that have such rows, or cannot be read: of writers at work, or dead."""
-        records, _ = self._connection.follower.segments(self._topic.id)
-        named = named | {keys.segment_key(self._topic.folder, item.number, item.file) for item in records}
         store = self._connection.store
         for info in store.list(keys.segments_prefix(self._topic.folder)):
             if info.key in named or not isinstance(keys.parse_key(info.key), keys.SegmentKey):
@@ -262,15 +293,6 @@ def _rows_of_unnamed(data: bytes, schema: pa.Schema, where: pc.Expression) -> in
     except (CorruptionError, pa.ArrowException, OSError):
         return 1
     return int(_matching(table, where).sum())
-
-
-def _is_bound(value: Any, bounds: set[Any]) -> bool:
-    """Whether a bound of the log says a value, or begins with it."""
-    if value is None:
-        return False
-    texts = {str(item) for item in bounds}
-    text = value.isoformat() if hasattr(value, "isoformat") else str(value)
-    return text in texts or any(len(item) >= 32 and text.startswith(item[:31]) for item in texts)
 
 
 __all__ = ["erase"]

@@ -249,6 +249,7 @@ class ReplaceCommand:
         removed: what goes.
         known: the version up to which it was looked at all segments and removals.
         forgotten: asked for the version up to which the state has forgotten removals.
+        needed: segments that have to be there as well: they are why rows of others go.
     """
 
     txn: int
@@ -258,6 +259,7 @@ class ReplaceCommand:
     removed: tuple[int, ...]
     known: int
     forgotten: Callable[[], int]
+    needed: tuple[int, ...] = ()
     alone: None = None
     is_upkeep: bool = False
     travels: bool = False
@@ -278,7 +280,7 @@ class ReplaceCommand:
             raise TopicNotFound(
                 f"the topic {topic.name if topic else self.topic!r} was dropped meanwhile", durable=Durable.NOTHING
             )
-        if not all(self._is_there(draft, number) for number in self.removed):
+        if not all(self._is_there(draft, number) for number in (*self.removed, *self.needed)):
             return Answer(None)
         return [Begin(self.txn), *self.segments, Replace(self.topic, self.txn, self.removed, self.offsets)]
 

@@ -115,13 +115,14 @@ class Merger:
         self._if_unknown = if_unknown
         self.is_gentle = False
 
-    def merge(self, merge: Merge, known: int, keep: Keep | None = None) -> Merged | None:
+    def merge(self, merge: Merge, known: int, keep: Keep | None = None, needed: tuple[int, ...] = ()) -> Merged | None:
         """Read, write, replace. None where the segments are not all there any more: nothing was replaced.
 
         Args:
             merge: what goes and what comes. Where ``keep`` leaves rows out, the outputs have holes.
             known: the version at which the segments were looked at.
             keep: which rows stay; None for all.
+            needed: segments that have to be there as well, as of ReplaceCommand.
         """
         connection = self._connection
         writers = self._filled(merge, known, keep)
@@ -132,7 +133,7 @@ class Merger:
         try:
             with connection.keep_blocks_alive([txn, *numbers]):
                 written = self._stored(merge.outputs, writers, numbers, txn)
-                version = self._replaced(merge, txn, written, known)
+                version = self._replaced(merge, txn, written, known, needed)
         except CoordinatorFenced:
             _logger.warning(
                 "%r: a vacuum withdrew the numbers of this writer, which had been silent for too long. "
@@ -143,7 +144,9 @@ class Merger:
             return None
         return None if version is None else Merged(version, tuple(written))
 
-    def _replaced(self, merge: Merge, txn: int, written: Sequence[Segment], known: int) -> int | None:
+    def _replaced(
+        self, merge: Merge, txn: int, written: Sequence[Segment], known: int, needed: tuple[int, ...]
+    ) -> int | None:
         """The version that replaced the segments; None where some are gone.
 
         Where a checkpoint made the state forget what it knew of them, it is looked at again: what was read and
@@ -160,6 +163,7 @@ class Merger:
                 removed,
                 known,
                 lambda: -1 if follower.base is None else follower.base.version,
+                needed,
             )
             with unknown_outcome(self._if_unknown):
                 version = self._connection.appender.call(command)
@@ -167,7 +171,7 @@ class Merger:
                 return version
             known = follower.version
             removals = follower.segments(self._topic.id)[1]
-            if not removals.keys().isdisjoint(removed):
+            if not removals.keys().isdisjoint((*removed, *needed)):
                 return None
         return None
 

@@ -73,6 +73,7 @@ def rewrite(
     known: int,
     goes: Goes,
     done: Rewritten,
+    needed: Iterable[int] = (),
 ) -> bool:
     """Write segments again without the rows that go. False where others were ahead: what was done stays done.
 
@@ -84,12 +85,15 @@ def rewrite(
         known: the version at which they were looked at.
         goes: which rows go.
         done: what was done so far, to which this is added.
+        needed: segments because of which rows of others go: where one is gone, it was decided by what is no more.
     """
     chosen = [record for record in ordered if record.number in losing]
+    left = set(needed)
     for group in _groups(chosen):
         parts = [part for record in group for part in parts_of(record, starts)]
         outputs = tuple(replace(output, has_holes=True) for output in outputs_of(parts))
-        merged = merger.merge(Merge(tuple(group), outputs), known, lambda rows: ~goes(rows))
+        left.difference_update(record.number for record in group)  # whose rows this very entry brings again
+        merged = merger.merge(Merge(tuple(group), outputs), known, lambda rows: ~goes(rows), tuple(sorted(left)))
         if merged is None:
             return False
         done.version = merged.version

@@ -115,8 +115,8 @@ MUTANTS: Final = (
     Mutant(
         "a cumulative one takes what was released",
         "txnlog/client/delivery.py",
-        "if missing := ranges.intersect(self._available(partition, unavailable), found):",
-        "if missing := ranges.intersect((), found):",
+        "missing = ranges.intersect(self._available(partition, unavailable), found)",
+        "missing = ranges.intersect((), found)",
         "messages of an aborted transaction are acknowledged, and nothing was derived from them",
         (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_released",),
     ),
@@ -236,8 +236,8 @@ MUTANTS: Final = (
     Mutant(
         "a consumer begins with the error",
         "txnlog/client/delivery.py",
-        "while ready[first] or (others and any(ready.values())):",
-        "while ready[first]:",
+        "while self._with_messages(ready if others else {first: ready[first]}):",
+        "while self._with_messages({first: ready[first]}):",
         "a worker that the error ends, and that is started again, never comes to the healthy partitions",
         (DAMAGED_SEGMENTS + "a_worker_that_is_started_again_after_the_error_comes_to_the_healthy_partitions",),
     ),

@@ -64,7 +64,7 @@ MUTANTS: Final = (
     Mutant(
         "segments are replaced by what was known before",
         "txnlog/maintenance/merge_plan.py",
-        "if not all(self._is_there(draft, number) for number in self.removed):",
+        "if not all(self._is_there(draft, number) for number in (*self.removed, *self.needed)):",
         "if not self.removed:",
         "of two optimizers the second cannot end",
         (MERGE_PLAN + "what_is_gone_by_now_is_not_replaced_again",),
@@ -198,10 +198,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the age of a merged message is that of the merge",
-        "txnlog/maintenance/retention.py",
+        "txnlog/maintenance/ages.py",
         "    return end_offsets(connection.follower, topic, version)\n",
-        "    found = [r for r in _visible(connection, topic, times.version) if (r.ended_version or 0) <= version]\n"
-        "    return {s.partition: (s.offset or 0) + s.rows for r in found for s in r.slices}\n",
+        "    is_merged = any(version < at for at in connection.follower.segments(topic.id)[1].values())\n"
+        "    return {} if is_merged else end_offsets(connection.follower, topic, version)\n",
         "merging keeps messages alive for ever",
         (_RETENTION + "merged_messages_keep_the_age_of_their_entries",),
     ),
@@ -240,7 +240,7 @@ MUTANTS: Final = (
     Mutant(
         "merged segments are the oldest",
         "txnlog/maintenance/retention.py",
-        "        return max(self._of(item.partition, (item.offset or 0) + item.rows) for item in record.slices)\n",
+        "        return max(self._of(item.partition, record.end_of(item)) for item in record.slices)\n",
         "        return -1\n",
         "retention_bytes deletes the newest messages and keeps old ones of another partition",
         (_MEANWHILE + "the_oldest_segments_beyond_a_size_are_deleted_also_where_others_were_merged",),
