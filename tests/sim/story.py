@@ -138,6 +138,11 @@ class Story:
         self.call("delete_records", fails, {"version": version}, before=bounds, unbounded=before is None)
         return self
 
+    def erase(self, *values: int, upto: int, version: int = 0, fails: Any = None) -> Story:
+        """Erase the messages of some values that were visible up to a version."""
+        self.call("erase", fails, {"version": version}, topic=TOPIC, values=list(values), upto=upto)
+        return self
+
     # --- consumers --------------------------------------------------------------------------------------------------
 
     def consumer(self, epoch: int, topic: str = TOPIC, subscription: str = SUBSCRIPTION) -> Story:

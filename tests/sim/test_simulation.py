@@ -101,7 +101,7 @@ def test_a_planted_bug_is_found(mutant: Mutant):
 
 def test_the_page_says_how_many_bugs_and_situations_there_are():
     text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
-    files = "`tests/sim/planted.py`, `planted_proposals.py` and `planted_retention.py`"
+    files = "`tests/sim/planted.py`, `planted_proposals.py`, `planted_retention.py` and `planted_holes.py`"
     assert f"each of the {len(ALL_MUTANTS)} bugs that {files} plant" in text
     assert f"one of {len(runner.REACHED)} named situations was never reached" in text
 

@@ -311,7 +311,7 @@ class Compaction:
                 return Answer(None)
             before = compacted_to(topic.properties)
             after = {p: max(end, before.get(p, 0)) for p, end in ends.items()}
-            if after == before:
+            if all(end == before.get(p, 0) for p, end in after.items()):
                 return Answer(None)
             return [AlterTopic(topic.id, None, with_compacted_to(topic.properties, after))]
 

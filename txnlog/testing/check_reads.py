@@ -49,6 +49,10 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
         if rows and rows[0].offset < gone:
             text = f"{place[0]}/{place[1]}@{rows[0].offset} is read at {result.version}, and was deleted below {gone}"
             yield Finding(Anomaly.DELETED_READ, text, (op,))
+        for row in rows if facts.erasures else ():
+            if facts.surely_erased(place[0], row, result.version):
+                text = f"{place[0]}/{place[1]}@{row.offset} is read at {result.version}, and was erased below that"
+                yield Finding(Anomaly.ERASED_READ, text, (op,))
         if rows == wanted:
             continue
         first = min(rows[0].offset if rows else NEVER, facts.may_be_deleted(place, op.completed))
@@ -56,10 +60,6 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
         if rows == wanted:
             continue
         erased = facts.may_be_erased(place[0], op.completed)
-        for row in rows if erased else ():
-            if facts.surely_erased(place[0], row, result.version):
-                text = f"{place[0]}/{place[1]}@{row.offset} is read at {result.version}, and was erased below that"
-                yield Finding(Anomaly.ERASED_READ, text, (op,))
         offsets = {row.offset for row in rows}
         missing = tuple(row for row in wanted if row.value in erased and row.offset not in offsets)
         wanted = tuple(row for row in wanted if row not in missing)

@@ -43,6 +43,7 @@ def newest_of_each(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row[2] is None or newest[row[0], row[2]] == row[1]]
 
 
+@pytest.mark.clause("P-252")
 def test_of_each_key_the_newest_message_stays_at_its_offset(place: Place) -> None:
     ns = compacted_topic(place.open())
     put(ns, ("a", 1), ("b", 1), ("a", 2))

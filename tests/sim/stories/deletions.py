@@ -1,4 +1,4 @@
-"""Stories of deleted messages: who may see them yet, and who needed them."""
+"""Stories of messages that were deleted or erased: who may see them yet, and who needed them."""
 
 from __future__ import annotations
 
@@ -73,3 +73,45 @@ def a_consumer_skips_more_than_was_deleted(story):
 def what_a_subscription_needs_is_deleted(story):
     four(story).consumer(5).receive(5, "0=10").take(None, 5, 0, 1, version=6)
     story.delete(2, version=7, kept=True).final(cursors=at(1), orders=FOUR)
+
+
+# --- erased -----------------------------------------------------------------------------------------------------------
+
+
+@good
+def what_was_erased_is_read_before_and_not_after(story):
+    four(story).read(4, orders=FOUR).erase(11, upto=4, version=5)
+    story.read(5, orders="t1@3 10, t2@4 2=12 13").read(4, 4, orders=FOUR).final(orders=FOUR)
+
+
+@good
+def an_erasure_of_unknown_outcome_may_have_taken_them_or_not(story):
+    four(story).erase(11, 12, upto=4, fails=UNKNOWN).read(4, orders=FOUR)
+    story.read(5, orders="t1@3 10, t2@4 3=13").final(orders=FOUR)
+
+
+@good
+def a_consumer_passes_over_what_was_erased_and_takes_its_offset_along(story):
+    four(story).consumer(5).erase(11, upto=5, version=6).receive(5, "0=10 2=12 3=13")
+    story.take(None, 5, 0, 4, version=7).final(cursors=at(4), orders=FOUR)
+
+
+@good
+def a_cursor_may_pass_over_what_was_erased(story):
+    four(story).consumer(5).receive(5, "0=10").take(None, 5, 0, 1, version=6)
+    story.erase(11, upto=6, version=7).final(cursors=at(2), orders=FOUR)
+
+
+@bad("erased read")
+def a_reader_that_knows_of_an_erasure_shows_what_is_gone(story):
+    four(story).erase(11, upto=4, version=5).read(5, orders=FOUR).final(orders=FOUR)
+
+
+@bad("unseen")
+def more_than_was_erased_is_gone(story):
+    four(story).erase(12, upto=4, version=5).read(5, orders="t1@3 10 11").final(orders=FOUR)
+
+
+@bad("skipped poll")
+def a_consumer_skips_more_than_was_erased(story):
+    four(story).consumer(5).erase(10, upto=5, version=6).receive(5, "2=12 3=13").final(orders=FOUR)
