@@ -117,7 +117,7 @@ class DeltaLog:
         """Overwrite a checkpoint that may be damaged."""
         self._put(keys.delta_checkpoint_key(self.folder, version), data)
 
-    def put_unsynced(self, data: bytes) -> None:
+    def put_hint(self, data: bytes) -> None:
         """Write ``_last_checkpoint``, which names the newest checkpoint. The checkpoint exists already."""
         self._put(keys.delta_hint_key(self.folder), data)
 

@@ -522,7 +522,7 @@ class TablePublisher:
         """Make the checkpoint of a version and name it in ``_last_checkpoint``. Returns what the version shows then."""
         shown, data, actions = self._put_checkpoint(shown, changes, anew=anew)
         files = self._view(-1, shown.version).file_count(shown.version)
-        self.log.put_unsynced(hint_bytes(shown.delta_version, data, actions, files))
+        self.log.put_hint(hint_bytes(shown.delta_version, data, actions, files))
         self._knows_checkpoint(shown.delta_version)
         return shown
 

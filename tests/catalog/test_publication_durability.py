@@ -71,7 +71,7 @@ def test_a_publication_created_a_data_file(ns: Any, cat: Catalog, monkeypatch: p
 
 def test_a_repair_wrote_a_checkpoint(ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     grown(ns, cat, 2)
-    monkeypatch.setattr(DeltaLog, "put_unsynced", fails)
+    monkeypatch.setattr(DeltaLog, "put_hint", fails)
     with raises(StoreError, durable=Durable.MAYBE):
         cat.repair("sales", "orders")
     assert list(folder(place).glob("*.checkpoint.parquet"))
