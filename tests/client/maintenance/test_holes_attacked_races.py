@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -30,21 +31,25 @@ def compacted(ns, **kw):
     return ns
 
 
+def before_the_first_rewrite(monkeypatch, act: Callable[[], object]) -> None:
+    """Let a compaction read what it rewrites, then ``act`` once, then let it go on."""
+    real, todo = rewriting.rewrite, [act]
+
+    def late(*args):
+        if todo:
+            todo.pop()()
+        return real(*args)
+
+    monkeypatch.setattr(compaction, "rewrite", late)
+
+
 def test_an_erasure_meanwhile_leaves_the_newest_message_that_is_left(memory: Place, monkeypatch) -> None:
     """Sequentially, in either order, the message "old" is there at the end: its reason went."""
     ns = compacted(memory.open())
     other = memory.open()
     ns.produce("t", [{"id": 1, "name": "old"}])
     ns.produce("t", [{"id": 1, "name": "wrong"}])
-    real, todo = rewriting.rewrite, [1]
-
-    def late(*args):
-        if todo:
-            todo.clear()
-            other.erase("t", pc.field("name") == "wrong")
-        return real(*args)
-
-    monkeypatch.setattr(compaction, "rewrite", late)
+    before_the_first_rewrite(monkeypatch, lambda: other.erase("t", pc.field("name") == "wrong"))
     ns.compact("t")
     assert [row[2:] for row in shown(ns)] == [(1, "old")]
 
@@ -69,15 +74,7 @@ def test_key_widened_meanwhile(memory: Place, monkeypatch) -> None:
     )
     ns.produce("t", [{"id": 1, "name": "old"}])
     ns.produce("t", [{"id": 1, "name": "wrong"}])
-    real, todo = rewriting.rewrite, [1]
-
-    def late(*args):
-        if todo:
-            todo.clear()
-            ns.alter_topic("t", widen={"id": pa.int64()})
-        return real(*args)
-
-    monkeypatch.setattr(compaction, "rewrite", late)
+    before_the_first_rewrite(monkeypatch, lambda: ns.alter_topic("t", widen={"id": pa.int64()}))
     try:
         ns.compact("t")
     except TxnLogError as e:
