@@ -79,7 +79,9 @@ class ReadAhead:
         Without what was erased since, or superseded: nobody is delivered what no file has any more.
         """
         version, runs, follower = self._schema_version(), self._connection.reader.runs, self._connection.follower
-        self._keys = tuple(key for key in self._keys if not follower.may_have_lost_rows(self._topic.id, key[2]))
+        keys = self._keys
+        lost = follower.may_have_lost_rows(self._topic.id, [key[2] for key in keys])
+        self._keys = tuple(key for key, has_lost in zip(keys, lost, strict=True) if not has_lost)
         found = {key: runs.peek(key) for key in reversed(self._keys) if key[1] == version}
         return {key: run for key, run in found.items() if run is not None}
 

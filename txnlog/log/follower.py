@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -408,14 +408,14 @@ class Follower:
             visible = [item for item in records if item.state == "visible" and item.number not in removals]
             self.runtime.engine.look(partial(self._add_index, topic, version, visible))
 
-    def may_have_lost_rows(self, topic: int, numbers: Iterable[int]) -> bool:
-        """Whether rows of segments that were visible may have been erased since: where one was replaced."""
+    def may_have_lost_rows(self, topic: int, several: Sequence[Sequence[int]]) -> list[bool]:
+        """Of segments that were visible, group by group, whether rows may have been erased since: one was replaced."""
 
-        def look(state: State) -> bool:
+        def look(state: State) -> list[bool]:
             if HOLES not in state.head.reader_features:
-                return False
+                return [False] * len(several)
             index = self._indexes.get(topic)
-            return index is None or not all(number in index for number in numbers)
+            return [index is None or not all(number in index for number in numbers) for numbers in several]
 
         return self.look(look)
 
