@@ -10,18 +10,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.client.positions import start_offsets
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
-from txnlog.data.segment_order import in_log_order
 from txnlog.errors import InvalidInputError
 from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
 from txnlog.format import schema as schemas
@@ -39,7 +36,7 @@ from txnlog.log.commands import Answer, effect
 from txnlog.maintenance.ages import Times, older_than
 from txnlog.maintenance.expiry import cursor_in, subscriptions_of
 from txnlog.maintenance.merging import Gone, Merger, Numbers, Rows
-from txnlog.maintenance.rewriting import Rewritten, rewrite, visible_segments
+from txnlog.maintenance.rewriting import Mask, Rewritten, rewrite, segments_at
 from txnlog.replies import IfUnknown, refused_write
 from txnlog.results import Compacted
 from txnlog.sentences import Argument, Call, Words
@@ -88,6 +85,53 @@ class _Newest(NamedTuple):
     offsets: Numbers
 
 
+class _Going:
+    """Which messages go: those with a newer one of their key, and those that ended their key long ago.
+
+    Args:
+        columns: which decide, the key first; behind it those that make up the value, where all of them may be null.
+        limits: by partition the offset up to which messages may go.
+        newest: of each partition the keys with newer messages.
+        before_ms: a message without a value that is no younger goes.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], limits: Mapping[int, int], newest: Mapping[int, _Newest], before_ms: int
+    ) -> None:
+        self._key, *self._values = columns
+        self._limits = limits
+        self._newest = newest
+        self._before_us = before_ms * 1_000
+
+    def __call__(self, rows: Rows) -> Mask:
+        """Which of some messages go."""
+        key = rows.table.column(self._key).combine_chunks()
+        return (self._superseded(rows, key) | self._ended(rows, key)) & (
+            rows.offsets < self._limits[rows.part.partition]
+        )
+
+    def _superseded(self, rows: Rows, key: pa.Array) -> Mask:
+        """Which messages have a newer one of their key."""
+        known = self._newest.get(rows.part.partition)
+        if known is None or not len(known.offsets):
+            return np.zeros(len(rows.offsets), np.bool_)
+        places = pc.fill_null(pc.index_in(key, value_set=known.keys), -1).to_numpy(zero_copy_only=False)
+        newest = np.where(places < 0, -1, known.offsets[places])
+        return newest > rows.offsets
+
+    def _ended(self, rows: Rows, key: pa.Array) -> Mask:
+        """Which messages have a key and no value, and are so old that every reader knows."""
+        if not self._values:
+            return np.zeros(len(rows.offsets), np.bool_)
+        times = rows.table.column("_timestamp").cast(pa.int64()).to_numpy()
+        ended = np.asarray(pc.is_valid(key)) & (times <= self._before_us)
+        for name in self._values:
+            if not ended.any():
+                break
+            ended &= np.asarray(pc.is_null(rows.table.column(name)))
+        return ended
+
+
 def is_compacted(topic: TopicRecord) -> bool:
     """Whether the settings of a topic say so."""
     return CLEANUP_POLICY.of(topic.properties) == "compact" and topic.key is not None
@@ -122,7 +166,6 @@ class Compaction:
         self._merger = Merger(connection, topic, IfUnknown.COMPACT)
         self._times = Times(connection)
         self._done = Rewritten()
-        self._newest: dict[int, _Newest] = {}
         self._read_bytes = 0
         self._lost_races = 0
 
@@ -135,9 +178,9 @@ class Compaction:
     def foresee(self) -> Compacted:
         """What the first pass would do."""
         found = self._next()
-        losing = self._losing(found)
-        self._done.removed_messages = sum((losing or {}).values())
-        self._done.segments = len(losing or {})
+        losing, _ = self._losing(found) or ({}, None)
+        self._done.removed_messages = sum(losing.values())
+        self._done.segments = len(losing)
         return self._result(finished=not losing and found.is_last, dry_run=True)
 
     def run(self) -> Compacted:
@@ -187,7 +230,7 @@ class Compaction:
         known, starts = connection.follower.look(
             lambda state: (state.head.version, start_offsets(connection.follower, topic))
         )
-        ordered = in_log_order(visible_segments(connection, topic, known))
+        ordered, _ = segments_at(connection, topic, known)
         limits, done = self._limits(topic), compacted_to(topic.properties)
         ends = {p: done.get(p, 0) for p in range(topic.partitions)}
         chosen: list[SegmentRecord] = []
@@ -228,79 +271,50 @@ class Compaction:
 
     def _compacted(self, found: _Pass) -> bool:
         """Compact what a pass has, and note it. False where others were ahead."""
-        losing = self._losing(found)
-        if losing is None:
+        looked = self._losing(found)
+        if looked is None:
             return False
-        goes = partial(self._goes, found.limits)
+        losing, goes = looked
         if not rewrite(self._merger, losing, found.ordered, found.starts, found.known, goes, self._done, found.new):
             return False
         self._note(found.ends)
         return True
 
-    def _losing(self, found: _Pass) -> dict[int, int] | None:
-        """By number of a segment how many messages go; those that lose none are left out. None: others were ahead."""
+    def _losing(self, found: _Pass) -> tuple[dict[int, int], _Going] | None:
+        """By number of a segment how many messages go, where some do, and which. None: others were ahead."""
         schema = self._merger.schema()
-        key = self._key(schema)
+        columns = self._deciding(schema)
         try:
             new = [record for record in found.ordered if record.number in found.new]
-            self._newest = _newest(self._merger.rows(new, found.known, schema, [key]), key)
+            newest = _newest(self._merger.rows(new, found.known, schema, columns[:1]), columns[0])
+            goes = _Going(columns, found.limits, newest, self._ended_before_ms())
             losing: dict[int, int] = {}
-            for rows in self._merger.rows(found.ordered, found.known, schema, self._needed(schema)):
-                count = int(self._goes(found.limits, rows)[rows.offsets >= found.starts[rows.part.partition]].sum())
+            for rows in self._merger.rows(found.ordered, found.known, schema, columns):
+                count = int(goes(rows)[rows.offsets >= found.starts[rows.part.partition]].sum())
                 if count:
                     losing[rows.segment.number] = losing.get(rows.segment.number, 0) + count
         except Gone:
             return None
         self._read_bytes += sum(record.size_bytes for record in found.ordered)
-        return losing
+        return losing, goes
 
-    def _key(self, schema: pa.Schema) -> str:
+    def _ended_before_ms(self) -> int:
+        kept_ms = DELETE_RETENTION_MS.of(self._topic.properties)
+        return self._times.now_ms - (DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms)
+
+    def _deciding(self, schema: pa.Schema) -> list[str]:
+        """The columns that decide which messages go: the key, and those that make up the value, if all may be null.
+
+        A topic that began with its key alone is a set: its messages end no key, also where columns were added later.
+        """
         key = self._topic.key
         assert key is not None, "a topic without a key is not compacted"
         assert key in schema.names, "a key is a column, which stays"
-        return key
-
-    def _values(self, schema: pa.Schema) -> list[str]:
-        """The columns that make up the value of a message; none where a topic began with its key alone.
-
-        Such a topic is a set: its messages end no key, also where columns were added later.
-        """
         if len(self._topic.schemas[0].schema.fields) == 1:
-            return []
+            return [key]
         headers = "headers" if self._topic.schema == schemas.DEFAULT_SCHEMA else None
-        return [name for name in schema.names if name not in {self._topic.key, headers}]
-
-    def _needed(self, schema: pa.Schema) -> list[str]:
-        """The columns that decide which messages go."""
-        values = self._values(schema)
-        return [self._key(schema), *(values if all(schema.field(name).nullable for name in values) else ())]
-
-    def _goes(self, limits: Mapping[int, int], rows: Rows) -> npt.NDArray[np.bool_]:
-        """Which messages go: those with a newer one of their key, and those that ended their key long ago."""
-        known = self._newest.get(rows.part.partition)
-        key = rows.table.column(self._key(rows.table.schema)).combine_chunks()
-        if known is None:
-            superseded = np.zeros(len(rows.offsets), np.bool_)
-        else:
-            places = pc.fill_null(pc.index_in(key, value_set=known.keys), -1).to_numpy(zero_copy_only=False)
-            newest = np.where(places < 0, -1, known.offsets[places]) if len(known.offsets) else np.full(len(places), -1)
-            superseded = newest > rows.offsets
-        return (superseded | self._ended(rows, key)) & (rows.offsets < limits[rows.part.partition])
-
-    def _ended(self, rows: Rows, key: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which messages have a key and no value, and are so old that every reader knows."""
-        values = self._values(self._merger.schema())
-        if not values or not set(values) <= set(rows.table.schema.names):
-            return np.zeros(len(rows.offsets), np.bool_)
-        kept_ms = DELETE_RETENTION_MS.of(self._topic.properties)
-        before_us = (self._times.now_ms - (DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms)) * 1_000
-        times = rows.table.column("_timestamp").cast(pa.int64()).to_numpy()
-        ended = np.asarray(pc.is_valid(key)) & (times <= before_us)
-        for name in values:
-            if not ended.any():
-                break
-            ended &= np.asarray(pc.is_null(rows.table.column(name)))
-        return ended
+        values = [name for name in schema.names if name not in {key, headers}]
+        return [key, *(values if all(schema.field(name).nullable for name in values) else ())]
 
     def _note(self, ends: Mapping[int, int]) -> None:
         """Note in the log up to where it was done."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,16 +23,14 @@ from txnlog.common.validation import shown
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS
-from txnlog.data.segment_order import in_log_order
 from txnlog.data.segment_statistics import is_bound
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, RetriableError
 from txnlog.fold.state import SegmentRecord, State, TopicRecord
-from txnlog.fold.visibility import is_visible
 from txnlog.format import keys
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType
 from txnlog.maintenance.merging import Gone, Merger, Rows
-from txnlog.maintenance.rewriting import Rewritten, check_holes, rewrite
+from txnlog.maintenance.rewriting import Mask, Rewritten, check_holes, rewrite, segments_at
 from txnlog.replies import IfUnknown, refused_write
 from txnlog.results import Erased, FileWithErasedRows
 from txnlog.store.base import ObjectNotFound
@@ -48,7 +45,6 @@ _MOST_ROUNDS: Final = 100
 """Each looks at all again, where others were ahead."""
 
 _STORED: Final = frozenset(STORED_COLUMNS.names)
-Mask = npt.NDArray[np.bool_]
 
 
 def erase(connection: Connection, topic: str, where: object, *, dry_run: bool) -> Erased:
@@ -88,9 +84,11 @@ def _letters_of(state: State, source: TopicRecord, where: pc.Expression) -> list
     names = [source.name]
     found: list[tuple[TopicRecord, pc.Expression]] = []
     takers = [item for item in state.topics.values() if not item.dropped and _SOURCE in _names(item.schema)]
+    fitting = {item.name for item in takers if _misfit(item, where) is None}
     for name in names:  # which grows
+        wanted = fitting | _takers_of(state, name)
         for item in takers:
-            if item.name in names or (item.name not in _takers_of(state, name) and not _fits(item, where)):
+            if item.name in names or item.name not in wanted:
                 continue
             names.append(item.name)
             found.append((item, where & (pc.field(_SOURCE) == name)))
@@ -102,25 +100,24 @@ def _takers_of(state: State, name: str) -> set[str]:
     return {item.name for item in dead_letters.of_source(state.draft(), source)}
 
 
-def _fits(topic: TopicRecord, where: pc.Expression) -> bool:
-    """Whether a condition fits the columns of a topic: else it cannot have letters of who it is for."""
+def _misfit(topic: TopicRecord, where: pc.Expression) -> str | None:
+    """How a condition does not fit the columns of a topic, which then cannot have letters of who it is for."""
     try:
         schemas.to_arrow(topic.schema).empty_table().filter(where)
-    except (pa.ArrowException, TypeError, ValueError):
-        return False
-    return True
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        return shown(str(error))
+    return None
 
 
 def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
     """Raise InvalidInputError for a condition that does not fit the columns, or that older rows cannot answer."""
     empty = schemas.to_arrow(topic.schema).empty_table()
-    try:
-        empty.filter(where)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    misfit = _misfit(topic, where)
+    if misfit is not None:
         raise InvalidInputError(
-            f"the condition does not fit the columns of {topic.name!r}: {shown(str(error))}",
+            f"the condition does not fit the columns of {topic.name!r}: {misfit}",
             advice=f"columns are: {', '.join(empty.column_names)[:200]}",
-        ) from None
+        )
     later = [name for name in empty.column_names if name not in _names(topic.schemas[0].schema)]
     for name in later:
         try:
@@ -183,28 +180,20 @@ class _Erasure:
 
     def _found(self) -> tuple[int, list[SegmentRecord], list[tuple[SegmentRecord, int | None]]]:
         """The version, the segments that it shows, and all others, with the version that replaced them."""
-        follower = self._connection.follower
-        follower.refresh()
-        known = follower.version
-        records, removals = follower.segments(self._topic.id)
-        visible = in_log_order(item for item in records if is_visible(item, known, removals))
-        shown_now = {item.number for item in visible}
-        others = [(item, removals.get(item.number)) for item in records if item.number not in shown_now]
-        return known, visible, others
+        known = self._connection.follower.refresh()
+        return known, *segments_at(self._connection, self._topic, known)
 
     # --- which rows ---------------------------------------------------------------------------------------------------
 
     def _losing(self, visible: Sequence[SegmentRecord], known: int) -> dict[int, int] | None:
         """By number of a segment how many rows go. None: others were ahead."""
         losing: dict[int, int] = {}
-        by_number = {record.number: record for record in visible}
         try:
             for rows in self._merger.rows(visible, known, self._merger.schema()):
                 going = self._goes(rows)
                 if going.any():
-                    number = rows.segment.number
-                    losing[number] = losing.get(number, 0) + int(going.sum())
-                    self._note_bounds(by_number[number], rows.table.filter(pa.array(going)))
+                    losing[rows.segment.number] = losing.get(rows.segment.number, 0) + int(going.sum())
+                    self._note_bounds(rows.segment, rows.table.filter(pa.array(going)))
         except Gone:
             return None
         return losing

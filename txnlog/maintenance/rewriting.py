@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from txnlog.common.limits import TARGET_SEGMENT_BYTES
+from txnlog.data.segment_order import in_log_order
 from txnlog.errors import UnsupportedFeature
 from txnlog.fold.state import SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.fold.state import Draft, State
 
-Goes = Callable[[Rows], npt.NDArray[np.bool_]]
+Mask = npt.NDArray[np.bool_]
+Goes = Callable[[Rows], Mask]
 """Which of some rows go."""
 
 
@@ -38,7 +40,6 @@ class Rewritten:
         version: of the last entry.
         removed_messages: rows that are gone.
         segments: files that were written again, and ``written`` those that came in for them.
-        read_bytes: of the former.
         written_bytes: of the latter.
         entries: how many.
     """
@@ -47,7 +48,6 @@ class Rewritten:
     removed_messages: int = 0
     segments: int = 0
     written: int = 0
-    read_bytes: int = 0
     written_bytes: int = 0
     entries: int = 0
 
@@ -101,7 +101,6 @@ def rewrite(
         done.segments += len(group)
         done.written += len(merged.segments)
         done.removed_messages += sum(losing[record.number] for record in group)
-        done.read_bytes += sum(record.size_bytes for record in group)
         done.written_bytes += sum(segment.size_bytes for segment in merged.segments)
     return True
 
@@ -120,10 +119,19 @@ def _groups(records: Iterable[SegmentRecord]) -> list[list[SegmentRecord]]:
     return found
 
 
-def visible_segments(connection: Connection, topic: TopicRecord, known: int) -> list[SegmentRecord]:
-    """The segments that are visible at a version."""
+def segments_at(
+    connection: Connection, topic: TopicRecord, known: int
+) -> tuple[list[SegmentRecord], list[tuple[SegmentRecord, int | None]]]:
+    """The segments that a version shows, as in the log, and all others, each with the version that replaced it."""
     records, removals = connection.follower.segments(topic.id)
-    return [record for record in records if is_visible(record, known, removals)]
+    shown: list[SegmentRecord] = []
+    others: list[tuple[SegmentRecord, int | None]] = []
+    for record in records:
+        if is_visible(record, known, removals):
+            shown.append(record)
+        else:
+            others.append((record, removals.get(record.number)))
+    return in_log_order(shown), others
 
 
-__all__ = ["Goes", "Rewritten", "check_holes", "rewrite", "visible_segments"]
+__all__ = ["Goes", "Mask", "Rewritten", "check_holes", "rewrite", "segments_at"]
