@@ -213,12 +213,17 @@ def is_bound(bound: Bound, column: pa.ChunkedArray) -> bool:
     kind = column.type
     if bound is None or not bounded(kind):
         return False
-    if pa.types.is_date(kind):
-        column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(kind):
-        column = column.cast(pa.int64())
-    values = [value for value in column.unique().to_pylist() if value is not None]
-    return any(bound in (_lower(value, kind), _upper(value, kind)) for value in values)
+    if isinstance(bound, str) and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if len(bound) < STATISTICS_CHARACTERS:
+            return bool(pc.any(pc.equal(column, bound)).as_py())
+        begin = pc.utf8_slice_codeunits(column, 0, STATISTICS_CHARACTERS)
+        values = column.filter(pc.equal(begin, bound[:STATISTICS_CHARACTERS])).unique().to_pylist()
+        return any(bound in (_lower(value, kind), _upper(value, kind)) for value in values)
+    try:
+        value = pa.scalar(bound, pa.string()).cast(kind) if isinstance(bound, str) else pa.scalar(bound, kind)
+    except (pa.ArrowException, TypeError, ValueError):
+        return False  # it was of another type then, which no value has now
+    return bool(pc.any(pc.equal(column, value)).as_py())
 
 
 def _comparable(bound: Bound, kind: pa.DataType) -> Any:

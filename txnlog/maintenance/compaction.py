@@ -8,7 +8,7 @@ one. A message without a value says that its key is gone; once it is old enough 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -35,8 +35,9 @@ from txnlog.format.compaction import (
 from txnlog.log.commands import Answer, effect
 from txnlog.maintenance.ages import Times, older_than
 from txnlog.maintenance.expiry import cursor_in, subscriptions_of
+from txnlog.maintenance.merge_plan import Part
 from txnlog.maintenance.merging import Gone, Merger, Numbers, Rows
-from txnlog.maintenance.rewriting import Mask, Rewritten, rewrite, segments_at
+from txnlog.maintenance.rewriting import Going, Mask, Rewritten, rewrite, segments_at
 from txnlog.replies import IfUnknown, refused_write
 from txnlog.results import Compacted
 from txnlog.sentences import Argument, Call, Words
@@ -85,43 +86,88 @@ class _Newest(NamedTuple):
     offsets: Numbers
 
 
-class _Going:
-    """Which messages go: those with a newer one of their key, and those that ended their key long ago.
+class _Looked(NamedTuple):
+    """A part of a segment as far as it matters: its keys, which of its messages may go, and which go in any case."""
+
+    part: Part
+    key: pa.ChunkedArray
+    offsets: Numbers
+    may: Mask
+    ended: Mask
+
+
+class _Decision:
+    """Decides which messages go: those with a newer one of their key, and those that ended their key long ago.
+
+    Keys are looked up for many parts at once: each look-up begins with a table of all keys with newer messages.
+
+    Attributes:
+        going: what was decided, when all is settled.
 
     Args:
         columns: which decide, the key first; behind it those that make up the value, where all of them may be null.
-        limits: by partition the offset up to which messages may go.
-        newest: of each partition the keys with newer messages.
+        found: the pass: from the earliest offsets to its limits messages may go.
         before_ms: a message without a value that is no younger goes.
     """
 
-    def __init__(
-        self, columns: Sequence[str], limits: Mapping[int, int], newest: Mapping[int, _Newest], before_ms: int
-    ) -> None:
+    def __init__(self, columns: Sequence[str], found: _Pass, before_ms: int) -> None:
         self._key, *self._values = columns
-        self._limits = limits
-        self._newest = newest
+        self._found = found
         self._before_us = before_ms * 1_000
+        self._newest: dict[int, _Newest] = {}
+        self._waiting: dict[int, list[_Looked]] = {}
+        self._counts: dict[int, int] = {}
+        self.going = Going()
 
-    def __call__(self, rows: Rows) -> Mask:
-        """Which of some messages go."""
-        key = rows.table.column(self._key).combine_chunks()
-        return (self._superseded(rows, key) | self._ended(rows, key)) & (
-            rows.offsets < self._limits[rows.part.partition]
-        )
+    def begin(self, new: Iterable[Rows]) -> None:
+        """Decide about the new messages, which say what the newest one of each key is."""
+        by_partition: dict[int, list[_Looked]] = {}
+        for rows in new:
+            by_partition.setdefault(rows.part.partition, []).append(self._looked(rows))
+        for partition, several in by_partition.items():
+            codes, self._newest[partition] = _newest(several)
+            self._note(partition, several, codes)
 
-    def _superseded(self, rows: Rows, key: pa.Array) -> Mask:
-        """Which messages have a newer one of their key."""
-        known = self._newest.get(rows.part.partition)
-        if known is None or not len(known.offsets):
-            return np.zeros(len(rows.offsets), np.bool_)
-        places = pc.fill_null(pc.index_in(key, value_set=known.keys), -1).to_numpy(zero_copy_only=False)
-        newest = np.where(places < 0, -1, known.offsets[places])
-        return newest > rows.offsets
+    def look_at(self, rows: Rows) -> None:
+        """Decide about older messages, sooner or later."""
+        partition = rows.part.partition
+        self._waiting.setdefault(partition, []).append(self._looked(rows))
+        self._counts[partition] = self._counts.get(partition, 0) + len(rows.offsets)
+        if self._counts[partition] >= (len(self._newest[partition].keys) if partition in self._newest else 0):
+            self._settle_in(partition)
 
-    def _ended(self, rows: Rows, key: pa.Array) -> Mask:
+    def settle(self) -> None:
+        """Decide about what waits."""
+        for partition in list(self._waiting):
+            self._settle_in(partition)
+
+    def _settle_in(self, partition: int) -> None:
+        several = self._waiting.pop(partition)
+        self._counts[partition] = 0
+        known = self._newest.get(partition)
+        codes = None if known is None else _places(pc.index_in(_keys_of(several), value_set=known.keys))
+        self._note(partition, several, codes)
+
+    def _note(self, partition: int, several: Sequence[_Looked], codes: Numbers | None) -> None:
+        """Note which messages go; ``codes`` are the places of their keys among those with newer messages."""
+        place = 0
+        for item in several:
+            going, behind = item.ended, place + len(item.offsets)
+            if codes is not None:
+                known, places = self._newest[partition], codes[place:behind]
+                newest = np.where(places < 0, -1, known.offsets[places])
+                going = going | (newest > item.offsets)
+            self.going.note(item.part, going & item.may)
+            place = behind
+
+    def _looked(self, rows: Rows) -> _Looked:
+        partition, offsets, key = rows.part.partition, rows.offsets, rows.table.column(self._key)
+        may = (offsets >= self._found.starts[partition]) & (offsets < self._found.limits[partition])
+        return _Looked(rows.part, key, offsets, may, self._ended(rows, key))
+
+    def _ended(self, rows: Rows, key: pa.ChunkedArray) -> Mask:
         """Which messages have a key and no value, and are so old that every reader knows."""
-        if not self._values:
+        if not self._values or self._values[0] not in rows.table.column_names:
             return np.zeros(len(rows.offsets), np.bool_)
         times = rows.table.column("_timestamp").cast(pa.int64()).to_numpy()
         ended = np.asarray(pc.is_valid(key)) & (times <= self._before_us)
@@ -130,6 +176,29 @@ class _Going:
                 break
             ended &= np.asarray(pc.is_null(rows.table.column(name)))
         return ended
+
+
+def _newest(several: Sequence[_Looked]) -> tuple[Numbers, _Newest]:
+    """The keys of some messages with the offset of the newest one, and of each message the place of its key."""
+    encoded = _keys_of(several).dictionary_encode()
+    keys = encoded.chunk(0).dictionary
+    assert all(len(chunk.dictionary) == len(keys) for chunk in encoded.chunks), "they are one for all chunks"
+    codes = _places(pa.chunked_array([chunk.indices for chunk in encoded.chunks]))
+    offsets = np.full(len(keys), -1)
+    has_key = codes >= 0
+    np.maximum.at(offsets, codes[has_key], np.concatenate([item.offsets for item in several])[has_key])
+    return codes, _Newest(keys, offsets)
+
+
+def _keys_of(several: Sequence[_Looked]) -> pa.ChunkedArray:
+    kind = several[0].key.type
+    chunks = [chunk for item in several for chunk in item.key.chunks]
+    return pa.chunked_array(chunks or [pa.array([], kind)], kind)
+
+
+def _places(found: pa.ChunkedArray) -> Numbers:
+    """Places, -1 for null."""
+    return pc.fill_null(found, -1).to_numpy()
 
 
 def is_compacted(topic: TopicRecord) -> bool:
@@ -178,10 +247,10 @@ class Compaction:
     def foresee(self) -> Compacted:
         """What the first pass would do."""
         found = self._next()
-        losing, _ = self._losing(found) or ({}, None)
-        self._done.removed_messages = sum(losing.values())
-        self._done.segments = len(losing)
-        return self._result(finished=not losing and found.is_last, dry_run=True)
+        going = self._looked_at(found) or Going()
+        self._done.removed_messages = going.total
+        self._done.segments = len(going.counts)
+        return self._result(finished=not going.counts and found.is_last, dry_run=True)
 
     def run(self) -> Compacted:
         """Compact, pass by pass, until nothing is left or as much was read as one call may."""
@@ -271,32 +340,37 @@ class Compaction:
 
     def _compacted(self, found: _Pass) -> bool:
         """Compact what a pass has, and note it. False where others were ahead."""
-        looked = self._losing(found)
-        if looked is None:
+        going = self._looked_at(found)
+        if going is None:
             return False
-        losing, goes = looked
-        if not rewrite(self._merger, losing, found.ordered, found.starts, found.known, goes, self._done, found.new):
+        of_all = found.ordered, found.starts, found.known
+        if not rewrite(self._merger, going.counts, *of_all, going.of, self._done, found.new):
             return False
         self._note(found.ends)
         return True
 
-    def _losing(self, found: _Pass) -> tuple[dict[int, int], _Going] | None:
-        """By number of a segment how many messages go, where some do, and which. None: others were ahead."""
-        schema = self._merger.schema()
-        columns = self._deciding(schema)
+    def _looked_at(self, found: _Pass) -> Going | None:
+        """Which messages go. None: others were ahead."""
+        columns = self._deciding(self._merger.schema())
         try:
-            new = [record for record in found.ordered if record.number in found.new]
-            newest = _newest(self._merger.rows(new, found.known, schema, columns[:1]), columns[0])
-            goes = _Going(columns, found.limits, newest, self._ended_before_ms())
-            losing: dict[int, int] = {}
-            for rows in self._merger.rows(found.ordered, found.known, schema, columns):
-                count = int(goes(rows)[rows.offsets >= found.starts[rows.part.partition]].sum())
-                if count:
-                    losing[rows.segment.number] = losing.get(rows.segment.number, 0) + count
+            decision = _Decision(columns, found, self._ended_before_ms())
+            decision.begin(self._rows([item for item in found.ordered if item.number in found.new], found, columns))
+            for rows in self._rows([item for item in found.ordered if item.number not in found.new], found, columns):
+                decision.look_at(rows)
         except Gone:
             return None
+        decision.settle()
         self._read_bytes += sum(record.size_bytes for record in found.ordered)
-        return losing, goes
+        return decision.going
+
+    def _rows(self, records: Sequence[SegmentRecord], found: _Pass, columns: Sequence[str]) -> Iterator[Rows]:
+        """What decides of some segments: the key alone where the log says that every message has a value."""
+        schema = self._merger.schema()
+        valued = [record for record in records if any(_has_no_null(record, name) for name in columns[1:])]
+        yield from self._merger.rows(valued, found.known, schema, columns[:1])
+        numbers = {record.number for record in valued}
+        others = [record for record in records if record.number not in numbers]
+        yield from self._merger.rows(others, found.known, schema, columns)
 
     def _ended_before_ms(self) -> int:
         kept_ms = DELETE_RETENTION_MS.of(self._topic.properties)
@@ -332,22 +406,9 @@ class Compaction:
         self._connection.appender.call(effect(decide))
 
 
-def _newest(found: Iterable[Rows], key: str) -> dict[int, _Newest]:
-    """Of each partition the keys of some messages, with the offset of the newest one."""
-    keys: dict[int, list[pa.ChunkedArray]] = {}
-    offsets: dict[int, list[Numbers]] = {}
-    for rows in found:
-        keys.setdefault(rows.part.partition, []).append(rows.table.column(key))
-        offsets.setdefault(rows.part.partition, []).append(rows.offsets)
-    newest: dict[int, _Newest] = {}
-    for partition, columns in keys.items():
-        chunks = [chunk for column in columns for chunk in column.chunks]
-        table = pa.table(
-            {"key": pa.chunked_array(chunks, columns[0].type), "offset": np.concatenate(offsets[partition])}
-        )
-        grouped = table.filter(pc.is_valid(table.column("key"))).group_by("key").aggregate([("offset", "max")])
-        newest[partition] = _Newest(grouped.column("key").combine_chunks(), grouped.column("offset_max").to_numpy())
-    return newest
+def _has_no_null(record: SegmentRecord, name: str) -> bool:
+    """Whether the log says so of a column of a segment."""
+    return record.statistics.get(name, (None, None, None))[2] == 0
 
 
 __all__ = ["Compaction", "begin", "is_compacted"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,12 +26,14 @@ from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_statistics import is_bound
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, RetriableError
+from txnlog.fold.garbage import is_needed
 from txnlog.fold.state import SegmentRecord, State, TopicRecord
 from txnlog.format import keys
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType
 from txnlog.maintenance.merging import Gone, Merger, Rows
-from txnlog.maintenance.rewriting import Mask, Rewritten, check_holes, rewrite, segments_at
+from txnlog.maintenance.rewriting import Going, Mask, Rewritten, check_holes, rewrite, segments_at
+from txnlog.maintenance.waves import waves
 from txnlog.replies import IfUnknown, refused_write
 from txnlog.results import Erased, FileWithErasedRows
 from txnlog.store.base import ObjectNotFound
@@ -43,6 +46,10 @@ _SOURCE: Final = "_source_topic"
 
 _MOST_ROUNDS: Final = 100
 """Each looks at all again, where others were ahead."""
+
+_WAVE_FILES: Final = 64
+_WAVE_BYTES: Final = 16 << 20
+"""Files of older versions that are looked into side by side."""
 
 _STORED: Final = frozenset(STORED_COLUMNS.names)
 
@@ -84,7 +91,8 @@ def _letters_of(state: State, source: TopicRecord, where: pc.Expression) -> list
     names = [source.name]
     found: list[tuple[TopicRecord, pc.Expression]] = []
     takers = [item for item in state.topics.values() if not item.dropped and _SOURCE in _names(item.schema)]
-    fitting = {item.name for item in takers if _misfit(item, where) is None}
+    # A topic whose columns do not fit cannot have letters of those whom the condition is for.
+    fitting = {item.name for item in takers if _misfit(schemas.to_arrow(item.schema).empty_table(), where) is None}
     for name in names:  # which grows
         wanted = fitting | _takers_of(state, name)
         for item in takers:
@@ -100,10 +108,10 @@ def _takers_of(state: State, name: str) -> set[str]:
     return {item.name for item in dead_letters.of_source(state.draft(), source)}
 
 
-def _misfit(topic: TopicRecord, where: pc.Expression) -> str | None:
-    """How a condition does not fit the columns of a topic, which then cannot have letters of who it is for."""
+def _misfit(empty: pa.Table, where: pc.Expression) -> str | None:
+    """How a condition does not fit the columns of a table without rows; None where it does."""
     try:
-        schemas.to_arrow(topic.schema).empty_table().filter(where)
+        empty.filter(where)
     except (pa.ArrowException, TypeError, ValueError) as error:
         return shown(str(error))
     return None
@@ -112,7 +120,7 @@ def _misfit(topic: TopicRecord, where: pc.Expression) -> str | None:
 def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
     """Raise InvalidInputError for a condition that does not fit the columns, or that older rows cannot answer."""
     empty = schemas.to_arrow(topic.schema).empty_table()
-    misfit = _misfit(topic, where)
+    misfit = _misfit(empty, where)
     if misfit is not None:
         raise InvalidInputError(
             f"the condition does not fit the columns of {topic.name!r}: {misfit}",
@@ -120,14 +128,12 @@ def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
         )
     later = [name for name in empty.column_names if name not in _names(topic.schemas[0].schema)]
     for name in later:
-        try:
-            empty.drop_columns(name).filter(where)
-        except (pa.ArrowException, TypeError, ValueError):
+        if _misfit(empty.drop_columns(name), where) is not None:
             raise InvalidInputError(
                 f"older rows of {topic.name!r} do not have the column {name!r}, so that they cannot be decided about",
                 advice=f"name columns that the topic began with: {', '.join(_names(topic.schemas[0].schema))[:200]}; "
                 "or say what is to become of these rows, by their other columns",
-            ) from None
+            )
 
 
 def _names(schema: StructType) -> list[str]:
@@ -144,17 +150,18 @@ class _Erasure:
         self._merger = Merger(connection, topic, IfUnknown.ERASE)
         self._done = Rewritten()
         self._bounds: set[str] = set()
+        self._counts: dict[int, int] = {}
 
     def run(self, *, dry_run: bool) -> Erased:
         """Erase, and say what is left; or only look."""
         for _ in range(_MOST_ROUNDS):
             known, visible, others = self._found()
-            losing = self._losing(visible, known)
-            if losing is not None and (dry_run or not losing):
+            going = self._losing(visible, known)
+            if going is not None and (dry_run or not going.counts):
                 break
-            if losing:
+            if going is not None:
                 starts = start_offsets(self._connection.follower, self._topic)
-                rewrite(self._merger, losing, visible, starts, known, self._goes, self._done)
+                rewrite(self._merger, going.counts, visible, starts, known, partial(self._taken, going), self._done)
         else:
             raise RetriableError(
                 f"rows of {self._topic.name!r} were merged by others whenever they were to be erased",
@@ -162,10 +169,10 @@ class _Erasure:
                 durable=Durable.MAYBE,
             )
         if dry_run:
-            self._done.removed_messages = sum(losing.values())
-            self._done.segments = len(losing)
-        seen = [*visible, *(record for record, _ in others)]
-        waiting = tuple(self._waiting(others, seen))
+            self._done.removed_messages = going.total
+            self._done.segments = len(going.counts)
+            self._look_at_bounds(going, visible, known)
+        waiting = tuple(self._waiting(visible, others))
         return Erased(
             self._topic.name,
             self._done.version,
@@ -174,7 +181,7 @@ class _Erasure:
             self._done.entries,
             waiting,
             tuple(sorted(self._bounds)),
-            not losing and not waiting,
+            not going.counts and not waiting,
             dry_run,
         )
 
@@ -185,76 +192,121 @@ class _Erasure:
 
     # --- which rows ---------------------------------------------------------------------------------------------------
 
-    def _losing(self, visible: Sequence[SegmentRecord], known: int) -> dict[int, int] | None:
-        """By number of a segment how many rows go. None: others were ahead."""
-        losing: dict[int, int] = {}
+    def _losing(self, visible: Sequence[SegmentRecord], known: int) -> Going | None:
+        """Which rows of some segments go, by the columns that the condition names. None: others were ahead."""
+        schema = self._merger.schema()
+        going = Going()
         try:
-            for rows in self._merger.rows(visible, known, self._merger.schema()):
-                going = self._goes(rows)
-                if going.any():
-                    losing[rows.segment.number] = losing.get(rows.segment.number, 0) + int(going.sum())
-                    self._note_bounds(rows.segment, rows.table.filter(pa.array(going)))
+            for rows in self._merger.rows(visible, known, schema, _named_by(self._where, schema)):
+                going.note(rows.part, self._goes(rows))
         except Gone:
             return None
-        return losing
+        return going
 
     def _goes(self, rows: Rows) -> Mask:
         return _matching(rows.table.drop_columns([n for n in rows.table.column_names if n in _STORED]), self._where)
 
-    def _note_bounds(self, record: SegmentRecord, rows: pa.Table) -> None:
-        """Note the columns of which the log holds a value of these rows, as a bound: an entry is never changed."""
-        for name, bounds in record.statistics.items():
-            if name not in rows.column_names or name in self._bounds:
-                continue
-            if any(is_bound(bound, rows.column(name)) for bound in bounds[:2]):
-                self._bounds.add(name)
+    def _taken(self, going: Going, rows: Rows) -> Mask:
+        """Which rows of a segment go, now that it is read as a whole."""
+        mask = going.of(rows)
+        if mask.any():
+            self._bounds |= _bounds_of(rows.segment, rows.table.filter(pa.array(mask)))
+        self._counts[rows.segment.number] = going.counts[rows.segment.number]
+        return mask
+
+    def _look_at_bounds(self, going: Going, visible: Sequence[SegmentRecord], known: int) -> None:
+        """Note the bounds of rows that would go."""
+        losing = [record for record in visible if record.number in going.counts and record.statistics]
+        with contextlib.suppress(Gone):
+            for rows in self._merger.rows(losing, known, self._merger.schema()):
+                self._taken(going, rows)
 
     # --- what is left -------------------------------------------------------------------------------------------------
 
     def _waiting(
-        self, others: Sequence[tuple[SegmentRecord, int | None]], seen: Sequence[SegmentRecord]
+        self, visible: Sequence[SegmentRecord], others: Sequence[tuple[SegmentRecord, int | None]]
     ) -> Iterator[FileWithErasedRows]:
         """The files with rows that are to go, and that are not deleted yet.
 
         Args:
-            others: the segments that the newest version does not show, with the version that replaced them.
-            seen: all segments that were looked at. A file that got its entry since is as one without.
+            visible: the segments that were looked at. A file that got its entry since is as one without.
+            others: those that the newest version does not show, with the version that replaced them.
         """
+        store, folder = self._connection.store, self._topic.folder
+        listed = {
+            info.key
+            for info in store.list(keys.segments_prefix(folder))
+            if isinstance(keys.parse_key(info.key), keys.SegmentKey)
+        }
+        named = {record.number: keys.segment_key(folder, record.number, record.file) for record, _ in others}
+        # A listing may be behind: what a version still shows is asked for by its name.
+        there = [item for item in others if named[item[0].number] in listed or self._may_be_there(*item)]
+        for record, removed, count in self._counted(there):
+            if count:
+                yield FileWithErasedRows(named[record.number], count, _why(record), removed or record.ended_version)
         schema = self._merger.schema()
-        for record, removed in others:
-            key = keys.segment_key(self._topic.folder, record.number, record.file)
-            table = self._table(record, schema)
-            if table is None:
+        known = {keys.segment_key(folder, record.number, record.file) for record in visible}
+        for key in sorted(listed - known - set(named.values())):
+            try:
+                rows = _rows_of_unnamed(store.get(key), schema, self._where)
+            except ObjectNotFound:
                 continue
-            going = _matching(table.select(schema.names), self._where)
-            if going.any():
-                self._note_bounds(record, table.filter(pa.array(going)))
-                yield FileWithErasedRows(key, int(going.sum()), _why(record), removed or record.ended_version)
-        named = {keys.segment_key(self._topic.folder, item.number, item.file) for item in seen}
-        yield from self._unnamed(named, schema)
+            if rows:
+                yield FileWithErasedRows(key, rows, "no entry names it", None)
 
-    def _table(self, record: SegmentRecord, schema: pa.Schema) -> pa.Table | None:
-        """The rows of a segment that the newest version does not show; None where its file is gone."""
+    def _may_be_there(self, record: SegmentRecord, removed: int | None) -> bool:
+        removals = {} if removed is None else {record.number: removed}
+        oldest = self._connection.follower.state.head.oldest_readable
+        return is_needed(record, removals, self._topic.dropped_version, oldest)
+
+    def _counted(
+        self, segments: Sequence[tuple[SegmentRecord, int | None]]
+    ) -> Iterator[tuple[SegmentRecord, int | None, int]]:
+        """Segments with the number of rows that are to go, side by side; those that lost theirs here were counted."""
+        schema = self._merger.schema()
+        columns = _named_by(self._where, schema)
+        for wave in waves(segments, lambda item: item[0].size_bytes, _WAVE_FILES, _WAVE_BYTES):
+            unknown = [record for record, _ in wave if record.number not in self._counts]
+            calls = [partial(self._looked_into, record, schema, columns) for record in unknown]
+            for record, (count, bounds) in zip(unknown, self._connection.runtime.run_all(calls), strict=True):
+                self._counts[record.number] = count
+                self._bounds |= bounds
+            yield from ((record, removed, self._counts[record.number]) for record, removed in wave)
+
+    def _looked_into(self, record: SegmentRecord, schema: pa.Schema, columns: Sequence[str]) -> tuple[int, set[str]]:
+        """How many rows of a segment that the newest version does not show are to go, and their bounds.
+
+        None of one whose file is gone.
+        """
         state = {"visible": "COMMITTED", "aborted": "ABORTED", "pending": "OPEN"}[record.state]
         planned = plan_segment(record, self._topic.folder, state, None, {})  # type: ignore[arg-type]  # one of them
         assert planned is not None, "every segment has offsets, or rows"
         try:
-            return self._connection.reader.whole(schema, planned)
+            data = self._connection.store.get(planned.key)
         except ObjectNotFound:
-            return None
+            return 0, set()
+        reader = self._connection.reader
+        going = _matching(reader.whole_of(data, schema, planned, columns).select(columns), self._where)
+        if not (going.any() and record.statistics):
+            return int(going.sum()), set()
+        return int(going.sum()), _bounds_of(record, reader.whole_of(data, schema, planned).filter(pa.array(going)))
 
-    def _unnamed(self, named: set[str], schema: pa.Schema) -> Iterator[FileWithErasedRows]:
-        """Files that no entry names and that have such rows, or cannot be read: of writers at work, or dead."""
-        store = self._connection.store
-        for info in store.list(keys.segments_prefix(self._topic.folder)):
-            if info.key in named or not isinstance(keys.parse_key(info.key), keys.SegmentKey):
-                continue
-            try:
-                rows = _rows_of_unnamed(store.get(info.key), schema, self._where)
-            except ObjectNotFound:
-                continue
-            if rows:
-                yield FileWithErasedRows(info.key, rows, "no entry names it", None)
+
+def _bounds_of(record: SegmentRecord, rows: pa.Table) -> set[str]:
+    """The columns of which the log holds a value of rows of a segment, as a bound: an entry is never changed."""
+    return {
+        name
+        for name, bounds in record.statistics.items()
+        if name in rows.column_names and any(is_bound(bound, rows.column(name)) for bound in bounds[:2])
+    }
+
+
+def _named_by(where: pc.Expression, schema: pa.Schema) -> list[str]:
+    """The columns that a condition names, at least one; all where it goes by their places."""
+    if "FieldPath(" in str(where):
+        return list(schema.names)
+    empty = schema.empty_table()
+    return [name for name in schema.names if _misfit(empty.drop_columns(name), where) is not None] or schema.names[:1]
 
 
 def _why(record: SegmentRecord) -> str:

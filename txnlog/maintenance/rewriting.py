@@ -19,7 +19,7 @@ from txnlog.errors import UnsupportedFeature
 from txnlog.fold.state import SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format.features import HOLES
-from txnlog.maintenance.merge_plan import MOST_REPLACED, MOST_WRITTEN, Merge, outputs_of, parts_of
+from txnlog.maintenance.merge_plan import MOST_REPLACED, MOST_WRITTEN, Merge, Part, outputs_of, parts_of
 from txnlog.maintenance.merging import Merger, Rows
 from txnlog.sentences import Call, Words
 
@@ -28,8 +28,36 @@ if TYPE_CHECKING:
     from txnlog.fold.state import Draft, State
 
 Mask = npt.NDArray[np.bool_]
-Goes = Callable[[Rows], Mask]
-"""Which of some rows go."""
+
+
+class Going:
+    """Which rows go, as it was found when they were looked at: a bit for each, so that nobody decides it again.
+
+    Attributes:
+        counts: by number of a segment how many; those that lose none are left out.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self._bits: dict[Part, npt.NDArray[np.uint8]] = {}
+
+    def note(self, part: Part, going: Mask) -> None:
+        """Note which rows of a part of a segment go."""
+        count = int(np.count_nonzero(going))
+        if count:
+            self.counts[part.segment] = self.counts.get(part.segment, 0) + count
+            self._bits[part] = np.packbits(going)
+
+    def of(self, rows: Rows) -> Mask:
+        """Which of the rows of a part go."""
+        bits = self._bits.get(rows.part)
+        count = len(rows.offsets)
+        return np.zeros(count, np.bool_) if bits is None else np.unpackbits(bits, count=count).view(np.bool_)
+
+    @property
+    def total(self) -> int:
+        """How many go."""
+        return sum(self.counts.values())
 
 
 @dataclass(slots=True)
@@ -71,7 +99,7 @@ def rewrite(
     ordered: Sequence[SegmentRecord],
     starts: Mapping[int, int],
     known: int,
-    goes: Goes,
+    goes: Callable[[Rows], Mask],
     done: Rewritten,
     needed: Iterable[int] = (),
 ) -> bool:
@@ -134,4 +162,4 @@ def segments_at(
     return in_log_order(shown), others
 
 
-__all__ = ["Goes", "Mask", "Rewritten", "check_holes", "rewrite", "segments_at"]
+__all__ = ["Going", "Mask", "Rewritten", "check_holes", "rewrite", "segments_at"]

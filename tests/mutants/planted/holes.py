@@ -72,7 +72,7 @@ MUTANTS: Final = (
     Mutant(
         "a message without a value goes at once",
         "txnlog/maintenance/compaction.py",
-        "ended = np.asarray(pc.is_valid(key)) & (times <= before_us)",
+        "ended = np.asarray(pc.is_valid(key)) & (times <= self._before_us)",
         "ended = np.asarray(pc.is_valid(key)) & (times <= times)",
         "a reader that is behind never hears that a key is gone",
         (_COMPACT + "a_key_without_a_value_goes_when_readers_have_had_time",),
@@ -88,8 +88,8 @@ MUTANTS: Final = (
     Mutant(
         "an erasure looks at what is visible only",
         "txnlog/maintenance/erasure.py",
-        "            if going.any():\n                self._note_bounds(record",
-        "            if False:\n                self._note_bounds(record",
+        "in self._counted(there):",
+        "in self._counted([]):",
         "it says that nothing is left while older versions show the rows",
         (_ERASE + "erased_rows_are_gone_and_the_others_are_where_they_were",),
     ),
