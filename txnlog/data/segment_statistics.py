@@ -219,11 +219,18 @@ def is_bound(bound: Bound, column: pa.ChunkedArray) -> bool:
         begin = pc.utf8_slice_codeunits(column, 0, STATISTICS_CHARACTERS)
         values = column.filter(pc.equal(begin, bound[:STATISTICS_CHARACTERS])).unique().to_pylist()
         return any(bound in (_lower(value, kind), _upper(value, kind)) for value in values)
+    value = value_of(bound, kind)
+    return value is not None and bool(pc.any(pc.equal(column, value)).as_py())
+
+
+def value_of(bound: Bound, kind: pa.DataType) -> pa.Scalar | None:
+    """A bound of the log as a value of a column; None where it says none of that type."""
+    if bound is None or not bounded(kind):
+        return None
     try:
-        value = pa.scalar(bound, pa.string()).cast(kind) if isinstance(bound, str) else pa.scalar(bound, kind)
-    except (pa.ArrowException, TypeError, ValueError):
-        return False  # it was of another type then, which no value has now
-    return bool(pc.any(pc.equal(column, value)).as_py())
+        return pa.scalar(bound, pa.string()).cast(kind) if isinstance(bound, str) else pa.scalar(bound, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
 
 
 def _comparable(bound: Bound, kind: pa.DataType) -> Any:
@@ -246,4 +253,4 @@ def _comparable(bound: Bound, kind: pa.DataType) -> Any:
     return bound
 
 
-__all__ = ["Reals", "bounded", "contradiction", "from_footer", "is_bound", "leaves", "measured", "reals_of"]
+__all__ = ["Reals", "bounded", "contradiction", "from_footer", "is_bound", "leaves", "measured", "reals_of", "value_of"]

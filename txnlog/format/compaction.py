@@ -28,6 +28,9 @@ DEFAULT_DELETE_RETENTION_MS: Final = 24 * 60 * 60 * 1_000
 """How long a message without a value is kept at least, as in Kafka: readers have so long to see that a key is gone."""
 
 _COMPACTED_TO: Final = f"{RESERVED}compacted_to"
+_COMPACTED_MS: Final = f"{RESERVED}compacted_ms"
+_LEFT_ENDED: Final = f"{RESERVED}compacted_left_ended"
+_DIGITS: Final = 20
 _decode: Final = msgspec.json.Decoder(dict[int, int]).decode
 
 
@@ -42,9 +45,27 @@ def compacted_to(properties: Mapping[str, str]) -> dict[int, int]:
         return {}
 
 
-def with_compacted_to(properties: Mapping[str, str], ends: Mapping[int, int]) -> dict[str, str]:
-    """Properties that say so."""
-    return {**properties, _COMPACTED_TO: msgspec.json.encode(dict(sorted(ends.items()))).decode()}
+def compacted_ms(properties: Mapping[str, str]) -> int | None:
+    """The time of the log at which that was noted; None where nobody said."""
+    said = properties.get(_COMPACTED_MS, "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < _DIGITS else None
+
+
+def left_ended(properties: Mapping[str, str]) -> bool | None:
+    """Whether messages without a value were left then, for readers to see; None where nobody said."""
+    return {"true": True, "false": False}.get(properties.get(_LEFT_ENDED, ""))
+
+
+def with_compaction(
+    properties: Mapping[str, str], ends: Mapping[int, int], time_ms: int, *, left_ended: bool
+) -> dict[str, str]:
+    """Properties that say all three."""
+    return {
+        **properties,
+        _COMPACTED_TO: msgspec.json.encode(dict(sorted(ends.items()))).decode(),
+        _COMPACTED_MS: str(time_ms),
+        _LEFT_ENDED: "true" if left_ended else "false",
+    }
 
 
 __all__ = [
@@ -54,6 +75,8 @@ __all__ = [
     "DELETE_RETENTION_MS",
     "MIN_COMPACTION_LAG_MS",
     "CleanupPolicy",
+    "compacted_ms",
     "compacted_to",
-    "with_compacted_to",
+    "left_ended",
+    "with_compaction",
 ]

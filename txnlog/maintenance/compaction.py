@@ -29,8 +29,10 @@ from txnlog.format.compaction import (
     DEFAULT_DELETE_RETENTION_MS,
     DELETE_RETENTION_MS,
     MIN_COMPACTION_LAG_MS,
+    compacted_ms,
     compacted_to,
-    with_compacted_to,
+    left_ended,
+    with_compaction,
 )
 from txnlog.log.commands import Answer, effect
 from txnlog.maintenance.ages import Times, older_than
@@ -52,6 +54,9 @@ _LEAST_DIRTY: Final = 0.5
 """The share of the bytes of a topic that must be new before maintenance compacts it, as in Kafka: a byte is then read a
 few times, and not whenever something came."""
 
+_LEAST_APART_MS: Final = 60 * 60 * 1_000
+"""Between two compactions that maintenance does for the sake of messages without a value: each reads all keys."""
+
 _MOST_ROUNDS: Final = 100
 """Each compacts more, unless others are always ahead."""
 
@@ -67,6 +72,7 @@ class _Pass:
         new: the numbers of those whose keys were not looked at yet.
         ends: by partition the offset behind the new ones.
         limits: by partition the offset up to which messages may go.
+        new_bytes: about how many bytes are new: of a merged segment a part may be.
         is_last: no more of them can be compacted now.
     """
 
@@ -76,6 +82,7 @@ class _Pass:
     new: frozenset[int]
     ends: Mapping[int, int]
     limits: Mapping[int, int]
+    new_bytes: int
     is_last: bool
 
 
@@ -87,13 +94,23 @@ class _Newest(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """A part of a segment as far as it matters: its keys, which of its messages may go, and which go in any case."""
+    """A part of a segment as far as it matters.
+
+    Attributes:
+        part: which.
+        key: of each message.
+        offsets: of each message.
+        may: which messages may go.
+        ended: which of them ended their key, and when that is so long ago that every reader knows, ``over``.
+        over: those go in any case.
+    """
 
     part: Part
     key: pa.ChunkedArray
     offsets: Numbers
     may: Mask
     ended: Mask
+    over: Mask
 
 
 class _Decision:
@@ -103,6 +120,7 @@ class _Decision:
 
     Attributes:
         going: what was decided, when all is settled.
+        left_ended: whether a message stays that ended its key, until its time is over.
 
     Args:
         columns: which decide, the key first; behind it those that make up the value, where all of them may be null.
@@ -118,6 +136,7 @@ class _Decision:
         self._waiting: dict[int, list[_Looked]] = {}
         self._counts: dict[int, int] = {}
         self.going = Going()
+        self.left_ended = False
 
     def begin(self, new: Iterable[Rows]) -> None:
         """Decide about the new messages, which say what the newest one of each key is."""
@@ -150,31 +169,36 @@ class _Decision:
 
     def _note(self, partition: int, several: Sequence[_Looked], codes: Numbers | None) -> None:
         """Note which messages go; ``codes`` are the places of their keys among those with newer messages."""
+        known = self._newest.get(partition)
         place = 0
         for item in several:
-            going, behind = item.ended, place + len(item.offsets)
-            if codes is not None:
-                known, places = self._newest[partition], codes[place:behind]
+            going, behind = item.over, place + len(item.offsets)
+            if codes is not None and known is not None and len(known.offsets):
+                places = codes[place:behind]
                 newest = np.where(places < 0, -1, known.offsets[places])
                 going = going | (newest > item.offsets)
             self.going.note(item.part, going & item.may)
+            self.left_ended = self.left_ended or bool((item.ended & item.may & ~going).any())
             place = behind
 
     def _looked(self, rows: Rows) -> _Looked:
         partition, offsets, key = rows.part.partition, rows.offsets, rows.table.column(self._key)
         may = (offsets >= self._found.starts[partition]) & (offsets < self._found.limits[partition])
-        return _Looked(rows.part, key, offsets, may, self._ended(rows, key))
+        ended = self._ended(rows, key)
+        if not ended.any():
+            return _Looked(rows.part, key, offsets, may, ended, ended)
+        times = rows.table.column("_timestamp").cast(pa.int64()).to_numpy()
+        return _Looked(rows.part, key, offsets, may, ended, ended & (times <= self._before_us))
 
     def _ended(self, rows: Rows, key: pa.ChunkedArray) -> Mask:
-        """Which messages have a key and no value, and are so old that every reader knows."""
+        """Which messages have a key and no value."""
         if not self._values or self._values[0] not in rows.table.column_names:
             return np.zeros(len(rows.offsets), np.bool_)
-        times = rows.table.column("_timestamp").cast(pa.int64()).to_numpy()
-        ended = np.asarray(pc.is_valid(key)) & (times <= self._before_us)
+        ended = np.asarray(pc.is_valid(key))
         for name in self._values:
             if not ended.any():
                 break
-            ended &= np.asarray(pc.is_null(rows.table.column(name)))
+            ended = ended & np.asarray(pc.is_null(rows.table.column(name)))
         return ended
 
 
@@ -241,13 +265,38 @@ class Compaction:
     def is_due(self) -> bool:
         """Whether enough is new."""
         found = self._next(None)
-        new = sum(record.size_bytes for record in found.ordered if record.number in found.new)
-        return bool(new) and new >= _LEAST_DIRTY * sum(record.size_bytes for record in found.ordered)
+        if found.new and found.new_bytes >= _LEAST_DIRTY * sum(record.size_bytes for record in found.ordered):
+            return True
+        return self._may_have_ended(found)
+
+    def _may_have_ended(self, found: _Pass) -> bool:
+        """Whether there may be messages without a value whose time is over, by what the log says.
+
+        All of them that the last compaction left are over when their time has passed since then. Those that came
+        later are over when theirs has. Either way it is no sooner than that after the last one.
+        """
+        values = self._deciding(self._merger.schema())[1:]
+        before_ms = self._times.now_ms - self._kept_ms()
+        properties = self._topic.properties
+        last_ms = compacted_ms(properties)
+        if not values or (last_ms is not None and last_ms > min(before_ms, self._times.now_ms - _LEAST_APART_MS)):
+            return False
+        if compacted_to(properties) and left_ended(properties) is not False:
+            return True
+        old = older_than(self._connection, self._topic, self._kept_ms(), self._times)
+        done = compacted_to(properties)
+        return any(
+            record.number in found.new
+            and any(max(item.start, done.get(item.partition, 0)) < old.get(item.partition, 0) for item in record.slices)
+            and not any(_has_no_null(record, name) for name in values)
+            for record in found.ordered
+        )
 
     def foresee(self) -> Compacted:
         """What the first pass would do."""
         found = self._next()
-        going = self._looked_at(found) or Going()
+        decision = self._looked_at(found)
+        going = Going() if decision is None else decision.going
         self._done.removed_messages = going.total
         self._done.segments = len(going.counts)
         return self._result(finished=not going.counts and found.is_last, dry_run=True)
@@ -304,20 +353,22 @@ class Compaction:
         ends = {p: done.get(p, 0) for p in range(topic.partitions)}
         chosen: list[SegmentRecord] = []
         new: set[int] = set()
-        rows = 0
+        rows = new_bytes = 0
         for record in ordered:
             spans = [(item.partition, item.start, record.end_of(item)) for item in record.slices]
             spans = [(p, start, min(end, limits[p])) for p, start, end in spans if start < limits[p]]
-            if any(max(start, done.get(p, 0)) < end for p, start, end in spans):
+            width = sum(max(0, end - max(start, done.get(p, 0))) for p, start, end in spans)
+            if width:
                 if most_keys is not None and new and rows + record.rows > most_keys:
-                    return _Pass(known, starts, chosen, frozenset(new), ends, limits, is_last=False)
+                    return _Pass(known, starts, chosen, frozenset(new), ends, limits, new_bytes, is_last=False)
                 new.add(record.number)
                 rows += record.rows
+                new_bytes += record.size_bytes * min(width, record.rows) // max(1, record.rows)  # new: no holes
                 for p, _, end in spans:
                     ends[p] = max(ends[p], end)
             if spans:
                 chosen.append(record)
-        return _Pass(known, starts, chosen, frozenset(new), ends, limits, is_last=True)
+        return _Pass(known, starts, chosen, frozenset(new), ends, limits, new_bytes, is_last=True)
 
     def _limits(self, topic: TopicRecord) -> dict[int, int]:
         """By partition the offset up to which messages may go: what is too new stays, and what somebody may need."""
@@ -340,20 +391,20 @@ class Compaction:
 
     def _compacted(self, found: _Pass) -> bool:
         """Compact what a pass has, and note it. False where others were ahead."""
-        going = self._looked_at(found)
-        if going is None:
+        decision = self._looked_at(found)
+        if decision is None:
             return False
-        of_all = found.ordered, found.starts, found.known
+        going, of_all = decision.going, (found.ordered, found.starts, found.known)
         if not rewrite(self._merger, going.counts, *of_all, going.of, self._done, found.new):
             return False
-        self._note(found.ends)
+        self._note(found.ends, left=decision.left_ended)
         return True
 
-    def _looked_at(self, found: _Pass) -> Going | None:
-        """Which messages go. None: others were ahead."""
+    def _looked_at(self, found: _Pass) -> _Decision | None:
+        """Decide which messages go. None: others were ahead."""
         columns = self._deciding(self._merger.schema())
         try:
-            decision = _Decision(columns, found, self._ended_before_ms())
+            decision = _Decision(columns, found, self._times.now_ms - self._kept_ms())
             decision.begin(self._rows([item for item in found.ordered if item.number in found.new], found, columns))
             for rows in self._rows([item for item in found.ordered if item.number not in found.new], found, columns):
                 decision.look_at(rows)
@@ -361,7 +412,7 @@ class Compaction:
             return None
         decision.settle()
         self._read_bytes += sum(record.size_bytes for record in found.ordered)
-        return decision.going
+        return decision
 
     def _rows(self, records: Sequence[SegmentRecord], found: _Pass, columns: Sequence[str]) -> Iterator[Rows]:
         """What decides of some segments: the key alone where the log says that every message has a value."""
@@ -372,9 +423,10 @@ class Compaction:
         others = [record for record in records if record.number not in numbers]
         yield from self._merger.rows(others, found.known, schema, columns)
 
-    def _ended_before_ms(self) -> int:
+    def _kept_ms(self) -> int:
+        """How long a message without a value stays."""
         kept_ms = DELETE_RETENTION_MS.of(self._topic.properties)
-        return self._times.now_ms - (DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms)
+        return DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms
 
     def _deciding(self, schema: pa.Schema) -> list[str]:
         """The columns that decide which messages go: the key, and those that make up the value, if all may be null.
@@ -390,18 +442,22 @@ class Compaction:
         values = [name for name in schema.names if name not in {key, headers}]
         return [key, *(values if all(schema.field(name).nullable for name in values) else ())]
 
-    def _note(self, ends: Mapping[int, int]) -> None:
-        """Note in the log up to where it was done."""
+    def _note(self, ends: Mapping[int, int], *, left: bool) -> None:
+        """Note in the log up to where it was done, and whether messages without a value wait for their time."""
+        now_ms, kept_ms = self._times.now_ms, self._kept_ms()
 
         def decide(draft: Draft, _at: Header) -> list[AlterTopic] | Answer[None]:
             topic = draft.topics.get(self._topic.id)
             if topic is None or topic.dropped:
                 return Answer(None)
-            before = compacted_to(topic.properties)
+            before, last_ms = compacted_to(topic.properties), compacted_ms(topic.properties)
             after = {p: max(end, before.get(p, 0)) for p, end in ends.items()}
-            if all(end == before.get(p, 0) for p, end in after.items()):
+            is_said = after == before and left_ended(topic.properties) is left
+            waited = left and (last_ms is None or last_ms + kept_ms <= now_ms)  # so that maintenance waits again
+            if not any(after.values()) or (is_said and not waited):
                 return Answer(None)
-            return [AlterTopic(topic.id, None, with_compacted_to(topic.properties, after))]
+            properties = with_compaction(topic.properties, after, now_ms, left_ended=left)
+            return [AlterTopic(topic.id, None, properties)]
 
         self._connection.appender.call(effect(decide))
 

@@ -31,6 +31,9 @@ from txnlog.fold.state import SegmentRecord, State, TopicRecord
 from txnlog.format import keys
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType
+from txnlog.log.proposals import proposal_codec
+from txnlog.log.proposals.proposal_codec import MalformedProposal
+from txnlog.maintenance.bounds_of_gone_files import BoundsOfGoneFiles
 from txnlog.maintenance.merging import Gone, Merger, Rows
 from txnlog.maintenance.rewriting import Going, Mask, Rewritten, check_holes, rewrite, segments_at
 from txnlog.maintenance.waves import waves
@@ -50,6 +53,11 @@ _MOST_ROUNDS: Final = 100
 _WAVE_FILES: Final = 64
 _WAVE_BYTES: Final = 16 << 20
 """Files of older versions that are looked into side by side."""
+
+_IN_MAILBOX: Final = "it is the mailbox of a writer"
+
+_Other = tuple[SegmentRecord, int | None]
+"""A segment that the newest version does not show, and the version that replaced it."""
 
 _STORED: Final = frozenset(STORED_COLUMNS.names)
 
@@ -126,14 +134,38 @@ def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
             f"the condition does not fit the columns of {topic.name!r}: {misfit}",
             advice=f"columns are: {', '.join(empty.column_names)[:200]}",
         )
-    later = [name for name in empty.column_names if name not in _names(topic.schemas[0].schema)]
-    for name in later:
-        if _misfit(empty.drop_columns(name), where) is not None:
+    began = schemas.to_arrow(topic.schemas[0].schema)
+    for place, field in enumerate(empty.schema):
+        known = _began_as(field, began)
+        older = empty.schema.remove(place) if known is None else empty.schema.set(place, known)
+        if not older.equals(empty.schema) and _misfit(older.empty_table(), where) is not None:
+            what = "do not have" if known is None else "do not have all fields of"
             raise InvalidInputError(
-                f"older rows of {topic.name!r} do not have the column {name!r}, so that they cannot be decided about",
-                advice=f"name columns that the topic began with: {', '.join(_names(topic.schemas[0].schema))[:200]}; "
+                f"older rows of {topic.name!r} {what} the column {field.name!r}, so that they cannot be decided about",
+                advice=f"name columns that the topic began with: {', '.join(began.names)[:200]}; "
                 "or say what is to become of these rows, by their other columns",
             )
+
+
+def _began_as(field: pa.Field, began: pa.Schema) -> pa.Field | None:
+    """A column without the fields that came later; None for one that came later as a whole."""
+    if field.name not in began.names:
+        return None
+    return field.with_type(_common(field.type, began.field(field.name).type))
+
+
+def _common(kind: pa.DataType, began: pa.DataType) -> pa.DataType:
+    """A type without the fields of structs that came later."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(began):
+        known = {item.name: item for item in began}
+        return pa.struct(
+            [item.with_type(_common(item.type, known[item.name].type)) for item in kind if item.name in known]
+        )
+    if pa.types.is_list(kind) and pa.types.is_list(began):
+        return pa.list_(kind.value_field.with_type(_common(kind.value_type, began.value_type)))
+    if pa.types.is_map(kind) and pa.types.is_map(began):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_common(kind.item_type, began.item_type)))
+    return kind
 
 
 def _names(schema: StructType) -> list[str]:
@@ -150,12 +182,14 @@ class _Erasure:
         self._merger = Merger(connection, topic, IfUnknown.ERASE)
         self._done = Rewritten()
         self._bounds: set[str] = set()
+        self._gone: BoundsOfGoneFiles | None = None
         self._counts: dict[int, int] = {}
 
     def run(self, *, dry_run: bool) -> Erased:
         """Erase, and say what is left; or only look."""
         for _ in range(_MOST_ROUNDS):
             known, visible, others = self._found()
+            self._gone = self._bounds_of_gone(others)
             going = self._losing(visible, known)
             if going is not None and (dry_run or not going.counts):
                 break
@@ -173,6 +207,8 @@ class _Erasure:
             self._done.segments = len(going.counts)
             self._look_at_bounds(going, visible, known)
         waiting = tuple(self._waiting(visible, others))
+        if self._gone is not None:
+            self._bounds.update(self._gone.columns)
         return Erased(
             self._topic.name,
             self._done.version,
@@ -185,7 +221,7 @@ class _Erasure:
             dry_run,
         )
 
-    def _found(self) -> tuple[int, list[SegmentRecord], list[tuple[SegmentRecord, int | None]]]:
+    def _found(self) -> tuple[int, list[SegmentRecord], list[_Other]]:
         """The version, the segments that it shows, and all others, with the version that replaced them."""
         known = self._connection.follower.refresh()
         return known, *segments_at(self._connection, self._topic, known)
@@ -195,10 +231,15 @@ class _Erasure:
     def _losing(self, visible: Sequence[SegmentRecord], known: int) -> Going | None:
         """Which rows of some segments go, by the columns that the condition names. None: others were ahead."""
         schema = self._merger.schema()
+        named = {*_named_by(self._where, schema), *(self._gone.columns if self._gone else ())}
         going = Going()
         try:
-            for rows in self._merger.rows(visible, known, schema, _named_by(self._where, schema)):
-                going.note(rows.part, self._goes(rows))
+            for rows in self._merger.rows(visible, known, schema, [name for name in schema.names if name in named]):
+                mask = self._goes(rows)
+                going.note(rows.part, mask)
+                if self._gone is not None and self._gone.columns:
+                    self._bounds |= self._gone.said_of(rows.table.filter(pa.array(mask)))
+                    self._gone.see(rows.table.filter(pa.array(~mask)))
         except Gone:
             return None
         return going
@@ -223,9 +264,7 @@ class _Erasure:
 
     # --- what is left -------------------------------------------------------------------------------------------------
 
-    def _waiting(
-        self, visible: Sequence[SegmentRecord], others: Sequence[tuple[SegmentRecord, int | None]]
-    ) -> Iterator[FileWithErasedRows]:
+    def _waiting(self, visible: Sequence[SegmentRecord], others: Sequence[_Other]) -> Iterator[FileWithErasedRows]:
         """The files with rows that are to go, and that are not deleted yet.
 
         Args:
@@ -233,14 +272,8 @@ class _Erasure:
             others: those that the newest version does not show, with the version that replaced them.
         """
         store, folder = self._connection.store, self._topic.folder
-        listed = {
-            info.key
-            for info in store.list(keys.segments_prefix(folder))
-            if isinstance(keys.parse_key(info.key), keys.SegmentKey)
-        }
+        listed, there = self._there(others)
         named = {record.number: keys.segment_key(folder, record.number, record.file) for record, _ in others}
-        # A listing may be behind: what a version still shows is asked for by its name.
-        there = [item for item in others if named[item[0].number] in listed or self._may_be_there(*item)]
         for record, removed, count in self._counted(there):
             if count:
                 yield FileWithErasedRows(named[record.number], count, _why(record), removed or record.ended_version)
@@ -253,15 +286,57 @@ class _Erasure:
                 continue
             if rows:
                 yield FileWithErasedRows(key, rows, "no entry names it", None)
+        yield from self._mailboxes()
+
+    def _mailboxes(self) -> Iterator[FileWithErasedRows]:
+        """Mailboxes with such rows, whether they were committed or not, or that cannot be read."""
+        store = self._connection.store
+        for info in store.list(keys.PROPOSAL_FOLDER):
+            key = keys.parse_key(info.key)
+            if not isinstance(key, keys.MailboxKey) or key.writer is None:
+                continue
+            try:
+                table = proposal_codec.rows_in(store.get(info.key), key.writer, self._topic)
+            except ObjectNotFound:
+                continue
+            except MalformedProposal:
+                yield FileWithErasedRows(info.key, 1, _IN_MAILBOX, None)
+                continue
+            rows = 0 if table is None else int(_matching(table, self._where).sum())
+            if rows:
+                yield FileWithErasedRows(info.key, rows, _IN_MAILBOX, None)
+
+    def _there(self, others: Sequence[_Other]) -> tuple[set[str], list[_Other]]:
+        """The files that are listed, and those of some segments that may be there."""
+        folder = self._topic.folder
+        listed = {
+            info.key
+            for info in self._connection.store.list(keys.segments_prefix(folder))
+            if isinstance(keys.parse_key(info.key), keys.SegmentKey)
+        }
+        # A listing may be behind: what a version still shows is asked for by its name.
+        there = [
+            (record, removed)
+            for record, removed in others
+            if keys.segment_key(folder, record.number, record.file) in listed or self._may_be_there(record, removed)
+        ]
+        return listed, there
+
+    def _bounds_of_gone(self, others: Sequence[_Other]) -> BoundsOfGoneFiles | None:
+        """What the log says of files that are deleted."""
+        if not any(record.statistics for record, _ in others):
+            return None
+        there = {record.number for record, _ in self._there(others)[1]}
+        schema = self._merger.schema()
+        gone = [record for record, _ in others if record.number not in there]
+        return BoundsOfGoneFiles(gone, schema, self._where, _named_by(self._where, schema))
 
     def _may_be_there(self, record: SegmentRecord, removed: int | None) -> bool:
         removals = {} if removed is None else {record.number: removed}
         oldest = self._connection.follower.state.head.oldest_readable
         return is_needed(record, removals, self._topic.dropped_version, oldest)
 
-    def _counted(
-        self, segments: Sequence[tuple[SegmentRecord, int | None]]
-    ) -> Iterator[tuple[SegmentRecord, int | None, int]]:
+    def _counted(self, segments: Sequence[_Other]) -> Iterator[tuple[SegmentRecord, int | None, int]]:
         """Segments with the number of rows that are to go, side by side; those that lost theirs here were counted."""
         schema = self._merger.schema()
         columns = _named_by(self._where, schema)

@@ -173,8 +173,9 @@ class FileWithErasedRows(Shown):
     Attributes:
         key: the object, by its key in the folder of the namespace.
         rows: how many; at least 1 of a file that cannot be read.
-        why: ``older versions show it``, ``its transaction was aborted``, ``no entry names it``: a vacuum deletes it;
-            ``its transaction is open``: erase again once that has ended.
+        why: ``older versions show it``, ``its transaction was aborted``, ``no entry names it``,
+            ``it is the mailbox of a writer`` (with rows of transactions that another process was to commit): a vacuum
+            deletes it; ``its transaction is open``: erase again once that has ended.
         version: the version that replaced it, or aborted its transaction; None where there is none.
     """
 
@@ -196,7 +197,8 @@ class Erased(Shown):
         entries: how often segments were replaced: each is a version of the log.
         waiting: files that have such rows yet, and why. A vacuum deletes most of them: :meth:`Namespace.vacuum`.
         bounds: columns of which the log holds a value of these rows for ever, as the least or the greatest one of a
-            file. A topic with ``statistics="off"`` has none.
+            file; of a file that is deleted, columns with a value that no row of the topic has any more, where it may
+            have been one of these rows. A topic with ``statistics="off"`` has none.
         is_complete: whether nothing is left: no file has such a row.
         dry_run: whether nothing was written.
         dead_letters: the same of the topics that take dead letters of this one.

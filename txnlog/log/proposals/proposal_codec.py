@@ -283,6 +283,22 @@ def commands_of(mailbox: Mailbox, state: State) -> list[Command[Any]]:
     return commands
 
 
+def rows_in(data: bytes, writer: str, topic: TopicRecord) -> pa.Table | None:
+    """The rows of a topic in a mailbox, in the schema that they have; None where there are none.
+
+    Raises MalformedProposal.
+    """
+    found = decode(data, writer).rows.get(topic.id)
+    if found is None:
+        return None
+    if found.schema not in {item.version for item in topic.schemas}:
+        raise MalformedProposal("its rows have a schema that this client does not know")
+    try:
+        return wire_rows.decode(found.rows, schema.to_arrow(topic.schema_at(found.schema)))
+    except MalformedRows as error:
+        raise MalformedProposal(f"its rows: {error}") from None
+
+
 class _Rows:
     """The rows of one topic, handed out piece by piece."""
 
@@ -370,4 +386,5 @@ __all__ = [
     "decode",
     "encode",
     "is_over",
+    "rows_in",
 ]
