@@ -69,7 +69,11 @@ _KNOWN_FOLDERS: Final = 128
 One that is forgotten costs an fsync when it is used again.
 """
 
-_Entries = list[tuple[str, bool]]  # inside the class, `list` is the method
+_STATUSES_AT_ONCE: Final = 16
+"""Files of a folder that are looked at while it is open for a listing: a segment is alone in its folder. Of more, one
+after the other: who lists may want the first one only."""
+
+_Entries = list[posix.Found]  # inside the class, `list` is the method
 
 
 class LocalStore:
@@ -390,28 +394,39 @@ class LocalStore:
                 raise ObjectNotFound(key) from None
             self._fail(call, key, error, Durable.NOTHING)
 
-    def _walk(self, folder: tuple[str, ...], name_prefix: str) -> Iterator[ObjectInfo]:
-        for name, is_folder in self._entries(folder, name_prefix):
-            if is_folder:
-                yield from self._walk((*folder, name), "")
-            else:
-                # Deleted since the folder was read: not there, then.
-                with contextlib.suppress(ObjectNotFound):
-                    yield self.info("/".join((*folder, name)))
-
-    def _entries(self, folder: tuple[str, ...], name_prefix: str) -> _Entries:
-        """The names of a folder's files and folders, in the order of keys, and which are folders."""
+    def _walk(self, folder: tuple[str, ...], name_prefix: str, above: int | None = None) -> Iterator[ObjectInfo]:
+        """The files of a folder and of those in it; ``above`` is the open folder that it is in, where one is."""
         path = "/".join(folder)
         try:
-            with (
-                self._translated("list", path),
-                posix.open_folder(self._root, folder) as descriptor,
-            ):
-                entries = posix.entries_of(descriptor, lambda name: name.startswith(name_prefix) and is_key(name))
+            with self._translated("list", path):
+                if above is None:
+                    descriptor = posix.open_folder(self._root, folder)
+                else:
+                    descriptor = posix.open_subfolder(above, folder[-1])
+        except ObjectNotFound:
+            return
+        with descriptor as opened:
+            for name, is_folder, status in self._entries(path, opened, name_prefix):
+                if is_folder:
+                    yield from self._walk((*folder, name), "", opened)
+                elif status is not None:
+                    yield _info("/".join((*folder, name)), status)
+                else:
+                    # Deleted since the folder was read: not there, then.
+                    with contextlib.suppress(ObjectNotFound):
+                        yield self.info("/".join((*folder, name)))
+
+    def _entries(self, path: str, descriptor: int, name_prefix: str) -> _Entries:
+        """The files and folders of an open folder, in the order of keys."""
+        try:
+            with self._translated("list", path):
+                entries = posix.entries_of(
+                    descriptor, lambda name: name.startswith(name_prefix) and is_key(name), _STATUSES_AT_ONCE
+                )
         except ObjectNotFound:
             return []
         # A folder sorts where its first key would: "a-b" lies before "a/b".
-        return sorted(entries, key=lambda entry: entry[0] + "/" * entry[1])
+        return sorted(entries, key=lambda entry: entry.name + "/" * entry.is_folder)
 
     def _fail(self, call: str, key: str, error: OSError, durable: Durable) -> NoReturn:
         code = error.errno or errno.EIO

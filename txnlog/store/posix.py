@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import starmap
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -175,15 +175,29 @@ def read_range(file: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-def entries_of(folder: int, is_wanted: Callable[[str], bool]) -> list[tuple[str, bool]]:
-    """The names of the wanted files and folders in an open folder, and whether each is a folder; no links."""
+class Found(NamedTuple):
+    """A file or folder: its name, whether it is a folder, and of a file its size and times, where they were asked."""
+
+    name: str
+    is_folder: bool
+    status: os.stat_result | None = None
+
+
+def entries_of(folder: int, is_wanted: Callable[[str], bool], most_statuses: int) -> list[Found]:
+    """The wanted files and folders in an open folder; no links. Where they are so few, files come with their status."""
     with os.scandir(folder) as scan:
         wanted = [entry for entry in scan if is_wanted(entry.name)]
-        return [
-            (entry.name, is_folder)
-            for entry in wanted
-            if (is_folder := entry.is_dir(follow_symlinks=False)) or entry.is_file(follow_symlinks=False)
-        ]
+        found: list[Found] = []
+        for entry in wanted:
+            if entry.is_dir(follow_symlinks=False):
+                found.append(Found(entry.name, True))
+            elif entry.is_file(follow_symlinks=False):
+                try:
+                    status = entry.stat(follow_symlinks=False) if len(wanted) <= most_statuses else None
+                except FileNotFoundError:
+                    continue  # deleted since the folder was read
+                found.append(Found(entry.name, False, status))
+        return found
 
 
 def remove(folder: int, name: str) -> None:
@@ -202,6 +216,7 @@ def has_raised(error: OSError) -> bool:
 __all__ = [
     "NO_TMPFILE",
     "Descriptor",
+    "Found",
     "SpecialFileError",
     "SymbolicLinkError",
     "entries_of",
