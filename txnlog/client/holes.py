@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog.common import ranges
-from txnlog.common.ranges import EMPTY, Ranges
+from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.fold.acknowledgements import cursor_of
 from txnlog.fold.leases import available, leased, live
 from txnlog.fold.state import Draft
@@ -40,20 +40,20 @@ Holes = Mapping[int, tuple[Hole, ...]]
 
 def offsets_in(table: pa.Table) -> dict[int, Ranges]:
     """The offsets of messages by partition, in whatever order they are."""
-    found: dict[int, Ranges] = {}
     if not len(table):
-        return found
+        return {}
     partitions, offsets = _numbers(table, "_partition"), _numbers(table, "_offset")
     order = np.lexsort((offsets, partitions))
     partitions, offsets = partitions[order], offsets[order]
     goes_on = (partitions[1:] == partitions[:-1]) & (offsets[1:] - offsets[:-1] <= 1)  # 0: chosen twice
     cuts = np.flatnonzero(~goes_on)
     first, last = np.append(0, cuts + 1), np.append(cuts, len(order) - 1)
-    for partition, start, end in zip(
-        partitions[first].tolist(), offsets[first].tolist(), (offsets[last] + 1).tolist(), strict=True
-    ):
-        found[partition] = (*found.get(partition, EMPTY), (start, end))
-    return found
+    spans = list(zip(offsets[first].tolist(), (offsets[last] + 1).tolist(), strict=True))
+    names, places = np.unique(partitions[first], return_index=True)
+    return {
+        partition: tuple(spans[start:end])
+        for partition, start, end in zip(names.tolist(), places, [*places[1:], len(spans)], strict=True)
+    }
 
 
 def _numbers(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
@@ -80,16 +80,19 @@ def carried(wanted: Mapping[int, Ranges], holes: Mapping[int, Ranges]) -> tuple[
     found: dict[int, tuple[Hole, ...]] = {}
     for partition, several in wanted.items():
         own: list[Hole] = []
+        left: list[Range] = []
         for start, end in several:
-            for first, behind in ranges.intersect(holes.get(partition, EMPTY), ((start, end),)):
+            inside = ranges.intersect(holes.get(partition, EMPTY), ((start, end),))
+            if inside == ((start, end),):
+                continue
+            left.append((start, end))
+            for first, behind in inside:
                 if first > start:
                     own.append(Hole(first, behind, first - 1))
-                elif behind < end:
+                else:
                     own.append(Hole(first, behind, behind))
-        near = ranges.intersect(holes.get(partition, EMPTY), ((several[0][0], several[-1][1]),))
-        left = ranges.subtract(several, ranges.subtract(near, _of(own)))
         if left:
-            delivered[partition] = left
+            delivered[partition] = tuple(left)
         if own:
             found[partition] = tuple(own)
     return delivered, found
