@@ -30,6 +30,8 @@ class Checkpoints:
     Attributes:
         beyond: the newest version of which there is a checkpoint, if that is beyond the version that is checked.
         are_all_usable: whether none was found to be unusable yet.
+        unusable: by version those that were reported, with their manifests; None where that is the object that is
+            missing or damaged, or does not say what the entries give.
     """
 
     def __init__(self, log: Log, runtime: Runtime, findings: Findings, version: int) -> None:
@@ -43,6 +45,7 @@ class Checkpoints:
         self._foreign: set[int] = set()
         self.beyond: int | None = None
         self.are_all_usable = True
+        self.unusable: dict[int, Manifest | None] = {}
         try:
             self._look()
         except TxnLogError as error:
@@ -103,13 +106,18 @@ class Checkpoints:
         self.are_all_usable = False
         self._findings.add("warning", "checkpoint", error.key, f"{error.key} is unusable: {error.message}", _NEW_ONE)
         subject = error.subject
+        if isinstance(subject, int):
+            self.unusable[subject] = None
         for version, manifest in list(self._manifests.items()):
             if version == subject or subject in manifest.parts:
                 del self._manifests[version]
+                self.unusable[version] = None if version == subject else manifest
 
     def report_difference(self, manifest: Manifest, what: str) -> None:
         """Report that a checkpoint says something else than the entries: who opens the log from it is misled."""
         key = keys.manifest_key(manifest.version)
+        self._manifests.pop(manifest.version, None)
+        self.unusable[manifest.version] = None
         self._findings.add(
             "damage",
             "checkpoint",
@@ -170,6 +178,8 @@ class Checkpoints:
         for version in sorted(self._foreign):
             key = keys.manifest_key(version)
             named = version in self._named
+            if named:
+                self.unusable[version] = None
             self._findings.add(
                 "warning" if named else "note",
                 "checkpoint",
