@@ -123,7 +123,9 @@ class Publications:
         """
         found: dict[str, tuple[int, ...] | TxnLogError] = {}
         topics = [self._follower.state.topics[number] for number in self._topics(_is_published)]
-        tables = [(item.folder, partial(self._table, item)) for item in topics]
+        tables: list[tuple[str, Callable[[], AbstractContextManager[TablePublisher]]]] = [
+            (item.folder, partial(self._table, item)) for item in topics
+        ]
         for folder, table in (*tables, (SEGMENTS_TABLE, self._segments_table)):
             if not DeltaLog(self._store, self._runtime, folder).objects():
                 continue

@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, TxnLogError, UnsupportedFeature
 from txnlog.format import keys
+from txnlog.format.actions import Adopt
 from txnlog.format.codec import Entry, decode_entry, digest_of
 from txnlog.log.log_reader import NO_ENTRIES, Log
 from txnlog.maintenance.backup_folder import versions_in_waves
 from txnlog.maintenance.fsck.entries import find_slots
-from txnlog.maintenance.fsck.findings import Findings, all_attempted
+from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted
 from txnlog.maintenance.repair.work import FROM_COPY, Copy, LeftError, Work
 from txnlog.store.base import ObjectNotFound
 
@@ -43,6 +44,32 @@ def repair_entries(work: Work) -> None:
     for version, digest in reversed(_lost(work, work.copy, log, last)):
         key = keys.entry_key(version)
         work.attempt("entry", key, FROM_COPY, partial(_bring_back, work, work.copy, key, digest))
+    _compare_ends(work, work.copy, log, last)
+
+
+def _compare_ends(work: Work, copy: Copy, log: Log, last: int) -> None:
+    """Warn where the copy ends otherwise: nothing in this log says so, and nothing says which of the two is right."""
+    newest, behind = _decoded(log.get(last), last), _decoded(_bytes_in(copy, last + 1), last + 1)
+    other = _decoded(_bytes_in(copy, last), last)
+    if newest is None or log.get(last + 1) is not None:
+        return
+    if other is not None and other.digest != newest.digest:
+        version, what, then = last, f"entry {last}, the newest one, is another one in the copy", "this one is damaged"
+    elif behind is not None and behind.header.previous == newest.digest and not _is_adopted(behind):
+        version, what, then = last + 1, f"the log ends at version {last}, and the copy goes on behind it", "it is lost"
+    else:
+        return
+    work.warn(
+        "entry",
+        keys.entry_key(version),
+        f"{what}: nothing here says which of the two is right",
+        f"if nobody has written to the copy by itself, {then} here: see to it that nobody writes, and bring "
+        f"{keys.entry_key(version)} from the copy; {PAGE} says more",
+    )
+
+
+def _is_adopted(entry: Entry) -> bool:
+    return any(isinstance(action, Adopt) for action in entry.actions)
 
 
 def _bring_back(work: Work, copy: Copy, key: str, digest: str) -> None:
@@ -83,8 +110,13 @@ def _check_copy(work: Work, copy: Copy, log: Log, last: int) -> None:
 
 
 def _digest_in(copy: Copy, version: int) -> str | None:
+    data = _bytes_in(copy, version)
+    return None if data is None else digest_of(data)
+
+
+def _bytes_in(copy: Copy, version: int) -> bytes | None:
     try:
-        return digest_of(copy.store.get(keys.entry_key(version)))
+        return copy.store.get(keys.entry_key(version))
     except ObjectNotFound:
         return None
 

@@ -21,8 +21,8 @@ _REMOVED = "removed; its owner writes the next one"
 def repair_hints(work: Work) -> None:
     """Remove the damaged ones. They are small, and few."""
     found: list[tuple[RepairKind, str]] = []
-    for kind, folder in (("heartbeat", keys.HEARTBEAT_FOLDER), ("proposal", keys.PROPOSAL_FOLDER)):
-        found += [(kind, info.key) for info in work.store.list(folder)]
+    found += [("heartbeat", info.key) for info in work.store.list(keys.HEARTBEAT_FOLDER)]
+    found += [("proposal", info.key) for info in work.store.list(keys.PROPOSAL_FOLDER)]
     for start in range(0, len(found), PARALLEL_REQUESTS):
         wave = found[start : start + PARALLEL_REQUESTS]
         read = all_attempted(work.runtime, [partial(work.store.get, key) for _, key in wave])

@@ -95,14 +95,14 @@ class Work:
         self.copy = copy
         self.dry_run = dry_run
         self._progress = progress
-        self._done: dict[str, tuple[RepairKind, str]] = {}
+        self._done: dict[str, RepairedObject] = {}
         self._why: dict[str, str] = {}
-        self._failed: dict[str, tuple[RepairKind, str, str]] = {}
+        self._left: dict[str, RepairedObject] = {}
 
     @property
     def has_written(self) -> bool:
         """Whether anything was put, or may have been."""
-        return bool(self._done or self._failed)
+        return bool(self._done)
 
     def show(self, what: str, done: int, known: int) -> None:
         """Show how far it has come."""
@@ -133,12 +133,17 @@ class Work:
 
     def note(self, kind: RepairKind, key: str, done: str) -> None:
         """Note that an object was repaired."""
-        self._done[key] = (kind, done)
+        self._done[key] = RepairedObject(kind, key, done, "", None, "")
 
     def fail(self, kind: RepairKind, key: str, error: TxnLogError) -> None:
         """Note why an object could not be repaired."""
         _logger.warning("%s was not repaired: %s", key, error.message)
-        self._failed[key] = (kind, error.message, error.advice)
+        severity: Severity = "damage" if isinstance(error, CorruptionError) else "unchecked"
+        self.warn(kind, key, f"{key} could not be repaired: {error.message}", error.advice, severity)
+
+    def warn(self, kind: RepairKind, key: str, left: str, advice: str, severity: Severity = "warning") -> None:
+        """Note what is left of an object, and what no check can find."""
+        self._left[key] = RepairedObject(kind, key, "", left, severity, advice)
 
     def leave(self, key: str, why: str) -> None:
         """Note why an object stays as it is."""
@@ -156,20 +161,15 @@ class Work:
 
     def result(self, report: FsckReport) -> Repaired:
         """All of it, with what a check found afterwards."""
-        found: dict[str, RepairedObject] = {
-            key: RepairedObject(kind, key, done, "", None, "") for key, (kind, done) in self._done.items()
-        }
+        found = [*self._done.values(), *self._left.values()]
         for item in report.findings:
             if item.severity != "note":
                 why = f"; {self._why[item.key]}" if item.key in self._why else ""
-                done = self._done[item.key][1] if item.key in self._done else ""
-                left = f"{item.message}{why}"
-                found[item.key] = RepairedObject(item.kind, item.key, done, left, item.severity, item.advice)
-        for key, (kind, message, advice) in self._failed.items():
-            left = f"{key} could not be repaired: {message}"
-            found[key] = RepairedObject(kind, key, "", left, "unchecked", advice)
-        objects = sorted(found.values(), key=lambda item: _ORDER.index(item.severity))
-        return Repaired(report.version, self.dry_run, tuple(objects))
+                found.append(
+                    RepairedObject(item.kind, item.key, "", f"{item.message}{why}", item.severity, item.advice)
+                )
+        found.sort(key=lambda item: _ORDER.index(item.severity))
+        return Repaired(report.version, self.dry_run, tuple(found))
 
 
 __all__ = ["FROM_COPY", "Copy", "LeftError", "Work"]
