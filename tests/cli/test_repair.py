@@ -10,7 +10,9 @@ import pytest
 
 import txnlog
 from tests.cli.command_line import run
+from txnlog.cli import target
 from txnlog.format import keys
+from txnlog.results import Repaired, RepairedObject
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -82,14 +84,13 @@ def test_warnings_that_are_left_are_exit_code_1(shop, copy):
     assert "warning: the log ends at version 3, and the copy goes on behind it" in done.stdout
 
 
-def test_what_could_not_be_written_is_exit_code_3(shop, copy):
-    segment = segments(shop)[0]
-    segment.unlink()
-    segment.parent.rmdir()
-    segment.parent.write_bytes(b"a file where a folder should be")
-    done = run(str(shop), "repair", "--source", copy)
-    assert "could not be repaired" in done.stdout
-    assert done.returncode in {2, 3}
+def test_what_could_not_be_written_is_exit_code_3(shop, monkeypatch):
+    (segment,) = segments(shop)[:1]
+    what = RepairedObject("segment", segment.name, "", "it could not be repaired: no right", "unchecked", "give it")
+    monkeypatch.setattr(target, "repair_namespace", lambda *_, **__: Repaired(4, False, (what,)))
+    done = run(str(shop), "repair")
+    assert done.returncode == 3
+    assert "unchecked: it could not be repaired: no right (give it)" in done.stdout
 
 
 def test_a_wrong_source_is_refused(shop):

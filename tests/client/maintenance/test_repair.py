@@ -131,6 +131,7 @@ def test_several_entries_behind_each_other_come_back_and_prove_each_other(memory
     }
 
 
+@pytest.mark.clause("P-254")
 def test_the_newest_entry_is_never_put_back(memory: Place, whole: Any) -> None:
     _, content, source = whole
     store, newest = store_of(memory), entry(content, -1)
@@ -154,6 +155,7 @@ def test_the_newest_entry_is_never_put_back(memory: Place, whole: Any) -> None:
     assert 50 in read(late)
 
 
+@pytest.mark.clause("P-3", "P-254")
 def test_an_entry_that_somebody_put_into_the_gap_is_kept_aside(memory: Place, whole: Any) -> None:
     """By a writer that paused before the entry was written, and woke up when it was lost."""
     ns, content, source = whole
@@ -192,6 +194,7 @@ def test_entries_of_a_copy_that_went_on_by_itself_are_not_taken(memory: Place, w
     other.close()
 
 
+@pytest.mark.clause("P-254")
 def test_what_the_copy_has_damaged_is_not_taken(memory: Place, whole: Any) -> None:
     _, content, _ = whole
     segment, other = first_of(content, keys.SegmentKey), first_of(content, keys.SegmentKey, 1)

@@ -19,7 +19,9 @@ from txnlog.sentences import Call, Words
 from txnlog.store.base import ObjectNotFound
 
 _NEW_ONE: Final = Words(
-    "nothing is lost, and an older one or the whole log is used; restore it from a copy, or make a new checkpoint: ",
+    "nothing is lost, and an older one or the whole log is used; make it again: ",
+    Call("repair"),
+    "; or make a new checkpoint: ",
     Call("checkpoint"),
 )
 
@@ -123,8 +125,7 @@ class Checkpoints:
             "checkpoint",
             key,
             f"the checkpoint {manifest.version} differs from what the entries up to its version give, in {what}",
-            f"stop all writers, move {key} out of the folder, and check again; every client that is opened then uses "
-            f"the entries instead; {PAGE} says more",
+            Words("make it again from the entries: ", Call("repair"), f", which keeps the wrong one; {PAGE} says more"),
         )
 
     def usable(self, version: int) -> Manifest | None:

@@ -24,16 +24,17 @@ from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted
 from txnlog.maintenance.fsck.replay import View
 from txnlog.maintenance.fsck.rows import check_offsets, check_rows
 from txnlog.maintenance.waves import waves
-from txnlog.sentences import Call, Words
+from txnlog.sentences import Argument, Call, Words
 from txnlog.store.base import ObjectNotFound
 
 _WAVE_BYTES: Final = 64 << 20
 _WAVE_SEGMENTS: Final = 256
 """Files that are read at once, each by a thread: of big ones one, which may take several times its size in memory."""
 
-_RESTORE: Final = (
-    f'restore the object from a copy; without one, see "A segment that cannot be read" in {PAGE}: its rows can be left '
-    "out, or skipped"
+_RESTORE: Final = Words(
+    "restore the object from a copy: ",
+    Call("repair", Argument("source", ...)),
+    f'; without one, see "A segment that cannot be read" in {PAGE}: its rows can be left out, or skipped',
 )
 
 Listed = dict[tuple[int, str], int]
