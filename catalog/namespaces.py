@@ -15,7 +15,8 @@ from catalog.publication.publications import MOST_VERSIONS, Publications, Publis
 from txnlog.api.adoption import adopt_namespace
 from txnlog.api.internals import connection_of
 from txnlog.api.namespace import Namespace
-from txnlog.api.opening import check_clock, check_store, open_namespace, root_text
+from txnlog.api.opening import check_clock, check_store, open_namespace
+from txnlog.api.paths import root_text
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
 from txnlog.common.validation import mapping, shown, truth, whole_number

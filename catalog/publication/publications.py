@@ -116,6 +116,26 @@ class Publications:
         """Repair all tables, in the manner of :meth:`publish_all`."""
         return _all(*self._of_each(TablePublisher.repair))
 
+    def repair_there(self) -> Mapping[str, tuple[int, ...] | TxnLogError]:
+        """Repair the tables that are there, and make none. By folder the versions that were written again, or why not.
+
+        The table of a dropped topic is one of them until no readable version shows the topic.
+        """
+        found: dict[str, tuple[int, ...] | TxnLogError] = {}
+        topics = [self._follower.state.topics[number] for number in self._topics(_is_published)]
+        tables: list[tuple[str, Callable[[], AbstractContextManager[TablePublisher]]]] = [
+            (item.folder, partial(self._table, item)) for item in topics
+        ]
+        for folder, table in (*tables, (SEGMENTS_TABLE, self._segments_table)):
+            if not DeltaLog(self._store, self._runtime, folder).objects():
+                continue
+            try:
+                with table() as publisher:
+                    found[folder] = tuple(publisher.repair()[1].repaired)
+            except TxnLogError as error:
+                found[folder] = error
+        return found
+
     def publish_auto(self) -> Mapping[str, TxnLogError]:
         """Bring the tables of the topics with ``delta="auto"`` up to what the follower knows.
 

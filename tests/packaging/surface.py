@@ -57,6 +57,7 @@ CALLS = {
     (Namespace, "checkpoint"): "",
     (Namespace, "doctor"): "probe",
     (Namespace, "fsck"): "level progress",
+    (Namespace, "repair"): "source dry_run source_storage_options progress",
     (Namespace, "vacuum"): "retain_ms grace_ms allow_short_retention dry_run before progress",
     (Namespace, "delete_records"): "topic before allow_unacknowledged dry_run",
     (Namespace, "retention"): "topic",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from txnlog.api import features, history, metrics, producers, tables, transaction_admin
 from txnlog.api.doctor.examination import examine
+from txnlog.api.paths import opened_copy
 from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, callback, truth
 from txnlog.maintenance import compaction, erasure, optimizer, retention, upkeep, vacuum
 from txnlog.maintenance.fsck import check, findings
+from txnlog.maintenance.repair import repair as repairing
 from txnlog.maintenance.vacuum import Before
 from txnlog.replies import in_parts, only_looking
 from txnlog.results import (
@@ -27,6 +31,7 @@ from txnlog.results import (
     Listing,
     Maintained,
     Optimized,
+    Repaired,
     TransactionInfo,
     Vacuumed,
 )
@@ -464,6 +469,48 @@ class Administration:
         """
         connection = self._connection
         return check.check(connection.store, connection.runtime, level, progress=callback("progress", progress))
+
+    @in_parts()
+    def repair(
+        self,
+        source: str | os.PathLike[str] | None = None,
+        *,
+        dry_run: bool = False,
+        source_storage_options: Mapping[str, Any] | None = None,
+        progress: findings.Progress | None = None,
+    ) -> Repaired:
+        """Put back what is missing or damaged, as far as it is certain what was there; nothing is ever guessed.
+
+        From the log follow: checkpoints, which are made again; published Delta tables; and heartbeats of consumers and
+        proposals, which are removed where they are damaged, since their owners write the next ones. From a copy come
+        entries, as far as the next entry names them, segments with the size and checksum in the log, and parts of
+        checkpoints. So the newest entry is never put back. A namespace that cannot be opened is repaired by the command
+        ``repair``.
+
+        Args:
+            source: a copy of the namespace, a path or a URL: the folder of a :func:`txnlog.backup`, or any other. Only
+                what is proven to be what was there is taken from it. Left out, nothing is taken from anywhere.
+            dry_run: say what would be done and what would be left, and write nothing. Works with mode="r" too.
+            source_storage_options: fsspec's options for the source.
+            progress: called with the kind of objects at work, those done so far, and those that are known.
+
+        Writers and readers may go on meanwhile. Entries and manifests of checkpoints that are replaced are kept below
+        ``_log/replaced/``. A call that was interrupted is simply made again.
+
+        Raises:
+            InvalidInputError: the source is this namespace itself, or no copy of it; nothing was written.
+            ReadOnly: the handle has mode="r", and ``dry_run`` is False.
+            NamespaceNotFound: its folder was removed or moved.
+            StoreError, RetriableError: the end of the log, or the source, could not be read. An object that could not
+                be written is in the result, as ``unchecked``.
+        """
+        connection = self._connection
+        only_foreseen = truth("dry_run", dry_run)
+        if not only_foreseen:
+            _ = connection.appender  # a reader is refused
+        shown = callback("progress", progress)
+        with opened_copy(source, source_storage_options) as copy:
+            return repairing.repair(connection.store, connection.runtime, copy, dry_run=only_foreseen, progress=shown)
 
 
 __all__ = ["Administration"]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from txnlog.api.opening import root_and_name
+from txnlog.api.paths import root_and_name
 from txnlog.client.connection import Connection
 from txnlog.common.validation import mapping, truth
 from txnlog.engine.runtime import Clock

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from txnlog.api.opening import check_clock, check_store, root_and_name, root_text
+from txnlog.api.opening import check_clock, check_store
+from txnlog.api.paths import root_and_name, root_text
 from txnlog.client.connection import Connection
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import parse_namespace_name

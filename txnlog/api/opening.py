@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from txnlog.api.namespace import Namespace
+from txnlog.api.paths import root_and_name
 from txnlog.client.client_text import parse_client_name
 from txnlog.client.connection import Connection
 from txnlog.client.session_owner import Mode
 from txnlog.common.limits import MAX_NUMBER
-from txnlog.common.names import parse_namespace_name
 from txnlog.common.validation import Duration, duration_ms, mapping, shown, truth
 from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import InvalidInputError
@@ -121,24 +121,4 @@ def check_store(store: object) -> None:
         )
 
 
-def root_text(root: object) -> str:
-    """The path or the URL of a root. Raises InvalidInputError for what is none."""
-    if not isinstance(root, str | os.PathLike):
-        raise InvalidInputError(f"a root is a path or a URL, not {type(root).__name__}")
-    text = os.fspath(root)
-    if not isinstance(text, str):
-        raise InvalidInputError("a root is text, not bytes", advice="use os.fsdecode(...)")
-    return text
-
-
-def root_and_name(root: object, namespace: object) -> tuple[str, str]:
-    """Root and name of a namespace, whose path may be given as one. Raises InvalidInputError for what is no path."""
-    text = root_text(root)
-    text = text.rstrip("/") or text
-    if namespace is None:
-        text, slash, namespace = text.rpartition("/")
-        text = text or slash or "."
-    return text, parse_namespace_name(namespace)
-
-
-__all__ = ["check_clock", "check_store", "open_namespace", "root_and_name", "root_text"]
+__all__ = ["check_clock", "check_store", "open_namespace"]

@@ -218,7 +218,7 @@ class _References:
             return self._epochs.get(key.subscription) == key.epoch
         if isinstance(key, keys.MailboxKey | keys.DeltaKey | keys.TableFileKey):
             return None
-        return key is not None
+        return not isinstance(key, keys.ReplacedKey | None)
 
     def _has_segment(self, key: keys.SegmentKey) -> bool:
         topic = self._topics.get(key.folder)

@@ -15,7 +15,7 @@ from txnlog.common.validation import printable
 from txnlog.maintenance.fsck.check import LEVELS
 from txnlog.results import CheckLevel, FsckReport, Severity
 
-_CODES: Final[tuple[tuple[Severity, int], ...]] = (
+CODES: Final[tuple[tuple[Severity, int], ...]] = (
     ("damage", REFUSED),
     ("unchecked", NOT_DONE),
     ("warning", WARNINGS),
@@ -53,7 +53,7 @@ def fsck(context: click.Context, level: CheckLevel, *, as_json: bool) -> None:
     assert isinstance(root, click.Group), "the command line has commands"
     advice = [rendered(item.advice, root, context.command) for item in report.findings]
     _print(report, advice, as_json=as_json)
-    sys.exit(next((code for severity, code in _CODES if report.of(severity)), 0))
+    sys.exit(next((code for severity, code in CODES if report.of(severity)), 0))
 
 
 def _print(report: FsckReport, advice: list[str], *, as_json: bool) -> None:
@@ -79,4 +79,4 @@ def _print(report: FsckReport, advice: list[str], *, as_json: bool) -> None:
         click.echo("clean")
 
 
-__all__ = ["fsck"]
+__all__ = ["CODES", "fsck"]

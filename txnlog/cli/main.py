@@ -22,6 +22,7 @@ from txnlog.cli import (
     maintenance,
     metadata,
     produce,
+    repair,
     retention,
     root,
     subscriptions,
@@ -103,14 +104,26 @@ for _command in (
     *(metadata.history, metadata.table, metadata.metrics),
     *(maintenance.adopt, maintenance.checkpoint, maintenance.vacuum, maintenance.optimize, maintenance.maintain),
     *(maintenance.compact, erasure.erase),
-    fsck.fsck,
+    *(fsck.fsck, repair.repair),
     *(backups.backup, backups.restore),
     *(produce.produce, subscriptions.subscription, apps.apps, root.publish, root.published, root.namespaces),
     *(doctor.doctor, top.top, features.enable),
 ):
     cli.add_command(_command)
 cli.can_be_repeated = frozenset(
-    {"adopt", "backup", "checkpoint", "compact", "erase", "maintain", "optimize", "publish", "restore", "vacuum"}
+    {
+        "adopt",
+        "backup",
+        "checkpoint",
+        "compact",
+        "erase",
+        "maintain",
+        "optimize",
+        "publish",
+        "repair",
+        "restore",
+        "vacuum",
+    }
 )
 
 

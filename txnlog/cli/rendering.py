@@ -33,6 +33,7 @@ CALLS: Final = {
     "metrics": "metrics",
     "optimize": "optimize",
     "produce": "produce",
+    "repair": "repair",
     "retention": "retention",
     "subscription": "subscription describe",
     "subscriptions": "subscriptions",

@@ -8,11 +8,12 @@ from typing import Any
 
 from txnlog.api.adoption import adopt_namespace
 from txnlog.api.backups import backup, restore
-from txnlog.api.checking import check_namespace
+from txnlog.api.checking import check_namespace, repair_namespace
 from txnlog.api.namespace import Namespace
-from txnlog.api.opening import open_namespace, root_and_name
+from txnlog.api.opening import open_namespace
+from txnlog.api.paths import root_and_name
 from txnlog.errors import InvalidInputError
-from txnlog.results import BackedUp, CheckLevel, FsckReport, Restored
+from txnlog.results import BackedUp, CheckLevel, FsckReport, Repaired, Restored
 
 
 class Target:
@@ -41,6 +42,16 @@ class Target:
     def check(self, level: CheckLevel, progress: Callable[[str, int, int], object]) -> FsckReport:
         """Check the namespace, also one that cannot be opened."""
         return check_namespace(self._path, level=level, storage_options=self._storage_options, progress=progress)
+
+    def repair(self, source: str | None, options: dict[str, Any], **how: Any) -> Repaired:
+        """Repair the namespace, also one that cannot be opened."""
+        return repair_namespace(
+            self._path,
+            source=source,
+            storage_options=self._storage_options,
+            source_storage_options=options,
+            **how,
+        )
 
     def backup(self, destination: str, options: dict[str, Any], **how: Any) -> BackedUp:
         """Back up the namespace into a folder."""

@@ -48,6 +48,9 @@ class Publisher(Protocol):
     def publish_auto(self) -> Mapping[str, TxnLogError]:
         """Publish all topics with ``delta="auto"``. Returns by name what failed."""
 
+    def repair_there(self) -> Mapping[str, tuple[int, ...] | TxnLogError]:
+        """Write again what is damaged of the published tables that are there. By folder the versions, or the error."""
+
     def unpublished(self, topic: int) -> Unpublished | None:
         """What the published table of a topic lacks; None where it lacks nothing, or is not there. Reads only."""
 
@@ -121,6 +124,10 @@ class AutoPublisher:
         Raises UnsupportedFeature where there is no one publisher.
         """
         return self._installed().publish_auto()
+
+    def repair_there(self) -> Mapping[str, tuple[int, ...] | TxnLogError]:
+        """Repair the tables that are there, as of ``Publisher.repair_there``; nothing without a publisher."""
+        return self._installed().repair_there() if self.is_installed() else {}
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """What is left of a topic's table, in steps as of ``Publisher.remains``; nothing without a publisher."""

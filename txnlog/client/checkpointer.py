@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+
+import pyarrow as pa
 
 from txnlog.client.background import BackgroundWork
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
@@ -12,7 +15,7 @@ from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
 from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.log import checkpoint_codec
-from txnlog.log.checkpoint_codec import Manifest, Part
+from txnlog.log.checkpoint_codec import Manifest, Part, PartKind
 from txnlog.log.follower import Follower
 from txnlog.log.slots import occupy, put_unnamed
 from txnlog.replies import IfUnknown, note_written, unknown_outcome
@@ -109,47 +112,13 @@ class Checkpointer:
         )
         if base is not None and base.version == state.head.version:
             return base
-        objects: list[tuple[str, bytes]] = []
-        parts = (self._hot(state, objects), *self._cold(state, base, objects))
+        manifest, objects = checkpoint_of(state, base, self._follower.log.checkpoints.read_run, self._runtime.unique)
         put_unnamed(self._store, self._runtime, objects)
-        head = state.head
-        manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
         manifest = self._create(manifest)
         self._follower.rebase(manifest)
         self._runtime.engine.look(partial(self._count, manifest.version, applied_bytes))
         self._delay = self._runtime.jitter(1.0)
         return manifest
-
-    def _hot(self, state: State, objects: list[tuple[str, bytes]]) -> Part:
-        """The one run of hot rows, whose object is added."""
-        part, data = checkpoint_codec.encode_hot(state, self._runtime.unique())
-        objects.append((keys.part_key(part.unique), data))
-        return part
-
-    def _cold(self, state: State, base: Manifest | None, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
-        """The runs of the checkpoint before and one with what ended since; of too many the newest are merged."""
-        head = state.head
-        expired_before_ms = head.outcomes_since_ms
-        first = 0 if base is None else base.version + 1
-        parts: list[Part] = []
-        for kind, table in checkpoint_codec.cold_rows(state).items():
-            runs = () if base is None else base.runs(kind)
-            span = (first, head.version)
-            if table.num_rows and len(runs) >= MAX_CHECKPOINT_RUNS:
-                runs, merged = _split(runs, table.num_rows)
-                if kind == "outcomes":
-                    runs = tuple(part for part in runs if part.timestamp_ms >= expired_before_ms)
-                tables = [self._follower.log.checkpoints.read_run(part) for part in merged]
-                table = checkpoint_codec.merge_runs(  # noqa: PLW2901 - the run that is written
-                    kind, [*tables, table], expired_before_ms=expired_before_ms
-                )
-                span = (merged[0].first_version, head.version)
-            parts.extend(runs)
-            if table.num_rows:
-                part, data = checkpoint_codec.encode_part(kind, table, self._runtime.unique(), span, head.timestamp_ms)
-                objects.append((keys.part_key(part.unique), data))
-                parts.append(part)
-        return tuple(parts)
 
     def _create(self, manifest: Manifest) -> Manifest:
         """Put the manifest last. Another client's at the same version is as good, if it is whole, of the same entries.
@@ -179,6 +148,57 @@ class Checkpointer:
         self._background.wait()
 
 
+def checkpoint_of(
+    state: State, base: Manifest | None, read_run: Callable[[Part], pa.Table], unique: Callable[[], str]
+) -> tuple[Manifest, list[tuple[str, bytes]]]:
+    """The checkpoint of a state: its manifest, and by their keys the objects to put before that.
+
+    Args:
+        state: with the cold rows that ended behind the base.
+        base: the checkpoint that has the others; None for none.
+        read_run: reads a run of it.
+        unique: makes names of files.
+    """
+    objects: list[tuple[str, bytes]] = []
+
+    def added(part: Part, data: bytes) -> Part:
+        objects.append((keys.part_key(part.unique), data))
+        return part
+
+    head = state.head
+    parts = [added(*checkpoint_codec.encode_hot(state, unique()))]
+    for kind, table in checkpoint_codec.cold_rows(state).items():
+        runs, run, first = _runs(kind, table, base, read_run, head.outcomes_since_ms)
+        parts.extend(runs)
+        if run.num_rows:
+            span = (first, head.version)
+            parts.append(added(*checkpoint_codec.encode_part(kind, run, unique(), span, head.timestamp_ms)))
+    return Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, tuple(parts)), objects
+
+
+def _runs(
+    kind: PartKind,
+    table: pa.Table,
+    base: Manifest | None,
+    read_run: Callable[[Part], pa.Table],
+    expired_before_ms: int,
+) -> tuple[tuple[Part, ...], pa.Table, int]:
+    """The runs of the checkpoint before that stay, and the rows of the new one with the version that it begins with.
+
+    Of too many runs the newest are merged into the new one.
+    """
+    runs = () if base is None else base.runs(kind)
+    first = 0 if base is None else base.version + 1
+    if not table.num_rows or len(runs) < MAX_CHECKPOINT_RUNS:
+        return runs, table, first
+    runs, merged = _split(runs, table.num_rows)
+    if kind == "outcomes":
+        runs = tuple(part for part in runs if part.timestamp_ms >= expired_before_ms)
+    tables = [read_run(part) for part in merged]
+    run = checkpoint_codec.merge_runs(kind, [*tables, table], expired_before_ms=expired_before_ms)
+    return runs, run, merged[0].first_version
+
+
 def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """Which runs stay, and which are merged with so many new rows: one at least, and not more than pay.
 
@@ -192,4 +212,4 @@ def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[P
     return runs[:first], runs[first:]
 
 
-__all__ = ["Checkpointer", "SlotOccupied"]
+__all__ = ["Checkpointer", "SlotOccupied", "checkpoint_of"]

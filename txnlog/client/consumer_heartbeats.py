@@ -114,11 +114,21 @@ class Heartbeats:
         return now_ms - seen.since_ms >= lease_ms
 
 
+def is_heartbeat(content: bytes) -> bool:
+    """Whether the content of such an object can be read."""
+    return _decoded(content) is not None
+
+
 def _says_closed(content: bytes) -> bool:
+    found = _decoded(content)
+    return found is not None and found.closed  # else missing, or a stranger's: one that does not change
+
+
+def _decoded(content: bytes) -> _Heartbeat | None:
     try:
-        return msgspec.json.decode(content, type=_Heartbeat).closed
+        return msgspec.json.decode(content, type=_Heartbeat)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False  # missing, or a stranger's: one that does not change
+        return None
 
 
-__all__ = ["Heartbeats"]
+__all__ = ["Heartbeats", "is_heartbeat"]

@@ -18,6 +18,7 @@ CATALOG_FOLDER: Final = "_catalog"
 LOG_FOLDER: Final = "_log/"
 CHECKPOINT_FOLDER: Final = f"{LOG_FOLDER}checkpoints/"
 _PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
+_REPLACED_FOLDER: Final = f"{LOG_FOLDER}replaced/"
 PROBE_FOLDER: Final = "_probe/"
 """Below the folder of a log: what is tried before the log is appended to. Deleted afterwards, where that is allowed."""
 PROPOSAL_FOLDER: Final = "_proposals/"
@@ -63,6 +64,13 @@ def manifest_key(version: int) -> str:
 def part_key(unique: str) -> str:
     """Key of one Parquet part of a checkpoint; ``unique`` is 32 hexadecimal digits."""
     return f"{_PART_FOLDER}{unique}.parquet"
+
+
+def replaced_key(key: str, digest: str) -> str:
+    """Key under which a repair keeps what it replaces: the bytes with a digest, of an entry or of a manifest."""
+    kind = "checkpoints" if key.startswith(CHECKPOINT_FOLDER) else "entries"
+    version = key.rpartition("/")[2].removesuffix(".json")
+    return f"{_REPLACED_FOLDER}{kind}/{version}-{digest}.json"
 
 
 def mailbox_key(writer: str) -> str:
@@ -153,6 +161,14 @@ class PartKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplacedKey:
+    """What a repair kept: the key of the entry or the manifest in whose place it was, and the digest of its bytes."""
+
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class MailboxKey:
     """A writer's mailbox; None: the object that names who collects."""
 
@@ -192,7 +208,9 @@ class TableFileKey:
     unique: str
 
 
-ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | MailboxKey | HeartbeatKey | DeltaKey | TableFileKey
+ParsedKey = (
+    EntryKey | ManifestKey | PartKey | ReplacedKey | SegmentKey | MailboxKey | HeartbeatKey | DeltaKey | TableFileKey
+)
 
 UNIQUE: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 """A random 128-bit number, as it stands in keys."""
@@ -207,6 +225,9 @@ _ENTRY: Final = re.compile(rf"{LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.
 _BACKUP: Final = re.compile(rf"{BACKUP_FOLDER}({_VERSION})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
+_REPLACED: Final = re.compile(
+    rf"{_REPLACED_FOLDER}(entries|checkpoints)/({_VERSION})-({UNIQUE.pattern})\.json", re.ASCII
+)
 _MAILBOX: Final = re.compile(rf"{PROPOSAL_FOLDER}({UNIQUE.pattern})\.msgpack", re.ASCII)
 _HEARTBEAT: Final = re.compile(rf"{HEARTBEAT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
 _SEGMENT: Final = re.compile(rf"({_FOLDER})/{SEGMENT_COLUMN}=({_ID})/({FILE_NAME.pattern})", re.ASCII)
@@ -228,6 +249,9 @@ def parse_key(key: str) -> ParsedKey | None:
         return ManifestKey(int(match[1]))
     if match := _PART.fullmatch(key):
         return PartKey(match[1])
+    if match := _REPLACED.fullmatch(key):
+        key_of = entry_key if match[1] == "entries" else manifest_key
+        return ReplacedKey(key_of(int(match[2])), match[3])
     if match := _MAILBOX.fullmatch(key):
         return MailboxKey(match[1])
     if key == COLLECTOR_KEY:
@@ -262,7 +286,7 @@ def kind_of(key: str) -> str:
         return "proposal"
     if isinstance(parsed, DeltaKey | TableFileKey):
         return "delta"
-    return "other" if parsed is None else "checkpoint"
+    return "checkpoint" if isinstance(parsed, ManifestKey | PartKey) else "other"
 
 
 __all__ = [
@@ -287,6 +311,7 @@ __all__ = [
     "ManifestKey",
     "ParsedKey",
     "PartKey",
+    "ReplacedKey",
     "SegmentKey",
     "TableFileKey",
     "backup_key",
@@ -304,6 +329,7 @@ __all__ = [
     "parse_key",
     "part_key",
     "relative_segment_key",
+    "replaced_key",
     "segment_key",
     "segments_prefix",
     "table_file_key",

@@ -12,6 +12,7 @@ from txnlog.results.shown import Shown
 CheckLevel = Literal["quick", "full", "deep"]
 Severity = Literal["damage", "warning", "unchecked", "note"]
 FindingKind = Literal["entry", "checkpoint", "segment", "transaction"]
+RepairKind = Literal["entry", "checkpoint", "segment", "transaction", "table", "heartbeat", "proposal"]
 
 
 @dataclass(frozen=True)
@@ -363,6 +364,62 @@ class FsckReport(Shown):
         return tuple(item for item in self.findings if item.severity == severity)
 
 
+@dataclass(frozen=True)
+class RepairedObject(Shown):
+    """One object in which a repair found something wrong.
+
+    Attributes:
+        kind: ``entry``, ``checkpoint`` or ``segment``; ``table``: the log of a published Delta table; ``heartbeat``:
+            the sign of life of a consumer; ``proposal``: a mailbox, or the object that names who collects;
+            ``transaction``: one that nobody ended.
+        key: the object, by its key in the folder of the namespace; of a table its folder, of a transaction its TxnID.
+        done: what was done, or would be (``dry_run``); empty where nothing was.
+        left: what is wrong with it now; empty where nothing is.
+        severity: of what is left, as of a :class:`Finding`; None where nothing is left.
+        advice: what to do about what is left.
+    """
+
+    kind: RepairKind
+    key: str
+    done: str
+    left: str
+    severity: Severity | None
+    advice: str
+
+    def __str__(self) -> str:
+        """A line for people."""
+        parts = [f"{self.key}: {self.done}"] if self.done else []
+        if self.left:
+            parts.append(f"{self.severity}: {self.left} ({self.advice})")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class Repaired(Shown):
+    """What a repair did, and what it left.
+
+    Attributes:
+        version: the newest version of the log.
+        dry_run: whether nothing was written.
+        objects: those in which something was wrong; what is left comes first, what is worst before all others.
+        is_clean: whether nothing is left to do.
+        of: the objects of which something of one severity is left, as ``repaired.of("damage")``.
+    """
+
+    version: int
+    dry_run: bool
+    objects: tuple[RepairedObject, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left to do."""
+        return all(item.severity is None for item in self.objects)
+
+    def of(self, severity: Severity) -> tuple[RepairedObject, ...]:
+        """The objects of which something of one severity is left."""
+        return tuple(item for item in self.objects if item.severity == severity)
+
+
 __all__ = [
     "BackedUp",
     "CheckLevel",
@@ -376,6 +433,9 @@ __all__ = [
     "KeptFor",
     "Maintained",
     "Optimized",
+    "RepairKind",
+    "Repaired",
+    "RepairedObject",
     "Restored",
     "RetentionInfo",
     "Severity",

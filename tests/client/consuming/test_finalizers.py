@@ -255,6 +255,7 @@ _CALLS_OF_A_NAMESPACE: dict[str, tuple[str, ...]] = {
     "fence": ("('importer')",),
     "forget_app": ("('app')",),
     "fsck": ("()",),
+    "repair": ("()",),
     "history": ("()",),
     "lag": ("('orders', 'billing')",),
     "last_txn_version": ("('app')",),

@@ -57,6 +57,15 @@ class CollectorLook:
         self.is_made = True
 
 
+def is_collecting(data: bytes) -> bool:
+    """Whether the bytes of the object can be read."""
+    try:
+        msgspec.json.decode(data, type=Collecting)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
 def put_collecting(store: Store, said: Collecting) -> bool:
     """Write it. False where the right is missing; any other failure is as if it had been overwritten."""
     try:
@@ -67,4 +76,4 @@ def put_collecting(store: Store, said: Collecting) -> bool:
     return True
 
 
-__all__ = ["LONGEST_PLACE_MS", "Collecting", "CollectorLook", "put_collecting"]
+__all__ = ["LONGEST_PLACE_MS", "Collecting", "CollectorLook", "is_collecting", "put_collecting"]

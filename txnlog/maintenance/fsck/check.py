@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, get_args
 
 from txnlog.common.names import nearest
@@ -23,8 +24,28 @@ from txnlog.store.base import Store
 LEVELS: Final[tuple[CheckLevel, ...]] = get_args(CheckLevel)
 
 
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A check with what it found about each object, for whoever repairs them.
+
+    Attributes:
+        report: what it found, for people.
+        checkpoints: those of the log; ``unusable`` names those to be made again.
+        segments: the files; ``damaged`` are those to be brought back.
+    """
+
+    report: FsckReport
+    checkpoints: Checkpoints
+    segments: Segments
+
+
 def check(store: Store, runtime: Runtime, level: CheckLevel, *, progress: Progress | None) -> FsckReport:
-    """Check the namespace whose folder a store shows. See ``Namespace.fsck``.
+    """Check the namespace whose folder a store shows. See ``Namespace.fsck``."""
+    return examine(store, runtime, level, progress=progress).report
+
+
+def examine(store: Store, runtime: Runtime, level: CheckLevel, *, progress: Progress | None) -> Examination:
+    """``check`` for whoever repairs what it finds.
 
     It has a view of its own on the log: a handle that is open knows the log as it was, and would not be able to open a
     damaged one.
@@ -43,7 +64,7 @@ def check(store: Store, runtime: Runtime, level: CheckLevel, *, progress: Progre
     _check_transactions(view, runtime, findings)
     if view.is_complete:
         _check_lost_end(view, checkpoints, segments, findings)
-    return findings.report(slots.version, level)
+    return Examination(findings.report(slots.version, level), checkpoints, segments)
 
 
 def _check_transactions(view: View, runtime: Runtime, findings: Findings) -> None:
@@ -83,4 +104,4 @@ def _check_lost_end(view: View, checkpoints: Checkpoints, segments: Segments, fi
         )
 
 
-__all__ = ["LEVELS", "check"]
+__all__ = ["LEVELS", "Examination", "check", "examine"]

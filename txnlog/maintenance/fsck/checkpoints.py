@@ -19,7 +19,9 @@ from txnlog.sentences import Call, Words
 from txnlog.store.base import ObjectNotFound
 
 _NEW_ONE: Final = Words(
-    "nothing is lost, and an older one or the whole log is used; restore it from a copy, or make a new checkpoint: ",
+    "nothing is lost, and an older one or the whole log is used; make it again: ",
+    Call("repair"),
+    "; or make a new checkpoint: ",
     Call("checkpoint"),
 )
 
@@ -30,6 +32,8 @@ class Checkpoints:
     Attributes:
         beyond: the newest version of which there is a checkpoint, if that is beyond the version that is checked.
         are_all_usable: whether none was found to be unusable yet.
+        unusable: by version those that were reported, with their manifests; None where that is the object that is
+            missing or damaged, or does not say what the entries give.
     """
 
     def __init__(self, log: Log, runtime: Runtime, findings: Findings, version: int) -> None:
@@ -43,6 +47,7 @@ class Checkpoints:
         self._foreign: set[int] = set()
         self.beyond: int | None = None
         self.are_all_usable = True
+        self.unusable: dict[int, Manifest | None] = {}
         try:
             self._look()
         except TxnLogError as error:
@@ -103,20 +108,24 @@ class Checkpoints:
         self.are_all_usable = False
         self._findings.add("warning", "checkpoint", error.key, f"{error.key} is unusable: {error.message}", _NEW_ONE)
         subject = error.subject
+        if isinstance(subject, int):
+            self.unusable[subject] = None
         for version, manifest in list(self._manifests.items()):
             if version == subject or subject in manifest.parts:
                 del self._manifests[version]
+                self.unusable[version] = None if version == subject else manifest
 
     def report_difference(self, manifest: Manifest, what: str) -> None:
         """Report that a checkpoint says something else than the entries: who opens the log from it is misled."""
         key = keys.manifest_key(manifest.version)
+        self._manifests.pop(manifest.version, None)
+        self.unusable[manifest.version] = None
         self._findings.add(
             "damage",
             "checkpoint",
             key,
             f"the checkpoint {manifest.version} differs from what the entries up to its version give, in {what}",
-            f"stop all writers, move {key} out of the folder, and check again; every client that is opened then uses "
-            f"the entries instead; {PAGE} says more",
+            Words("make it again from the entries: ", Call("repair"), f", which keeps the wrong one; {PAGE} says more"),
         )
 
     def usable(self, version: int) -> Manifest | None:
@@ -170,6 +179,8 @@ class Checkpoints:
         for version in sorted(self._foreign):
             key = keys.manifest_key(version)
             named = version in self._named
+            if named:
+                self.unusable[version] = None
             self._findings.add(
                 "warning" if named else "note",
                 "checkpoint",

@@ -17,6 +17,7 @@ from txnlog.format import keys
 from txnlog.format.codec import Entry, decode_entry, digest_of
 from txnlog.log.log_reader import NO_ENTRIES, SLOTS_AT_ONCE, Log
 from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted
+from txnlog.sentences import Argument, Call, Words
 from txnlog.store.base import ObjectNotFound
 
 _MOST_CONFIRMED: Final = 1_000
@@ -107,7 +108,7 @@ def _report_missing(findings: Findings, first: int, end: int) -> None:
         "entry",
         keys.entry_key(first),
         f"{which} missing below the tail of the log",
-        f"write and delete nothing; restore {it} from a copy; {PAGE} says what is affected without one",
+        Words("write and delete nothing; ", _restore(it)),
     )
 
 
@@ -228,7 +229,11 @@ def _report_damaged(slot: _Slot, why: str, findings: Findings, also: str = "") -
 
 
 def _restore(what: str) -> str:
-    return f"restore {what} from a copy; {PAGE} says what is affected without one"
+    return Words(
+        f"restore {what} from a copy: ",
+        Call("repair", Argument("source", ...)),
+        f"; {PAGE} says what is affected without one",
+    )
 
 
 __all__ = ["Slots", "find_slots", "judged"]

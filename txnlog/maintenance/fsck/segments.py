@@ -24,16 +24,17 @@ from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted
 from txnlog.maintenance.fsck.replay import View
 from txnlog.maintenance.fsck.rows import check_offsets, check_rows
 from txnlog.maintenance.waves import waves
-from txnlog.sentences import Call, Words
+from txnlog.sentences import Argument, Call, Words
 from txnlog.store.base import ObjectNotFound
 
 _WAVE_BYTES: Final = 64 << 20
 _WAVE_SEGMENTS: Final = 256
 """Files that are read at once, each by a thread: of big ones one, which may take several times its size in memory."""
 
-_RESTORE: Final = (
-    f'restore the object from a copy; without one, see "A segment that cannot be read" in {PAGE}: its rows can be left '
-    "out, or skipped"
+_RESTORE: Final = Words(
+    "restore the object from a copy: ",
+    Call("repair", Argument("source", ...)),
+    f'; without one, see "A segment that cannot be read" in {PAGE}: its rows can be left out, or skipped',
 )
 
 Listed = dict[tuple[int, str], int]
@@ -41,7 +42,7 @@ Listed = dict[tuple[int, str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class SegmentFile:
     """A file that a readable version, or an open transaction, needs."""
 
     topic: TopicRecord
@@ -49,11 +50,17 @@ class _File:
 
     @property
     def key(self) -> str:
+        """Its key in the folder of the namespace."""
         return keys.segment_key(self.topic.folder, self.record.number, self.record.file)
 
 
 class Segments:
-    """The segments that a readable version shows, those of open transactions, and the folders that they lie in."""
+    """The segments that a readable version shows, those of open transactions, and the folders that they lie in.
+
+    Attributes:
+        beyond: the key and the number of a file that no entry of this log can have named.
+        damaged: the files that were reported as missing or damaged.
+    """
 
     def __init__(self, log: Log, runtime: Runtime, findings: Findings, view: View) -> None:
         self._log = log
@@ -61,8 +68,9 @@ class Segments:
         self._findings = findings
         self._view = view
         self._later: State | None = None
-        self._missing: list[_File] = []
+        self._missing: list[SegmentFile] = []
         self.beyond: tuple[str, int] | None = None
+        self.damaged: list[SegmentFile] = []
 
     def check(self, *, bytes_: bool, rows: bool) -> None:
         """Check them.
@@ -75,7 +83,7 @@ class Segments:
         for record in self._view.records:
             by_topic[record.topic].append(record)
         topics = list(self._view.state.topics.values())
-        there: list[_File] = []
+        there: list[SegmentFile] = []
         total = len(self._view.records)
         for start in range(0, len(topics), PARALLEL_REQUESTS):
             wave = topics[start : start + PARALLEL_REQUESTS]
@@ -105,15 +113,15 @@ class Segments:
 
     def _compared(
         self, topic: TopicRecord, records: Sequence[SegmentRecord], listed: Listed, total: int
-    ) -> list[_File]:
+    ) -> list[SegmentFile]:
         """The files of a topic that are there with their sizes; the others are reported."""
-        there: list[_File] = []
-        suspects: list[_File] = []
+        there: list[SegmentFile] = []
+        suspects: list[SegmentFile] = []
         oldest_readable = self._view.state.head.oldest_readable
         for record in records:
             size_bytes = listed.pop((record.number, record.file), None)
             if is_needed(record, self._view.removals, topic.dropped_version, oldest_readable):
-                file = _File(topic, record)
+                file = SegmentFile(topic, record)
                 (there if size_bytes == record.size_bytes else suspects).append(file)
         self._findings.looked_at("segment", len(there) + len(suspects), total)
         # Listings may be behind.
@@ -191,12 +199,13 @@ class Segments:
                     "see to the findings about entries first, then check again",
                 )
 
-    def _was_vacuumed(self, file: _File, later: State) -> bool:
+    def _was_vacuumed(self, file: SegmentFile, later: State) -> bool:
         record = later.segments.get(file.record.number, file.record)
         dropped = later.topics[file.topic.id].dropped_version
         return not is_needed(record, self._view.removals | later.removals, dropped, later.head.oldest_readable)
 
-    def _report(self, file: _File, error: CorruptionError) -> None:
+    def _report(self, file: SegmentFile, error: CorruptionError) -> None:
+        self.damaged.append(file)
         rows = [(item.partition, item.offset, file.record.width_of(item)) for item in file.record.slices]
         found = damaged_segment(error, file.topic.name, file.record.number, rows, _RESTORE)
         removed = self._view.removals.get(file.record.number)
@@ -205,7 +214,7 @@ class Segments:
 
     # --- what is read -------------------------------------------------------------------------------------------------
 
-    def _read(self, files: Sequence[_File], *, rows: bool) -> None:
+    def _read(self, files: Sequence[SegmentFile], *, rows: bool) -> None:
         look = self._look_at_rows if rows else self._look_at_bytes
         if rows and not self._view.is_whole:
             self._findings.add(
@@ -230,21 +239,21 @@ class Segments:
             done += len(wave)
             self._findings.looked_at("file", len(wave), len(files))
 
-    def _look_at_bytes(self, file: _File) -> None:
+    def _look_at_bytes(self, file: SegmentFile) -> None:
         self._verified(file)
 
-    def _verified(self, file: _File) -> bytes:
+    def _verified(self, file: SegmentFile) -> bytes:
         record = file.record
         data = self._log.store.get(file.key)
         segment_file.verify(data, record.checksum, rows=record.rows, key=file.key, size_bytes=record.size_bytes)
         return data
 
-    def _look_at_rows(self, file: _File) -> None:
+    def _look_at_rows(self, file: SegmentFile) -> None:
         data = self._verified(file)
         origins = self._view.origins if self._view.is_whole else None
         check_rows(data, self._planned(file), schemas.to_arrow(file.topic.schema), file.record, origins)
 
-    def _planned(self, file: _File) -> PlannedSegment:
+    def _planned(self, file: SegmentFile) -> PlannedSegment:
         state = state_at(file.record, self._view.state.head.version)
         assert state is not None, "it is in the log"
         planned = plan_segment(file.record, file.topic.folder, state, None, {})
@@ -275,4 +284,4 @@ class Segments:
                     )
 
 
-__all__ = ["Segments"]
+__all__ = ["SegmentFile", "Segments"]

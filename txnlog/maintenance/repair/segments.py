@@ -1,0 +1,43 @@
+"""Bringing segments back from a copy: those with the size and the checksum that the log has of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from txnlog.data import segment_file
+from txnlog.maintenance.fsck.segments import SegmentFile, Segments
+from txnlog.maintenance.repair.work import FROM_COPY, Copy, Work
+from txnlog.maintenance.waves import waves
+
+_WAVE_SEGMENTS: Final = 256
+_WAVE_BYTES: Final = 256 << 20
+"""A file is in memory as a whole while it is copied: this many bytes at once, or one file that is bigger."""
+
+
+def repair_segments(work: Work, segments: Segments) -> None:
+    """Bring back the segments that a check reported, as far as the copy has them."""
+    if work.copy is None:
+        return
+    done = 0
+    for wave in waves(segments.damaged, lambda file: file.record.size_bytes, _WAVE_SEGMENTS, _WAVE_BYTES):
+        work.begin_writing()
+        work.runtime.run_all([partial(_repair, work, work.copy, file) for file in wave])
+        done += len(wave)
+        work.show("segment", done, len(segments.damaged))
+
+
+def _repair(work: Work, copy: Copy, file: SegmentFile) -> None:
+    work.attempt("segment", file.key, FROM_COPY, partial(_bring_back, work, copy, file))
+
+
+def _bring_back(work: Work, copy: Copy, file: SegmentFile) -> None:
+    record = file.record
+
+    def check(data: bytes) -> None:
+        segment_file.verify(data, record.checksum, rows=record.rows, key=file.key, size_bytes=record.size_bytes)
+
+    work.store.put(file.key, copy.take(file.key, check))
+
+
+__all__ = ["repair_segments"]
