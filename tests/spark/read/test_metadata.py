@@ -134,14 +134,14 @@ def test_many_rows_are_shared_out_and_columns_may_be_chosen(
     _shop(namespace)
     monkeypatch.setattr("spark_ext.read.metadata_reader.PARTITION_ROWS", 2)
     entries = namespace.table("history").to_pylist()
-    chosen = StructType().add("writer", "string").add("version", "bigint")
+    chosen = StructType().add("writer", "string").add("version", "long")
     assert _read(namespace, chosen, metadata="history") == [
         {"writer": row["writer"], "version": row["version"]} for row in entries
     ]
     assert len(_planned(namespace, metadata="history").partitions()) == -(-len(entries) // 2)
     assert list(_planned(namespace, metadata="history").read(InputPartition(None))) == [], "Spark's stand-in"
     with pytest.raises(SchemaMismatch, match=r"'versoin', which the table 'history' does not have.*'version'"):
-        _read(namespace, StructType().add("versoin", "bigint"), metadata="history")
+        _read(namespace, StructType().add("versoin", "long"), metadata="history")
 
 
 def test_what_does_not_fit_is_refused_when_the_dataframe_is_made(namespace: Namespace) -> None:
