@@ -61,7 +61,10 @@ NAVIGATION = {
         "docs/postgres", "docs/recipes/notebooks",
     ],
     "In depth": ["docs/tour", "docs/python", "docs/spark", "docs/delta"],
-    "Operations": ["Overview </docs/operations/index>", "docs/stores", "docs/operations/*"],
+    "Operations": ["Overview </docs/operations/index>", "docs/stores", *(f"docs/operations/{name}" for name in (
+        "first-day", "access", "monitoring", "doctor", "retention", "backup", "damage", "upgrade", "cost", "kubernetes", "emr",
+        "databricks", "*",
+    ))],
     "Reference": ["Overview </docs/reference/index>", *(f"docs/reference/{name}" for name in (
         "open", "namespace", "transaction", "producer", "consumer", "snapshot", "backup", "results", "errors", "catalog",
         "spark_ext", "testing", "command-line",
