@@ -23,7 +23,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
+.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights monitoring test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ test-s3a: install ## Native scans through s3a:// on an S3 server on loopback: fe
 
 test-rights: install ## The policies of docs/operations/access.md on a MinIO: built from its Go module once, minutes.
 	@$(RUN)/python -m pytest -n 0 -s tests/rights/over_minio.py $(ARGS)
+
+monitoring: install ## Alerts, their tests and the metrics in Prometheus' own promtool: built from its Go module once, minutes.
+	@$(RUN)/python -m pytest -n 0 -s tests/monitoring/over_promtool.py $(ARGS)
 
 test-spark40: install ## The Spark tests on PySpark 4.0, in an environment of its own: what it lacks is an error that says so.
 	@$(SPARK_ENV) $(RUN)/python -m tools.older_spark 4.0 $(ON_OLDER_SPARK) $(ARGS)

@@ -49,6 +49,11 @@ templates_path = ["site/templates"]
 html_additional_pages = {"index": "index.html"}
 html_theme_options = {"navigation_with_keys": False}
 
+# In the order of the handbook; a page that it does not name comes last.
+_HANDBOOK = ["index", "first-day", "access", "monitoring", "doctor", "retention", "backup", "damage", "upgrade", "cost", "kubernetes", "emr", "databricks"]
+_PAGES = [path.stem for path in sorted((ROOT / "docs" / "operations").glob("*.md"))]
+OPERATIONS = [f"docs/operations/{name}" for name in [*_HANDBOOK, *sorted({*_PAGES} - {*_HANDBOOK})][1:]]
+
 NAVIGATION = {
     "Guide": [
         "Overview </docs/guide/index>", "docs/guide/install", "docs/guide/first-topic", "docs/guide/how-it-works", "docs/guide/transactions",
@@ -61,7 +66,7 @@ NAVIGATION = {
         "docs/postgres", "docs/recipes/notebooks",
     ],
     "In depth": ["docs/tour", "docs/python", "docs/spark", "docs/delta"],
-    "Operations": ["Overview </docs/operations/index>", "docs/stores", "docs/operations/*"],
+    "Operations": ["Overview </docs/operations/index>", "docs/stores", *OPERATIONS],
     "Reference": ["Overview </docs/reference/index>", *(f"docs/reference/{name}" for name in (
         "open", "namespace", "transaction", "producer", "consumer", "snapshot", "backup", "results", "errors", "catalog",
         "spark_ext", "testing", "command-line",

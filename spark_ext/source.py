@@ -37,17 +37,27 @@ class TxnLogDataSource(DataSource):
 
     @only_looking()
     def schema(self) -> StructType:
-        """The columns of the topic, and the metadata columns if they were asked for."""
+        """The columns of the topic, and the metadata columns if they were asked for; or those of a metadata table."""
+        options = read_options(self.options)
+        if options.metadata is not None:
+            from spark_ext.read.metadata import schema_of  # noqa: PLC0415
+
+            return schema_of(options)
         from spark_ext.read.scan import open_scan  # noqa: PLC0415 - writing needs none of it
 
-        return open_scan(read_options(self.options)).schema
+        return open_scan(options).schema
 
     @only_looking()
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads a consistent view of one or several topics."""
+        """Reads a consistent view of one or several topics, or a table of the namespace's metadata."""
+        options = read_options(self.options, streaming=False)
+        if options.metadata is not None:
+            from spark_ext.read.metadata_reader import MetadataReader  # noqa: PLC0415
+
+            return MetadataReader(options, schema)
         from spark_ext.read.format_batch_reader import TopicBatchReader  # noqa: PLC0415
 
-        return TopicBatchReader(read_options(self.options, streaming=False), schema)
+        return TopicBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Reads topics as a stream."""

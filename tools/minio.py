@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -20,14 +19,12 @@ from typing import Any, Final
 
 import botocore.session
 
+from tools.go_program import built
 from tools.servers import end, free_port
 
 VERSION: Final = "v0.0.0-20250907161309-07c3a429bfed"
-MODULE: Final = f"github.com/minio/minio@{VERSION}"
-ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDER: Final = ROOT / "out" / f"minio-{VERSION}"
+PACKAGE: Final = "github.com/minio/minio"
 
-_BUILD_SECONDS: Final = 3_600
 _START_SECONDS: Final = 60
 _REGION: Final = "us-east-1"
 _ADMINISTRATOR: Final = ("loopback-root", "loopback-secret-of-no-value")
@@ -60,18 +57,7 @@ class PolicyServer:
 
 def build() -> Path:
     """The server's program, built if it is not there."""
-    program = FOLDER / "minio"
-    if program.exists():
-        return program
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    print(f"Building {MODULE} (once, minutes)", flush=True)
-    with tempfile.TemporaryDirectory(prefix="go-", dir=FOLDER) as folder:
-        # Below our own folder, and writable, so that a gigabyte of sources goes with it.
-        settings = {"GOPATH": folder, "GOBIN": folder, "GOFLAGS": "-modcacherw -buildvcs=false", "CGO_ENABLED": "0"}
-        command = ["go", "install", MODULE]
-        subprocess.run(command, env={**os.environ, **settings}, cwd=folder, check=True, timeout=_BUILD_SECONDS)
-        shutil.move(Path(folder) / "minio", program)
-    return program
+    return built("minio", PACKAGE, VERSION)
 
 
 @contextlib.contextmanager

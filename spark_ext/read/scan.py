@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -27,7 +27,7 @@ from spark_ext.read.conditions import Condition
 from spark_ext.read.task_reader import BATCH_ROWS, TOPIC_COLUMN, ReadJob, ReadPartition, SegmentTask
 from spark_ext.support.namespace_cache import location_of, namespace_at
 from spark_ext.support.options import ReadOptions
-from spark_ext.support.spark_schemas import spark_schema
+from spark_ext.support.spark_schemas import arrow_for_spark, spark_schema
 from txnlog.api.internals import connection_of
 from txnlog.api.snapshot import Snapshot, check_known
 from txnlog.common.names import nearest
@@ -71,7 +71,7 @@ class Scan:
             self.namespace.name,
             connection_of(self.namespace).coordinators,
             schemas.to_arrow(self.columns),
-            _arrow_for_spark(wanted),
+            arrow_for_spark(wanted),
             self.options.storage_options,
             self.conditions,
         )
@@ -151,7 +151,7 @@ def _conditions(options: ReadOptions, columns: schemas.StructType) -> tuple[Cond
     if not options.filters:
         return ()
     metadata = StructType(metadata_fields(options.isolation_level, topic=options.several))
-    return filters.conditions_of(options.filters, pa.schema([*schemas.to_arrow(columns), *_arrow_for_spark(metadata)]))
+    return filters.conditions_of(options.filters, pa.schema([*schemas.to_arrow(columns), *arrow_for_spark(metadata)]))
 
 
 def _matching(pattern: str, namespace: str, snapshot: Snapshot) -> tuple[str, ...]:
@@ -267,14 +267,6 @@ def _fits(wanted: DataType, offered: DataType) -> bool:
             and (wanted.valueContainsNull or not offered.valueContainsNull)
         )
     return wanted == offered
-
-
-def _arrow_for_spark(schema: StructType) -> pa.Schema:
-    """The Arrow schema with which Spark compares the batches that it gets."""
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # before Spark 4.2 it had no such argument
-        return to_arrow_schema(schema)
 
 
 # --- input partitions -------------------------------------------------------------------------------------------------

@@ -67,6 +67,8 @@ class ReadOptions:
     txn_app_id: str | None = None
     max_offsets_per_trigger: int | None = None
     split_transactions: bool = False
+    metadata: str | None = None
+    limit: int | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -121,6 +123,8 @@ OPTIONS: Final = (
     Option("excludeSegments", "exclude_segments", _READS, values.segments),
     Option("minPartitions", "min_partitions", _READS, values.whole(1)),
     Option("failOnDataLoss", "fail_on_data_loss", _READS, values.flag),
+    Option("metadata", "metadata", _READ, values.text),
+    Option("limit", "limit", _READ, values.whole(0)),
     Option("subscription", "subscription", _STREAM, values.text),
     Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _STREAM, values.whole(1)),
     Option("splitTransactions", "split_transactions", _STREAM, values.flag),
@@ -133,6 +137,9 @@ OPTIONS: Final = (
     Option("queryName", None, _SINK, values.text),
 )
 """What the format knows. ``queryName`` and ``checkpointLocation`` are Spark's own, and reach a streaming sink."""
+
+_OF_METADATA: Final = frozenset({"path", "storageOptions", "metadata", "limit", "versionAsOf", "timestampAsOf"})
+"""What may stand next to ``metadata``: everything else is about the messages of topics."""
 
 _BOUNDS: Final = ("startingOffsets", "startingTimestamp", "startingVersion", "endingOffsets", "endingTimestamp")
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
@@ -208,6 +215,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
     """
     uses = _READS if streaming is None else _STREAM if streaming else _READ
     found = _parsed(given, uses)
+    _check_metadata(found)
     _exclusive(found, "subscribe", "subscribePattern")
     _exclusive(found, "versionAsOf", "timestampAsOf")
     _exclusive(found, "startingOffsets", "startingTimestamp", "startingVersion")
@@ -240,6 +248,21 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
                     advice="leave out one of them",
                 )
     return ReadOptions(**_fields(found))
+
+
+def _check_metadata(found: Mapping[str, Any]) -> None:
+    if "metadata" not in found:
+        if "limit" in found:
+            raise InvalidInputError(
+                "the option 'limit' needs 'metadata'", advice="call limit(...) of the DataFrame, which reads no more"
+            )
+        return
+    for name in found:
+        if name not in _OF_METADATA:
+            raise InvalidInputError(
+                f"the option {name!r} does not fit 'metadata', whose rows are no messages of a topic",
+                advice="leave it out, and call select and where of the DataFrame",
+            )
 
 
 def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:

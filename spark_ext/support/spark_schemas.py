@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from txnlog.common.names import quoted_name
@@ -46,6 +47,14 @@ def arrow_schema(columns: StructType) -> pa.Schema:
     return pa.schema(fields)
 
 
+def arrow_for_spark(schema: StructType) -> pa.Schema:
+    """The Arrow schema with which Spark compares the batches that it gets."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.2 it had no such argument
+        return to_arrow_schema(schema)
+
+
 def without_metadata(kind: Any) -> Any:
     """A type of Spark's schema JSON, or a schema, without the metadata of its fields.
 
@@ -59,4 +68,4 @@ def without_metadata(kind: Any) -> Any:
     return kind
 
 
-__all__ = ["arrow_schema", "spark_schema", "without_metadata"]
+__all__ = ["arrow_for_spark", "arrow_schema", "spark_schema", "without_metadata"]

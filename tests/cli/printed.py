@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+
+from tests.cli.command_line import run
+from txnlog.cli.commands import DONE
 
 VARYING = [
     (r"[\w.-]+:\d+ txnlog/[\w.+-]+", "<client>"),
@@ -31,4 +35,12 @@ def fits(printed: str, shown: str) -> bool:
     return len(parts) > 1 and re.fullmatch(r"\n(?:.*\n)?".join(map(re.escape, parts)), printed, re.DOTALL) is not None
 
 
-__all__ = ["fits", "steady"]
+def runs_as_shown(call: str, shown: str) -> None:
+    """Run a command of a page: it ends well, and prints what the page shows, if that shows anything."""
+    done = run(*shlex.split(call.removeprefix("txnlog ")))
+    assert done.returncode == DONE, f"{call}: {done.stdout}{done.stderr}"
+    printed = steady(done.stdout)
+    assert not shown or printed == steady(shown) or fits(f"\n{printed}", f"\n{steady(shown)}"), call
+
+
+__all__ = ["fits", "runs_as_shown", "steady"]

@@ -159,6 +159,8 @@ def _names(family: Parsed) -> set[str]:
 def test_the_page_says_of_each_alert_what_to_do() -> None:
     text = page("docs/operations/monitoring.md")
     assert [rule["alert"] for rule in alerts()] == re.findall(r"^### (Txnlog\w+)$", text, re.MULTILINE)
+    severities = dict(re.findall(r"^\| \[`(Txnlog\w+)`\]\(#\w+\) \| (\w+) \|", text, re.MULTILINE))
+    assert severities == {rule["alert"]: rule["labels"]["severity"] for rule in alerts()}
 
 
 def test_the_page_lists_every_metric_as_it_is_emitted(lake: Any) -> None:

@@ -66,7 +66,7 @@ CALLS = {
     (Namespace, "optimize"): "topic target_size_bytes max_bytes dry_run progress",
     (Namespace, "maintain"): "target_size_bytes max_bytes retain_ms grace_ms allow_short_retention before progress",
     (Namespace, "metrics"): "partitions",
-    (Namespace, "table"): "name limit",
+    (Namespace, "table"): "name limit version timestamp",
     (Namespace, "history"): "limit",
     (Namespace, "close"): "",
     (Producer, "begin"): "timeout_ms txn_app_id txn_version",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -400,7 +401,14 @@ class Administration:
         return metrics.metrics(self._connection, partitions=truth("partitions", partitions))
 
     @only_looking()
-    def table(self, name: str, *, limit: int | None = None) -> pa.Table:
+    def table(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        version: int | None = None,
+        timestamp: datetime.datetime | str | int | None = None,
+    ) -> pa.Table:
         """What the namespace consists of, as an Arrow table whose columns are fixed; the reference lists them.
 
         Args:
@@ -409,11 +417,16 @@ class Administration:
                 or ``"files"`` (a row an object of the namespace's folder: lists all of it).
             limit: at most so many rows, the first ones. Left out, all; of the history the newest 1,000, since each
                 entry is a request.
+            version: the table as it was at this version: of ``"history"``, the entries up to it, and of
+                ``"segments"``, the files as they stood then. The others show what is there now, and take none.
+            timestamp: the same, at the newest version of a time; see :meth:`snapshot`.
 
         Raises:
-            InvalidInputError: there is no such table, with the nearest name; or a limit below 0.
+            InvalidInputError: there is no such table, with the nearest name; a limit below 0; or a version, or a time,
+                of a table that has none.
+            VersionNotAvailable: naming the range that can be read.
         """
-        return tables.table(self._connection, name, limit)
+        return tables.table(self._connection, name, limit, version, timestamp)
 
     @only_looking()
     def history(self, limit: int = 20) -> Listing:

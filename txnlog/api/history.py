@@ -28,10 +28,10 @@ _Segments = dict[int, tuple[int, int, int]]
 """By the number of a segment: the version that commits it, its topic, its rows."""
 
 
-def history(connection: Connection, limit: int) -> Listing:
-    """The newest entries, newest first; see ``Namespace.history``."""
+def history(connection: Connection, limit: int, version: int | None = None) -> Listing:
+    """The newest entries, newest first; see ``Namespace.history``. With a version, those up to it."""
     limit = whole_number("limit", limit, 0, MAX_NUMBER)
-    newest = connection.follower.refresh()
+    newest = connection.follower.refresh() if version is None else version
     log = connection.follower.log
     found: list[Entry] = []
     for end in range(newest + 1, max(0, newest + 1 - limit), -SLOTS_AT_ONCE):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from txnlog.api import transaction_admin
 from txnlog.api.history import history
 from txnlog.api.lag import lag_of, offsets_of, redelivered_of
+from txnlog.api.snapshot import snapshot_of
 from txnlog.client.arrow_start import start_arrow
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest
@@ -39,24 +42,50 @@ _SLICE: Final = pa.struct(
 )
 
 
-def table(connection: Connection, name: str, limit: int | None) -> pa.Table:
+def table(
+    connection: Connection,
+    name: str,
+    limit: int | None,
+    version: int | None = None,
+    timestamp: datetime.datetime | str | int | None = None,
+) -> pa.Table:
     """A table by its name; see ``Namespace.table``."""
-    chosen = TABLES.get(name) if isinstance(name, str) else None
-    if chosen is None:
-        raise InvalidInputError(f"a namespace has no table {shown(name)}", advice=nearest(str(name), TABLES))
+    chosen = table_named(name)
     if limit is not None:
         limit = whole_number("limit", limit, 0, MAX_NUMBER)
     start_arrow()
-    connection.follower.refresh()
-    found = list(islice(chosen.rows(connection, limit), limit))
+    if version is None and timestamp is None:
+        connection.follower.refresh()
+    else:
+        check_has_versions(name)
+        version = snapshot_of(connection, version, timestamp).version
+    found = list(islice(chosen.rows(connection, limit, version), limit))
     return pa.Table.from_pylist(found, chosen.schema)
+
+
+def table_named(name: object) -> Table:
+    """A table by its name. Raises InvalidInputError with the nearest name where there is none."""
+    chosen = TABLES.get(name) if isinstance(name, str) else None
+    if chosen is None:
+        raise InvalidInputError(f"a namespace has no table {shown(name)}", advice=nearest(str(name), TABLES))
+    return chosen
+
+
+def check_has_versions(name: str) -> None:
+    """Raise InvalidInputError for a table that shows how things stand now, and is asked for a version."""
+    if not table_named(name).has_versions:
+        others = " and ".join(repr(other) for other, item in TABLES.items() if item.has_versions)
+        raise InvalidInputError(
+            f"the table {name!r} shows what is there now, and has no versions",
+            advice=f"leave out the version, or the time; {others} have versions",
+        )
 
 
 def _us(time_ms: int | None) -> int | None:
     return None if time_ms is None else time_ms * 1_000
 
 
-def _transactions(connection: Connection, _limit: int | None) -> Iterator[Row]:
+def _transactions(connection: Connection, _limit: int | None, _version: int | None) -> Iterator[Row]:
     for item in transaction_admin.transactions(connection, None, None):
         yield {
             "txn_id": str(item.txn_id),
@@ -71,11 +100,16 @@ def _transactions(connection: Connection, _limit: int | None) -> Iterator[Row]:
         }
 
 
-def _segments(connection: Connection, _limit: int | None) -> Iterator[Row]:
-    for topic in connection.live_topics():
+def _segments(connection: Connection, _limit: int | None, version: int | None) -> Iterator[Row]:
+    for topic in _topics(connection, version):
         records, removals = connection.follower.segments(topic.id)
         for record in sorted(records, key=lambda item: item.number):
             replaced = removals.get(record.number)
+            if version is not None:
+                if record.logged_version > version:
+                    continue
+                record = _before_its_end(record, version)  # noqa: PLW2901
+                replaced = None if replaced is None or replaced > version else replaced
             yield {
                 "topic": topic.name,
                 "segment": record.number,
@@ -96,10 +130,26 @@ def _segments(connection: Connection, _limit: int | None) -> Iterator[Row]:
             }
 
 
+def _topics(connection: Connection, version: int | None) -> list[TopicRecord]:
+    """The topics that there are, or that there were at a version."""
+    if version is None:
+        return connection.live_topics()
+    found = [item for item in connection.follower.topics() if item.exists_at(version)]
+    return sorted(found, key=lambda item: item.name)
+
+
+def _before_its_end(record: SegmentRecord, version: int) -> SegmentRecord:
+    """A segment as it stood at a version: pending, and without offsets, where its transaction ended later."""
+    if record.ended_version is None or record.ended_version <= version:
+        return record
+    slices = tuple(msgspec.structs.replace(item, offset=None) for item in record.slices)
+    return msgspec.structs.replace(record, slices=slices, state="pending", ended_version=None, timestamp_ms=None)
+
+
 _Partition = tuple[TopicRecord, SubscriptionRecord, int, Cursor, range]
 
 
-def _subscriptions(connection: Connection, _limit: int | None) -> Iterator[Row]:
+def _subscriptions(connection: Connection, _limit: int | None, _version: int | None) -> Iterator[Row]:
     rows: list[Row] = connection.follower.over_checkpoints(partial(_positions, connection))
     yield from rows
 
@@ -145,7 +195,7 @@ def _positions(connection: Connection) -> list[Row]:
     return rows
 
 
-def _producers(connection: Connection, _limit: int | None) -> Iterator[Row]:
+def _producers(connection: Connection, _limit: int | None, _version: int | None) -> Iterator[Row]:
     known = connection.follower.look(lambda state: list(state.producers.values()))
     for item in sorted(known, key=lambda item: item.name):
         yield {
@@ -156,8 +206,8 @@ def _producers(connection: Connection, _limit: int | None) -> Iterator[Row]:
         }
 
 
-def _history(connection: Connection, limit: int | None) -> Iterator[Row]:
-    for item in history(connection, HISTORY_ROWS if limit is None else limit):
+def _history(connection: Connection, limit: int | None, version: int | None) -> Iterator[Row]:
+    for item in history(connection, HISTORY_ROWS if limit is None else limit, version):
         yield {
             "version": item.version,
             "timestamp": _us(item.timestamp_ms),
@@ -170,7 +220,7 @@ def _history(connection: Connection, limit: int | None) -> Iterator[Row]:
         }
 
 
-def _files(connection: Connection, limit: int | None) -> Iterator[Row]:
+def _files(connection: Connection, limit: int | None, _version: int | None) -> Iterator[Row]:
     # Listed first: what is named by the time of the look behind it is no file that nothing names.
     listed = list(islice(connection.store.list(""), limit))
     connection.follower.refresh()
@@ -233,10 +283,14 @@ class _References:
 
 
 class Table(NamedTuple):
-    """A table: its columns, and the call that gives its rows, with the number that is wanted at most."""
+    """A table: its columns, and the call that gives its rows, with the number that is wanted at most, and the version.
+
+    ``has_versions``: whether the log still says how the table was at a version that can be read.
+    """
 
     schema: pa.Schema
-    rows: Callable[[Connection, int | None], Iterable[Row]]
+    rows: Callable[[Connection, int | None, int | None], Iterable[Row]]
+    has_versions: bool = False
 
 
 def _present(name: str, kind: pa.DataType) -> pa.Field:
@@ -281,6 +335,7 @@ TABLES: Final[dict[str, Table]] = {
             ]
         ),
         _segments,
+        has_versions=True,
     ),
     "subscriptions": Table(
         pa.schema(
@@ -329,6 +384,7 @@ TABLES: Final[dict[str, Table]] = {
             ]
         ),
         _history,
+        has_versions=True,
     ),
     "files": Table(
         pa.schema(
@@ -345,4 +401,4 @@ TABLES: Final[dict[str, Table]] = {
 }
 """By the name of a table what it is. Columns are added behind the others, and none is changed."""
 
-__all__ = ["HISTORY_ROWS", "TABLES", "table"]
+__all__ = ["HISTORY_ROWS", "TABLES", "Table", "check_has_versions", "table", "table_named"]

@@ -28,12 +28,14 @@ def metrics(target: Target, *, partitions: bool) -> None:
 @click.command()
 @click.argument("name", type=click.Choice(list(TABLES)))
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to print.")
+@click.option("--version", type=int, help="The history, or the segments, as they were at a version of the namespace.")
+@click.option("--timestamp", help='The same at a time with a zone: "2026-11-21T12:00:00Z".')
 @json_option
 @click.pass_obj
-def table(target: Target, name: str, limit: int, *, as_json: bool) -> None:
+def table(target: Target, name: str, limit: int, version: int | None, timestamp: str | None, *, as_json: bool) -> None:
     """Print one of the tables of the namespace's metadata."""
     with target.open() as ns:
-        found = ns.table(name, limit=limit + 1)
+        found = ns.table(name, limit=limit + 1, version=version, timestamp=timestamp)
     rows = python_rows(found.slice(0, limit))
     for column in [field.name for field in found.schema if pa.types.is_map(field.type)]:
         for row in rows:

@@ -12,7 +12,7 @@ from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, begun, busy, prepared, raises, rows, take
 from tests.pages import page
 from txnlog.api.tables import TABLES
-from txnlog.errors import InvalidInputError
+from txnlog.errors import InvalidInputError, VersionNotAvailable
 from txnlog.format import keys
 from txnlog.testing import ManualClock
 
@@ -46,12 +46,12 @@ def test_a_table_has_its_columns_with_rows_and_without(memory: Place, clock: Man
 
 def test_the_reference_has_every_column_with_its_type() -> None:
     text = page("docs/reference/namespace.md")
-    for name, (schema, _) in TABLES.items():
+    for name, chosen in TABLES.items():
         _, found, rest = text.partition(f'\n**`"{name}"`**')
         assert found, name
         listing = rest.partition("\n\n**`")[0].partition("\n```")[0]
         columns = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| \S.*\|$", listing, re.MULTILINE)
-        assert columns == [(field.name, _shown(field.type)) for field in schema], name
+        assert columns == [(field.name, _shown(field.type)) for field in chosen.schema], name
 
 
 def _shown(kind: pa.DataType) -> str:
@@ -235,3 +235,65 @@ def test_a_segment_is_needed_as_long_as_a_version_shows_it(memory: Place, clock:
     assert sorted(needed()) == [False, False, True]
     ns.drop_topic("orders")
     assert sorted(needed()) == [False, False, True], "older versions show it"
+
+
+# --- as they were at a version ----------------------------------------------------------------------------------------
+
+
+def test_history_and_segments_are_at_every_version_what_they_were_when_it_was_the_newest(
+    memory: Place, clock: ManualClock
+) -> None:
+    """Also over pending rows, an abort, a merge, a topic that is dropped and made again, and checkpoints."""
+    ns = memory.orders(1, clock=clock)
+    seen = _seen(ns)
+
+    def step(*calls: Any) -> None:
+        for call in calls:
+            clock.advance(1_000)
+            call()
+            seen.update(_seen(ns))
+
+    clock.advance(1_000)
+    long = begun(ns, 3, 4, flush=True)
+    clock.advance(1_000)
+    lost = begun(ns, 5, flush=True)
+    step(lambda: ns.produce("orders", rows(2)), lost.abort)
+    numbers = [item.number for item in ns.snapshot().plan("orders").segments]
+    step(lambda: compact(ns, "orders", numbers, 0), ns.checkpoint, long.commit)
+    step(lambda: ns.drop_topic("orders"), lambda: ns.create_topic("orders", SCHEMA))
+    step(lambda: ns.produce("orders", rows(6)), ns.checkpoint, lambda: ns.produce("orders", rows(7)))
+    assert len(seen) >= 8
+    assert {row["state"] for found, _, _ in seen.values() for row in found} == {
+        "aborted",
+        "pending",
+        "replaced",
+        "visible",
+    }
+    for reader in (ns, memory.open(mode="r", clock=clock)):
+        for version, (segments, history, time_ms) in seen.items():
+            assert listed(reader, "segments", version=version) == segments, version
+            entries = listed(reader, "history", version=version)
+            assert [row["version"] for row in entries] == list(range(version, -1, -1))
+            assert [row["size_bytes"] for row in entries] == [row["size_bytes"] for row in history]
+            assert listed(reader, "segments", timestamp=time_ms) == segments
+            assert listed(reader, "history", timestamp=time_ms, limit=1)[0]["version"] == version
+
+
+def _seen(ns: Any) -> dict[int, tuple[list[dict[str, Any]], list[dict[str, Any]], int]]:
+    """By the newest version its two tables, and its time."""
+    entries = listed(ns, "history")
+    time_ms = int(entries[0]["timestamp"].timestamp() * 1_000)
+    return {entries[0]["version"]: (listed(ns, "segments"), entries, time_ms)}
+
+
+def test_a_version_that_cannot_be_read_and_a_table_without_versions_are_refused(memory: Place) -> None:
+    ns = memory.orders(1)
+    newest = ns.snapshot().version
+    with raises(VersionNotAvailable, f"{newest + 1}"):
+        ns.table("segments", version=newest + 1)
+    with raises(InvalidInputError, "a version or a timestamp, not both"):
+        ns.table("segments", version=newest, timestamp=0)
+    for name in set(NAMES) - {"history", "segments"}:
+        for options in ({"version": newest}, {"timestamp": "2026-11-21T12:00:00Z"}):
+            with raises(InvalidInputError, f"'{name}' shows what is there now.*'segments' and 'history' have versions"):
+                ns.table(name, **options)

@@ -15,6 +15,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 import spark_ext
 import txnlog
 from spark_ext.support.spark_schemas import arrow_schema
+from tests.cli.printed import runs_as_shown
 from tests.pages import blocks, needs_spark, page, programs, run_page, section
 from txnlog.data.arrow_coercion import Unfit, conform_array
 from txnlog.errors import SchemaMismatch
@@ -59,12 +60,14 @@ def test_what_the_readme_shows_runs_in_its_order(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.some(3)
-@pytest.mark.parametrize("name", [name for name in programs("guide", "recipes", "reference") if needs_spark(name)])
+@pytest.mark.parametrize(
+    "name", [name for name in programs("guide", "operations", "recipes", "reference") if needs_spark(name)]
+)
 def test_a_page_with_spark_is_a_program_that_prints_what_the_page_says(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     try:
-        run_page(name, tmp_path)
+        run_page(name, tmp_path, console=runs_as_shown if "/operations/" in name else None)
     finally:
         spark.catalog.dropTempView("orders")
 

@@ -33,6 +33,7 @@ SINK = "streaming/test_format_stream_write.py::"
 BOUNDS = "read/test_read_bounds.py::"
 PATTERN = "streaming/test_subscribe_pattern.py::"
 EXCLUDED = "read/test_excluded_segments.py::"
+METADATA = "read/test_metadata.py::"
 FILTERS = "read/test_filters.py::"
 THIS = "session/test_every_option.py::"
 
@@ -99,6 +100,8 @@ TESTS: dict[str, dict[str, str]] = {
         "readStream": STREAM
         + "test_rows_that_were_deleted_before_they_were_read_stop_the_query_unless_that_is_accepted",
     },
+    "metadata": {"read": f"{METADATA}test_the_option_gives_the_rows_of_the_table_in_tasks_that_need_no_store"},
+    "limit": {"read": f"{METADATA}test_the_option_gives_as_many_rows_as_the_limit_says_and_the_version_has"},
     "subscription": {
         "readStream": f"{STREAM}test_a_subscription_is_where_a_query_begins_and_what_it_moves_one_batch_late"
     },

@@ -70,6 +70,8 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
         subscription=None,
         max_offsets_per_trigger=None,
         split_transactions=False,
+        metadata=None,
+        limit=None,
         storage_options={},
     )
     assert write() == WriteOptions(P, None, None, None, None, None, None, {})
@@ -298,6 +300,8 @@ def test_an_unknown_option_in_lower_case_as_spark_passes_it_is_answered_with_the
     ("use", "name", "places"),
     [
         ("read", "subscription", "spark.readStream"),
+        ("readStream", "metadata", "spark.read"),
+        ("write", "metadata", "spark.read"),
         ("read", "maxOffsetsPerTrigger", "spark.readStream"),
         ("read", "splitTransactions", "spark.readStream"),
         ("read", "topic", "df.write and df.writeStream"),
@@ -342,6 +346,11 @@ def test_an_option_in_the_wrong_place_is_refused_with_the_right_one(use: str, na
             "'startingTimestamp' is behind that of 'endingTimestamp'",
         ),
         ({"startingVersion": "8", "versionAsOf": "7"}, r"'startingVersion' \(8\) is behind 'versionAsOf' \(7\)"),
+        ({"limit": "7"}, r"'limit' needs 'metadata' \(call limit\(...\) of the DataFrame"),
+        ({"metadata": "files", "columns": "key"}, "'columns' does not fit 'metadata'.*select and where"),
+        ({"metadata": "files", "minPartitions": "2"}, "'minPartitions' does not fit 'metadata'"),
+        ({"metadata": "segments", "subscribe": "orders"}, "'subscribe' does not fit 'metadata'"),
+        ({"metadata": "segments", "versionAsOf": "1", "timestampAsOf": "1"}, "exclude each other"),
         ({"provider": "txnlog"}, "a table of the format txnlog cannot be created.*CREATE TEMPORARY VIEW"),
         ({"Owner": "me"}, "a table of the format txnlog cannot be created"),
         ({"paths": '["a", "b"]'}, "load takes one path.*subscribe='a,b'"),
