@@ -42,7 +42,9 @@ OF_QUERIES: Final[dict[str, Metric]] = {
 def lag_text(lags: Iterable[TopicLag], failures: int, since_ms: int) -> str:
     """OpenMetrics text; see ``Monitor.metrics``."""
     gauges = [_family(name) for name, metric in OF_QUERIES.items() if metric.kind == "gauge"]
-    for lag in sorted(lags, key=lambda item: (item.query, item.source, item.namespace, item.topic)):
+    # By name once: where a run takes over from another one, both may be there.
+    named = {(item.query, item.source, item.namespace, item.topic, item.subscription or ""): item for item in lags}
+    for _, lag in sorted(named.items()):
         labels = Labels(
             {
                 "namespace": lag.namespace,

@@ -109,9 +109,8 @@ class Monitor:
     batch the logger ``txnlog.spark.lag`` gets a line at INFO, as JSON, and a warning where a query falls behind.
     """
 
-    def __init__(self, spark: SparkSession, session: str, storage_options: Mapping[str, Any], warn_after: int) -> None:
+    def __init__(self, spark: SparkSession, storage_options: Mapping[str, Any], warn_after: int) -> None:
         self._spark = spark
-        self._session = session
         self._storage_options = storage_options
         self._warn_after = warn_after
         self._since_ms = int(time.time() * 1000)
@@ -147,7 +146,7 @@ class Monitor:
 
         Args:
             query: one query, by its last progress; it may have ended. Left out, all queries of the session that run,
-                and all runs of ``spark_ext.process`` in it.
+                and all runs of ``spark_ext.process`` in this process.
 
         Raises:
             InvalidInputError: ``query`` is no streaming query, or the session was stopped.
@@ -158,8 +157,10 @@ class Monitor:
             with self._lock:
                 running = list(self._running.values())
             found = [lag for progress in running for lag in self._lags(progress)]
-            for key, run in _runs_in(self._session):
-                found += self._of_run(key, run)
+            with _lock:
+                runs = list(_runs)
+            for name, run in runs:
+                found += self._of_run(name, run)
             return tuple(found)
         if not hasattr(query, "lastProgress"):
             raise InvalidInputError(
@@ -172,7 +173,7 @@ class Monitor:
         """The lag of all queries as OpenMetrics text, which Prometheus and others read; the log is read for it.
 
         Names begin with ``txnlog_query_``; the comments in the text say what each value means. Runs of
-        ``spark_ext.process`` in the session are in it as well.
+        ``spark_ext.process`` in this process are in it as well.
 
         Raises:
             InvalidInputError: the session was stopped.
@@ -259,11 +260,11 @@ class Monitor:
                 found += reported_lags(source.reported, source.end, query=query, source=number)
         return found
 
-    def _of_run(self, key: str, run: Callable[[], list[TopicLag]]) -> list[TopicLag]:
+    def _of_run(self, name: str, run: Callable[[], list[TopicLag]]) -> list[TopicLag]:
         try:
             return run()
         except Exception as error:  # noqa: BLE001 - as above
-            self._note_failure(key, error)
+            self._note_failure(name, error)
             return []
 
     def _connection(self, source: _Source) -> Connection | None:
@@ -290,11 +291,11 @@ class Monitor:
         _logger.warning("how far %r is behind is unknown (more such failures are only counted)", query, exc_info=error)
 
 
-# --- one monitor a session ---------------------------------------------------------------------------------------------
+# --- one monitor a session --------------------------------------------------------------------------------------------
 
 _monitors: Final[dict[str, Monitor]] = {}
-_runs: Final[dict[tuple[str, str], Callable[[], list[TopicLag]]]] = {}
-"""By session and name how far the runs of ``spark_ext.process`` in this process are behind."""
+_runs: Final[list[tuple[str, Callable[[], list[TopicLag]]]]] = []
+"""The runs of ``spark_ext.process`` in this process, by name, and how each says how far it is behind."""
 _lock: Final = threading.RLock()
 
 
@@ -339,7 +340,7 @@ def monitor(
                 del _monitors[known]
         found = _monitors.get(session)
         if found is None:
-            found = _monitors[session] = Monitor(spark, session, storage, warn_after)
+            found = _monitors[session] = Monitor(spark, storage, warn_after)
         elif (found._storage_options, found._warn_after) != (storage, warn_after):
             raise InvalidInputError(
                 "the session has a monitor with other arguments", advice="close that one first: monitor.close()"
@@ -355,22 +356,16 @@ def _forget(closed: Monitor) -> None:
 
 
 @contextlib.contextmanager
-def watched_run(spark: SparkSession, name: str, lag: Callable[[], list[TopicLag]]) -> Iterator[None]:
-    """Context in which the monitor of a session also asks for the lag of a run of ``spark_ext.process``."""
-    key = _session(spark), name
+def watched_run(name: str, lag: Callable[[], list[TopicLag]]) -> Iterator[None]:
+    """Context in which monitors also ask for the lag of a run of ``spark_ext.process``."""
+    own = name, lag
     with _lock:
-        _runs[key] = lag
+        _runs.append(own)
     try:
         yield
     finally:
         with _lock:
-            if _runs.get(key) is lag:
-                del _runs[key]
-
-
-def _runs_in(session: str) -> list[tuple[str, Callable[[], list[TopicLag]]]]:
-    with _lock:
-        return [(name, lag) for (known, name), lag in _runs.items() if known == session]
+            _runs.remove(own)
 
 
 __all__ = ["Monitor", "monitor", "watched_run"]

@@ -95,12 +95,15 @@ def _from(low: int, end: int) -> Ranges:
 def _found(connection: Connection, unread: _Wanted) -> dict[int, Behind]:
     summaries = connection.session.segment_summaries
     wanted, head, recent = connection.follower.look(lambda state: (unread(state), state.head, summaries.recent(state)))
-    summary = summaries.of(recent)
+    # Most readers are at the end, and then nothing has to be read of the checkpoint.
+    summary = summaries.of(recent) if any(any(item.left) for item in wanted.values()) else None
     now_ms = head.log_time_ms(connection.runtime.now_ms())
     return {number: _behind(item, head.version, now_ms, summary) for number, item in wanted.items()}
 
 
-def _behind(item: _Unread, newest: int, now_ms: int, summary: SegmentSummary) -> Behind:
+def _behind(item: _Unread, newest: int, now_ms: int, summary: SegmentSummary | None) -> Behind:
+    if summary is None:
+        return Behind(tuple(item.offsets), 0, 0, None)
     messages = sum([ranges.size(left) for left in item.left])
     firsts: Sequence[tuple[int, int]] = [(p, left[0][0]) for p, left in enumerate(item.left) if left]
     commits = [summary.visible_since(item.topic.id, p, first) for p, first in firsts]
