@@ -189,7 +189,7 @@ def test_a_source_says_in_latest_offset_how_far_the_batch_is_behind(ns: Namespac
         produce(ns, 10)
     run = Run(ns, maxOffsetsPerTrigger=10)
     assert "behind" not in run.reader.reportLatestOffset(), "no batch was planned"
-    behind = []
+    behind, reported = [], dict[str, Any]()
     while run.batch() is not None:
         reported = json.loads(json.dumps(run.reader.reportLatestOffset()))
         behind.append(reported["behind"]["orders"]["messagesBehindLatest"])

@@ -175,4 +175,4 @@ def test_a_run_of_process_says_how_far_it_is_behind(
 
 def test_what_is_no_session_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="the first argument is a SparkSession"):
-        spark_ext.monitor(None)  # type: ignore[arg-type]
+        spark_ext.monitor(None)
