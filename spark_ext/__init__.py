@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from spark_ext.processing.run import Processed
     from spark_ext.read.metadata import metadata
     from spark_ext.read.native_scan import read_topic, visible
+    from spark_ext.streaming.lag import TopicLag
+    from spark_ext.streaming.monitor import Monitor, monitor
     from spark_ext.streaming.write_stream import write_stream
     from spark_ext.support.namespace_cache import use
     from spark_ext.write.dataframe_transaction import DataFrameTransaction, transaction
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "DataFrameTransaction": "spark_ext.write.dataframe_transaction",
+    "Monitor": "spark_ext.streaming.monitor",
     "Processed": "spark_ext.processing.run",
+    "TopicLag": "spark_ext.streaming.lag",
     "metadata": "spark_ext.read.metadata",
+    "monitor": "spark_ext.streaming.monitor",
     "process": "spark_ext.processing.process",
     "read_topic": "spark_ext.read.native_scan",
     "transaction": "spark_ext.write.dataframe_transaction",
@@ -53,8 +58,11 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DataFrameTransaction",
+    "Monitor",
     "Processed",
+    "TopicLag",
     "metadata",
+    "monitor",
     "process",
     "read_topic",
     "transaction",

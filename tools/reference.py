@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import click
 
+from spark_ext.streaming.lag_metrics import OF_QUERIES
 from txnlog.api.metric_families import OF_HANDLE, OF_NAMESPACE, Metric
 from txnlog.cli.main import CommandLine, cli
 
@@ -199,7 +200,11 @@ def page(path: Path) -> str:
     """A page with what the code of today says."""
     text = path.read_text(encoding="utf-8")
     text = _between(NAMES, text, names(text.partition(NAMES[1])[2]))
-    for owner, table in (("namespace", metrics(OF_NAMESPACE)), ("handle", metrics(OF_HANDLE))):
+    for owner, table in (
+        ("namespace", metrics(OF_NAMESPACE)),
+        ("handle", metrics(OF_HANDLE)),
+        ("queries", metrics(OF_QUERIES)),
+    ):
         text = _between((METRICS[0].format(owner), METRICS[1]), text, table)
     return _COMMAND.sub(
         lambda found: f"{COMMAND[0].format(found['path'])}\n\n{described(found['path'])}\n\n{COMMAND[1]}", text

@@ -17,6 +17,7 @@ import txnlog
 from txnlog.errors import TxnLogError
 
 if TYPE_CHECKING:
+    from spark_ext import Monitor
     from txnlog import Namespace
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -34,14 +35,18 @@ class Exporter(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, ns: Namespace, address: tuple[str, int], *, partitions: bool = False) -> None:
+    def __init__(
+        self, ns: Namespace, address: tuple[str, int], *, partitions: bool = False, monitor: Monitor | None = None
+    ) -> None:
         super().__init__(address, _Handler)
         self.ns = ns
         self.partitions = partitions
+        self.monitor = monitor
 
     def text(self) -> str:
-        """What is served."""
-        return self.ns.metrics(partitions=self.partitions)
+        """What is served; in a driver of Spark with a monitor, how far its queries are behind as well."""
+        text = self.ns.metrics(partitions=self.partitions)
+        return text if self.monitor is None else text.removesuffix("# EOF\n") + self.monitor.metrics()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

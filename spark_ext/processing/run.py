@@ -19,8 +19,11 @@ from spark_ext.processing.delta_batches import RepeatBatchError, WhatIsLeft, of_
 from spark_ext.processing.earlier_batches import what_is_left
 from spark_ext.processing.ownership import Ownership, check_acknowledged
 from spark_ext.processing.progress import progress_line
+from spark_ext.processing.run_lag import RunLag
 from spark_ext.processing.stop import interruptible
 from spark_ext.read.scan import Scan, open_scan
+from spark_ext.streaming.lag import TopicLag
+from spark_ext.streaming.monitor import watched_run
 from spark_ext.support import spark_errors
 from spark_ext.write import write_jobs
 from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler, behind_commit
@@ -87,6 +90,8 @@ class Processed:
         versions: the versions that committed the batches, the newest 10,000 of them.
         stopped: why the run ended: ``caught_up`` (all that existed at its start is processed), ``asked`` (by ``stop``)
             or ``signal`` (Ctrl-C, SIGTERM).
+        lag: how far the run was behind in each topic at its end: what has come since its start, and what it left. Empty
+            if that is unknown.
     """
 
     batches: int
@@ -94,6 +99,7 @@ class Processed:
     dead_letters: int
     versions: tuple[int, ...]
     stopped: Stopped
+    lag: tuple[TopicLag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,7 @@ class Run:
         self._spark = spark
         self._order = order
         self._owned = owned
+        self._lag = RunLag(connection, owned, order.name)
         self._runtime = connection.runtime
         self._stop = stop
         self._identity = of_run(connection, owned)
@@ -184,6 +191,7 @@ class Run:
             with (
                 self._stop.listening(),
                 interruptible(self._spark),
+                watched_run(self._order.name, self._lag.now),
                 progress_line(self._order.name, wanted=progress) as show,
             ):
                 stopped = self._loop(show)
@@ -191,7 +199,8 @@ class Run:
             if self._stop.asked != "signal":
                 raise  # not from the second Ctrl-C, which aborts the batch
             stopped = "signal"
-        return Processed(self._batches, self._rows, self._dead_letters, tuple(self._versions), stopped)
+        lag = self._lag.known()
+        return Processed(self._batches, self._rows, self._dead_letters, tuple(self._versions), stopped, lag)
 
     def _loop(self, show: Callable[[str], None]) -> Stopped:
         interval_ms = self._order.interval_ms
@@ -202,8 +211,11 @@ class Run:
                 return asked
             scan = self._look()
             batch = plan_batch(scan, self._owned, self._order.max_rows, until)
+            committed = self._batches
             if batch is not None:
                 self._finish(scan, batch)
+            if self._batches > committed:
+                self._lag.note(self._batches)
             left, pending = count_left(scan, self._owned, until or End.of(scan))
             show(f"{self._batches:,} batches, {self._rows:,} rows, {left:,} behind, version {scan.snapshot.version}")
             if until is not None and batch is None:

@@ -85,8 +85,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plan.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The newest offsets, for the query's progress."""
-        return self._plan.newest().to_dict()
+        """The newest offsets, and how far the batch is behind them, for the query's progress."""
+        return self._plan.reported()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The rows of a batch in shares; the same rows whenever it is asked for."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_ext.read.scan import Scan, input_partitions, open_scan, tasks_of
 from spark_ext.read.start_end_offsets import bounds, clip, starts_of
 from spark_ext.read.task_reader import ReadPartition
 from spark_ext.streaming.batch_limits import Ends, limited
+from spark_ext.streaming.lag import lags_of
 from spark_ext.streaming.offsets import StreamOffset, cursor_moved, expired, overtaken
 from spark_ext.support.namespace_cache import remember_shown, shows
 from spark_ext.support.options import ReadOptions
@@ -26,6 +28,11 @@ from txnlog.format.retention import MESSAGE_TTL_MS
 if TYPE_CHECKING:
     from txnlog.fold.state import SubscriptionRecord, TopicRecord
     from txnlog.format.schema import StructType
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+_EMPTY_IN_A_REPORT: Final = ("start", "query", "epochs")
+"""Parts of an offset that only a batch has: the newest offsets of the log are easier to read without them."""
 
 
 class StreamPlan:
@@ -45,6 +52,9 @@ class StreamPlan:
         if options.txn_app_id is not None:
             parse_label("txnAppId", options.txn_app_id)
         self._last: StreamOffset | None = None
+        self._end: StreamOffset | None = None
+        """Where the batch that was planned last ends, or would begin."""
+        self._lag_failed = False
         self._epochs: dict[int, int] = {}
         self._fitted = False
         """Whether this run saw the cursors where its checkpoint is: then that is no older copy."""
@@ -128,6 +138,26 @@ class StreamPlan:
         scan = self._look()
         return self._offset(scan, {topic: bounds(scan, topic)[1] for topic in scan.topics})
 
+    def reported(self) -> dict[str, Any]:
+        """The newest offsets for a query's progress, and how far they are ahead of the batch that is planned.
+
+        Spark shows it as ``latestOffset``, and asks a Python source for no metrics: so they are in here, by topic.
+        """
+        scan = self._look()
+        newest = self._offset(scan, {topic: bounds(scan, topic)[1] for topic in scan.topics})
+        found = {name: value for name, value in newest.to_dict().items() if name not in _EMPTY_IN_A_REPORT}
+        found["path"] = f"{scan.root}/{scan.namespace.name}"
+        if self._end is not None:
+            try:
+                lags = lags_of(connection_of(scan.namespace), self._end)
+            except Exception as error:  # whoever looks at the progress has less to see, and the query goes on
+                level = logging.DEBUG if self._lag_failed else logging.WARNING
+                _logger.log(level, "how far the query is behind is not in its progress", exc_info=error)
+                self._lag_failed = True
+            else:
+                found["behind"] = {item.topic: item.metrics for item in lags}
+        return found
+
     def stop_at_newest(self) -> None:
         """Let no batch of this run go beyond the current ends."""
         self._last = self.newest()
@@ -155,11 +185,13 @@ class StreamPlan:
             newest = None if self._last is None else self._last.version
             version, offsets = limited(scan, first, limit, newest, split=self._options.split_transactions)
         if offsets == begin.offsets:
+            self._end = begin
             return dict(start)
         query = begin.query or connection_of(scan.namespace).runtime.unique()
         found = self._offset(scan, offsets, version, first, query, epochs)
         if found.entry is not None:
             remember_shown(connection_of(scan.namespace), found.entry)
+        self._end = found
         return found.to_dict()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:

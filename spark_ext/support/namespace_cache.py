@@ -9,7 +9,7 @@ import json
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,6 +120,16 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
     return found.namespace
 
 
+def cached_handle(wanted: Callable[[Connection], bool]) -> Namespace | None:
+    """The newest handle that this process has opened, or was given to use, if one is wanted. Do not close it."""
+    with _lock:
+        known = list(_handles.values())
+    for kept in reversed(known):
+        if wanted(connection_of(kept.namespace)) and kept.is_there():
+            return kept.namespace
+    return None
+
+
 def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, Any] | None = None) -> None:
     """Make this process use the caller's own handle for a namespace: over a wrapped store, or with another clock.
 
@@ -201,6 +211,7 @@ def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any]
 
 __all__ = [
     "Target",
+    "cached_handle",
     "location_of",
     "namespace_at",
     "remember_shown",

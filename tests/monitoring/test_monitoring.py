@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ import yaml  # comes with myst-parser, which builds the pages
 
 import txnlog
 from examples.monitoring.exporter import Exporter, main
+from spark_ext.streaming.lag import TopicLag
+from spark_ext.streaming.lag_metrics import lag_text
 from tests.open_metrics import SUFFIXES, Parsed, parsed
 from tests.pages import ROOT, page
 
 EXAMPLES = ROOT / "examples" / "monitoring"
 PROMETHEUS_OWN = {"up"}
+LAG = TopicLag("totals", 0, "sales", "orders", None, 3, 1, 1500, 3, 3, 3.0)
 METRIC = re.compile(r"\b(txnlog_\w+|up)\b(?:\{([^}]*)\})?")
 
 
@@ -69,6 +73,14 @@ def test_the_exporter_serves_what_the_handle_says_now(lake: Any, served: tuple[A
     found = parsed(get(f"{url}/metrics")[2])
     assert found["txnlog_topic_messages"].total(topic="orders") == 2
     assert found["txnlog_transactions_committed"].total() == 1
+
+
+def test_in_a_driver_of_spark_it_serves_how_far_queries_are_behind_as_well(lake: Any) -> None:
+    monitor: Any = SimpleNamespace(metrics=lambda: lag_text([LAG], 0, 0))
+    with Exporter(lake, ("127.0.0.1", 0), monitor=monitor) as exporter:
+        found = parsed(exporter.text())
+    assert found.keys() == parsed(lake.metrics()).keys() | parsed(monitor.metrics()).keys()
+    assert found["txnlog_query_lag_messages"].value(query="totals") == 3
 
 
 def test_there_is_nothing_else_to_be_had(served: tuple[Any, str]) -> None:
@@ -122,7 +134,7 @@ def expressions() -> list[str]:
 @pytest.fixture
 def families(lake: Any) -> dict[str, Parsed]:
     """What is emitted, by the names of samples."""
-    found = parsed(lake.metrics())
+    found = parsed(lake.metrics()) | parsed(lag_text([LAG], 0, 0))
     return {f"{name}{suffix}": family for name, family in found.items() for suffix in SUFFIXES[family.kind]}
 
 
@@ -166,7 +178,8 @@ def test_the_page_says_of_each_alert_what_to_do() -> None:
 def test_the_page_lists_every_metric_as_it_is_emitted(lake: Any) -> None:
     text = page("docs/operations/monitoring.md")
     listed = dict(re.findall(r"^\| `(txnlog_\w+)` \| A (\w+)\b", text, re.MULTILINE))
-    found = {name: family.kind for name, family in parsed(lake.metrics(partitions=True)).items()}
+    emitted = parsed(lake.metrics(partitions=True)) | parsed(lag_text([LAG], 0, 0))
+    found = {name: family.kind for name, family in emitted.items()}
     assert listed == {f"{name}_total" if kind == "counter" else name: kind for name, kind in found.items()}
 
 

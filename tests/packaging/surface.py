@@ -6,6 +6,8 @@ import catalog
 import txnlog
 from catalog import Catalog, Published, PublishedVersion
 from spark_ext.processing.run import Processed
+from spark_ext.streaming.lag import TopicLag
+from spark_ext.streaming.monitor import Monitor
 from spark_ext.write.dataframe_transaction import DataFrameTransaction
 from txnlog.api.consumer import Consumer
 from txnlog.api.messages import Messages
@@ -85,6 +87,9 @@ CALLS = {
     (DataFrameTransaction, "flush"): "",
     (DataFrameTransaction, "commit"): "",
     (DataFrameTransaction, "abort"): "",
+    (Monitor, "lag"): "query",
+    (Monitor, "metrics"): "",
+    (Monitor, "close"): "",
     (Consumer, "receive"): "max_messages timeout_ms",
     (Consumer, "acknowledge"): "messages cumulative",
     (Consumer, "negative_acknowledge"): "messages",
@@ -114,7 +119,10 @@ CALLS = {
 ATTRIBUTES = {
     Transaction: "id state result skipped",
     DataFrameTransaction: "id state result skipped rows",
-    Processed: "batches rows dead_letters versions stopped",
+    Processed: "batches rows dead_letters versions stopped lag",
+    Monitor: "",
+    TopicLag: "query source namespace topic subscription behind_messages behind_versions behind_ms "
+    "min_offsets_behind_latest max_offsets_behind_latest avg_offsets_behind_latest metrics",
     Namespace: "name root store_requests",
     Consumer: "name",
     Producer: "name epoch",

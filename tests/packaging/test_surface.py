@@ -45,6 +45,7 @@ SPARK = {
     "write_stream": "df path checkpoint handler acknowledge trigger query_name txn_app_id storage_options",
     "process": "spark path topics subscription handler max_rows trigger on_error max_attempts include_metadata native "
     "query_name start stop progress storage_options",
+    "monitor": "spark storage_options warn_after",
     "use": "namespace mode storage_options",
 }
 

@@ -7,7 +7,9 @@ as one line of JSON.
 from __future__ import annotations
 
 import json
+import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,6 +146,26 @@ class Pipeline:
         self._finished(writer.trigger(availableNow=True).start())
         return self.ns.snapshot().read("copies").num_rows
 
+    def lag(self) -> dict[str, Any]:
+        """A monitor of a query: the last line that its listener brought about, and what the log says afterwards."""
+        self.ns.create_topic("watched", schema=ORDERS)
+        self.ns.produce("watched", [{"id": 1}])
+        lines = _Lines()
+        logger = logging.getLogger("txnlog.spark.lag")
+        logger.addHandler(lines)
+        logger.setLevel(logging.INFO)
+        frame = self.spark.readStream.format("txnlog").options(**self._options()).load(f"{self.path}/watched")
+        writer = frame.writeStream.format("noop").option("checkpointLocation", f"{self.scratch}/lag")
+        with spark_ext.monitor(self.spark, storage_options=self.storage or None) as monitor:
+            query = writer.trigger(availableNow=True).start()
+            self._finished(query)
+            lines.came.wait(120)
+            self.ns.produce("watched", [{"id": 2}, {"id": 3}])
+            (behind,) = monitor.lag(query)
+        assert spark_ext.monitor(self.spark) is not monitor, "a new one, since that one was closed"
+        spark_ext.monitor(self.spark).close()
+        return {"line": lines.last, "behind": behind.behind_messages}
+
     def process(self) -> dict[str, Any]:
         """A handler over a subscription; where Spark has no file system for the root, it says so and does nothing."""
 
@@ -203,6 +225,19 @@ class Pipeline:
         homes = self.spark.range(0, 4, 1, 2).mapInArrow(where, "home string").distinct().collect()
         app = self.spark.sparkContext.applicationId
         return {"homes": [row.home for row in homes], "pythons": sorted(set(_pythons_below(app)))}
+
+
+class _Lines(logging.Handler):
+    """How many messages the last line left behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = threading.Event()
+        self.last = -1
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = json.loads(record.getMessage())["messagesBehindLatest"]
+        self.came.set()
 
 
 def _pythons_below(app: str) -> Iterator[str]:

@@ -86,6 +86,7 @@ def check(seen: Mapping[str, Any], *, elsewhere: Collection[str] = ()) -> None:
         "transaction": [LARGE, len(counts)],
         "stream": 0,
         "sink": ROWS + LARGE,
+        "lag": {"line": 0, "behind": 2},
         "process": {"told": f"1 batch of {LARGE} rows", "behind": 0},
     }
     if "refused" in seen:

@@ -21,5 +21,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_the_pipeline_runs_behind_connect(server: str, tmp_path: Path) -> None:
-    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "process", "refused")
+    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "lag", "process", "refused")
     check(run_pipeline(tmp_path, steps, conf={}, remote=server))

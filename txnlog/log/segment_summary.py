@@ -59,15 +59,23 @@ class RecentSegments(NamedTuple):
     removed: frozenset[int]
 
 
+class VisibleSince(NamedTuple):
+    """The commit that made a message visible: its version, and its time in epoch milliseconds."""
+
+    version: int
+    timestamp_ms: int
+
+
 class _Commits(NamedTuple):
-    """Of one partition where the rows of each commit end, in order, and the time of that commit."""
+    """Of one partition where the rows of each commit end, in order, and the time and version of that commit."""
 
     ends: Sequence[int] | Numbers
     times_ms: Sequence[int] | Numbers
+    versions: Sequence[int] | Numbers
 
-    def time_ms(self, offset: int) -> int | None:
+    def at(self, offset: int) -> VisibleSince | None:
         place = bisect_right(self.ends, offset)
-        return int(self.times_ms[place]) if place < len(self.ends) else None
+        return VisibleSince(int(self.versions[place]), int(self.times_ms[place])) if place < len(self.ends) else None
 
 
 def _column(table: pa.Table, name: str) -> Numbers:
@@ -123,17 +131,23 @@ class CheckpointedSegments:
         written = self._segments.filter(pc.invert(self._segments.column("compacted")))
         slices = written.column("slices").combine_chunks()
         parents, rows = pc.list_parent_indices(slices).to_numpy(), pc.list_flatten(slices)
-        topics, times_ms = _column(written, "topic")[parents], _column(written, "timestamp_ms")[parents]
+        topics, times_ms, versions = (
+            _column(written, name)[parents] for name in ("topic", "timestamp_ms", "ended_version")
+        )
         partitions, offsets, counts = (
             pc.struct_field(rows, name).to_numpy() for name in ("partition", "offset", "rows")
         )
         ends = offsets + counts
         order = np.lexsort((ends, partitions, topics))
-        topics, partitions, ends, times_ms = topics[order], partitions[order], ends[order], times_ms[order]
+        topics, partitions, ends, times_ms, versions = (
+            values[order] for values in (topics, partitions, ends, times_ms, versions)
+        )
         changes = np.flatnonzero((np.diff(topics) != 0) | (np.diff(partitions) != 0)) + 1
         bounds = [0, *changes.tolist(), len(ends)]
         return {
-            (int(topics[first]), int(partitions[first])): _Commits(ends[first:end], times_ms[first:end])
+            (int(topics[first]), int(partitions[first])): _Commits(
+                ends[first:end], times_ms[first:end], versions[first:end]
+            )
             for first, end in pairwise(bounds)
             if first < end
         }
@@ -160,26 +174,33 @@ class SegmentSummary:
 
     @cached_property
     def _commits(self) -> dict[Place, _Commits]:
-        ends: defaultdict[Place, list[tuple[int, int]]] = defaultdict(list)
+        ends: defaultdict[Place, list[tuple[int, int, int]]] = defaultdict(list)
         for record in self._recent.visible:
             # What was merged says when: a merged segment has the time of the merge.
             if record.compacted or record.timestamp_ms is None:
                 continue
             for item in record.slices:
-                ends[record.topic, item.partition].append((record.end_of(item), record.timestamp_ms))
+                assert record.ended_version is not None, "a visible segment has the version that showed it"
+                commit = record.end_of(item), record.timestamp_ms, record.ended_version
+                ends[record.topic, item.partition].append(commit)
         return {
-            place: _Commits(*([row[column] for row in sorted(rows)] for column in (0, 1)))
+            place: _Commits(*([row[column] for row in sorted(rows)] for column in (0, 1, 2)))
             for place, rows in ends.items()
         }
 
-    def visible_since_ms(self, topic: int, partition: int, offset: int) -> int | None:
-        """When the first message at an offset or behind it became visible; None where there is none."""
+    def visible_since(self, topic: int, partition: int, offset: int) -> VisibleSince | None:
+        """The commit of the first message at an offset or behind it; None where there is none."""
         for commits in (self._checkpointed.commits, self._commits):
             known = commits.get((topic, partition))
-            time_ms = None if known is None else known.time_ms(offset)
-            if time_ms is not None:
-                return time_ms
+            found = None if known is None else known.at(offset)
+            if found is not None:
+                return found
         return None
 
+    def visible_since_ms(self, topic: int, partition: int, offset: int) -> int | None:
+        """When the first message at an offset or behind it became visible; None where there is none."""
+        found = self.visible_since(topic, partition, offset)
+        return None if found is None else found.timestamp_ms
 
-__all__ = ["CheckpointedSegments", "RecentSegments", "SegmentSummary", "SegmentTotals"]
+
+__all__ = ["CheckpointedSegments", "RecentSegments", "SegmentSummary", "SegmentTotals", "VisibleSince"]
