@@ -23,10 +23,10 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights monitoring test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
+.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights monitoring test-spark40 test-spark41 mutants sim crash crash-operations crash-spark crash-delta conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
 
 help: ## Show this list.
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 install: ## Make .venv from requirements/dev.lock (done already: costs nothing).
 	@$(PYTHON) tools/install.py $(VENV)
@@ -82,6 +82,9 @@ crash-spark: install ## Kill 100 drivers and 50 executors of Spark amid streams:
 
 crash-delta: install ## Kill publishers, writers, optimize and vacuum for ten minutes: each published version is the log's (ARGS="--seconds 60").
 	@$(RUN)/python -m tests.crash.delta.run $(ARGS)
+
+crash-operations: install ## Kill maintenance, publication, backup and restore 200 times each: ten minutes (ARGS="--kills 20 erase").
+	@$(RUN)/python -m tests.crash.operations.run $(ARGS)
 
 conformance: install ## The kit for readers of the format, asked of the second reader (examples/second_reader).
 	@$(RUN)/python -m txnlog.testing.conformance run $(ARGS) -- $(RUN)/python -m examples.second_reader

@@ -175,7 +175,8 @@ class Administration:
             progress: called with the topic at work, the files looked at and those deleted so far.
 
         What open and prepared transactions have in the log stays, as do the log and its checkpoints. Signs of life of
-        consumers that are gone are deleted too, and not counted. A vacuum that was interrupted is simply called again.
+        consumers that are gone are deleted too, and not counted, as are temporary files in which nobody has written for
+        the grace. A vacuum that was interrupted is simply called again.
 
         Raises:
             InvalidInputError: a time that makes no sense; nothing was deleted.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from txnlog.common.limits import MIN_GRACE_MS
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import (
     CorruptionError,
@@ -42,6 +43,7 @@ from txnlog.replies import Rest, finishing, note_written, reworded
 from txnlog.results import BackedUp
 from txnlog.sentences import Either, Words
 from txnlog.store.base import ObjectNotFound
+from txnlog.store.folders import remove_unfinished
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -200,6 +202,7 @@ class _Backup:
             (*plan.segments, *checkpoints),
         )
         self._seal(manifest)
+        remove_unfinished(self._folder.store, self._runtime.now_ms() - MIN_GRACE_MS)  # of backups that were killed
         return BackedUp(
             plan.log.namespace,
             plan.version,

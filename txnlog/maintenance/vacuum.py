@@ -29,6 +29,7 @@ from txnlog.log.commands import Answer, effect
 from txnlog.replies import IfUnknown, Rest, finishing, note_written, unknown_outcome
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
 from txnlog.store.base import ObjectInfo
+from txnlog.store.folders import remove_unfinished
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -108,6 +109,7 @@ def vacuum(
     with finishing(Rest.VACUUM):
         _forget_heartbeats(connection)
         _forget_mailboxes(connection)
+        remove_unfinished(connection.store, connection.runtime.now_ms() - silent_ms)
         return _Sweep(connection, plan, graced, unreadable, dry_run=False, progress=progress).run()
 
 

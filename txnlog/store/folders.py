@@ -28,6 +28,13 @@ def close_folders(store: Store) -> None:
         local.close()
 
 
+def remove_unfinished(store: Store, before_ms: int) -> None:
+    """Have a local store remove the temporary files that processes left which died before a time."""
+    local, prefix = _local(store, "")
+    if local is not None:
+        local.remove_unfinished(prefix, before_ms)
+
+
 def _local(store: Store, folder: str) -> tuple[LocalStore | None, str]:
     while isinstance(store, ForwardingStore):
         if isinstance(store, PrefixStore):
@@ -36,4 +43,4 @@ def _local(store: Store, folder: str) -> tuple[LocalStore | None, str]:
     return (store if isinstance(store, LocalStore) else None), folder
 
 
-__all__ = ["close_folders", "may_make", "never_make"]
+__all__ = ["close_folders", "may_make", "never_make", "remove_unfinished"]

@@ -219,6 +219,30 @@ class LocalStore:
             with parent as folder:
                 posix.remove(folder, name)
 
+    @outside_main_thread
+    def remove_unfinished(self, prefix: str, before_ms: int) -> None:
+        """Remove the temporary files below a folder that were written to before a time: their processes died.
+
+        Where one lives all the same its call fails, and nothing of it was stored. No error: what cannot be removed
+        stays, and does no harm.
+
+        Args:
+            prefix: the folder with its ``/``; empty: everything below the root.
+            before_ms: epoch milliseconds of the clock that the file system has.
+        """
+        folder, _ = split_prefix(check_prefix(prefix))
+        self._remove_unfinished(tuple(folder.split("/")) if folder else (), before_ms)
+
+    def _remove_unfinished(self, folder: tuple[str, ...], before_ms: int) -> None:
+        with contextlib.suppress(OSError), posix.open_folder(self._root, folder) as descriptor:
+            for name, is_folder in posix.entries_of(descriptor, lambda name: is_key(name) or _is_temporary(name)):
+                if is_folder:
+                    self._remove_unfinished((*folder, name), before_ms)
+                elif _is_temporary(name):
+                    with contextlib.suppress(OSError):
+                        if posix.status_of_file(descriptor, name).st_mtime_ns < before_ms * 1_000_000:
+                            posix.remove(descriptor, name)
+
     def url(self, key: str) -> str:
         """The absolute path."""
         return os.path.join(self._root, check_key(key))
@@ -474,6 +498,10 @@ def _open_or_make(folder: int, name: str, *, make: bool) -> tuple[posix.Descript
 
 def _temporary_name() -> str:
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}"
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(TEMPORARY_PREFIX)
 
 
 def _remove(folder: int, name: str) -> None:
