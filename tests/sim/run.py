@@ -69,6 +69,23 @@ BESIDES: Final[dict[Workload, Besides]] = {
         ),
     ),
     "erased": Besides(3, ("messages were erased", "segments were replaced")),
+    "expired": Besides(3, ("messages expired", "messages were deleted by retention", "segments were replaced")),
+    "restored": Besides(
+        30,
+        (
+            "a backup had nothing to copy",
+            "a backup was continued",
+            "a namespace was restored",
+            "a restore was refused, since it had ended",
+            "a restore was repeated",
+            "an earlier backup was restored",
+            "backup: VersionNotAvailable",
+            "messages expired",
+            "messages were erased",
+            "segments were merged",
+            "somebody went on in what was restored",
+        ),
+    ),
 }
 """By workload what is run of it, and what that has to reach."""
 

@@ -120,12 +120,17 @@ class Story:
         cursors: dict[tuple[str, str], dict[int, tuple[int, tuple[tuple[int, int], ...]]]] | None = None,
         dead: tuple[tuple[int, int, int, int], ...] = (),
         missing: tuple[tuple[str, int | None], ...] = (),
+        expired: tuple[tuple[int, int, int, int, int | None, tuple[tuple[int, int], ...]], ...] = (),
         **topics: str,
     ) -> Story:
-        """``dead`` letters are offset, value, redeliveries and version; ``missing`` files have the end of their use."""
+        """``dead`` letters are offset, value, redeliveries and version; ``missing`` files have the end of their use.
+
+        What ``expired`` are start, end, version, age, the age that was asked for, and what of it was at work.
+        """
         letters = [(TOPIC, SUBSCRIPTION, 0, *letter) for letter in dead]
+        gone = [(TOPIC, SUBSCRIPTION, 0, (item[:2],), *item[2:]) for item in expired]
         told = {"outcomes": outcomes or {}, "cursors": cursors or {}, "dead": letters, "missing": missing}
-        self.call("final", result={"rows": rows(**topics), **told})
+        self.call("final", result={"rows": rows(**topics), "expired": gone, **told})
         return self
 
     def vacuum(self, oldest: int, fails: Any = None) -> Story:
@@ -141,6 +146,19 @@ class Story:
     def erase(self, *values: int, upto: int, version: int = 0, fails: Any = None) -> Story:
         """Erase the messages of some values that were visible up to a version."""
         self.call("erase", fails, {"version": version}, topic=TOPIC, values=list(values), upto=upto)
+        return self
+
+    def back_up(self, version: int, wanted: int | None = None, fails: Any = None) -> Story:
+        self.call("backup", fails, {"version": version}, version=wanted)
+        return self
+
+    def restore(self, version: int, name: str = "again", coordinator: int = 7, fails: Any = None) -> Story:
+        self.call("restore", fails, {"version": version, "coordinator": coordinator}, name=name, version=version)
+        return self
+
+    def go_on(self, version: int, txn: str, name: str = "again", **topics: str) -> Story:
+        """Begin a transaction in what was restored, and read what there was before."""
+        self.call("read_restored", result={"rows": rows(**topics), "txn": txn}, name=name, version=version)
         return self
 
     # --- consumers --------------------------------------------------------------------------------------------------

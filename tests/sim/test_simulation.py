@@ -41,7 +41,7 @@ HASHES = """
 from txnlog.testing.simulation import Simulation
 for seed in range(12):
     print(Simulation(seed).run().trace_hash)
-for workload in ("maintained", "crowded", "retained"):
+for workload in ("maintained", "crowded", "retained", "restored"):
     print(Simulation(39356420039, workload=workload).run().trace_hash)
 """
 
@@ -56,7 +56,7 @@ def trace_hashes(hash_seed: str) -> list[str]:
 
 def test_one_seed_is_one_run_in_any_process_under_any_hash_seed():
     first = trace_hashes("1")
-    assert len(set(first)) == 12 + 3
+    assert len(set(first)) == 12 + 4
     assert trace_hashes("4242") == first
     assert [Simulation(seed).run().trace_hash for seed in range(12)] == first[:12]
 
@@ -101,7 +101,10 @@ def test_a_planted_bug_is_found(mutant: Mutant):
 
 def test_the_page_says_how_many_bugs_and_situations_there_are():
     text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
-    files = "`tests/sim/planted.py`, `planted_proposals.py`, `planted_retention.py` and `planted_holes.py`"
+    files = (
+        "`tests/sim/planted.py`, `planted_proposals.py`, `planted_retention.py`, `planted_holes.py` and "
+        "`planted_backups.py`"
+    )
     assert f"each of the {len(ALL_MUTANTS)} bugs that {files} plant" in text
     assert f"one of {len(runner.REACHED)} named situations was never reached" in text
 
@@ -145,6 +148,27 @@ def test_a_good_client_passes_next_to_one_who_deletes_messages(retained_runs: Ta
     assert retained_runs.failures == {}
     assert retained_runs.labels["messages were deleted by hand"] >= 10
     assert retained_runs.labels["messages were deleted by retention"] >= 2
+
+
+@pytest.fixture(scope="module")
+def expired_runs() -> Tally:
+    return run_seeds(range(50_000, 50_000 + tries(90, 30)), make=partial(Simulation, workload="expired"))
+
+
+def test_a_good_client_passes_next_to_one_who_lets_messages_expire(expired_runs: Tally):
+    assert expired_runs.failures == {}
+    assert expired_runs.labels["messages expired"] >= 2
+
+
+@pytest.fixture(scope="module")
+def restored_runs() -> Tally:
+    return run_seeds(range(60_000, 60_000 + tries(15, 6)), make=partial(Simulation, workload="restored"))
+
+
+def test_backups_are_restored_whatever_happens_meanwhile(restored_runs: Tally):
+    assert restored_runs.failures == {}
+    assert restored_runs.labels["a backup was continued"] >= 6
+    assert restored_runs.labels["a namespace was restored"] >= 6
 
 
 @pytest.fixture(scope="module")

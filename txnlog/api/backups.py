@@ -135,6 +135,7 @@ def restore(
         CorruptionError: an object of the backup is missing or damaged; there is no namespace. What is missing or has
             another size is found before anything is written.
         UnsafeStore: the destination's store has no atomic create-if-absent.
+        InvalidTransactionState: somebody else restores or adopts it at the same time: open it, or call it again.
         OutcomeUnknown, StoreError: call it again.
     """
     folder, own_store = _folder(backup, storage_options, store, "backup")

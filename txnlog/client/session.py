@@ -28,7 +28,6 @@ from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
     ClockSkew,
     InvalidInputError,
-    InvalidTransactionState,
     NamespaceNotFound,
     ReadOnly,
     TxnLogError,
@@ -43,7 +42,7 @@ from txnlog.log.commands import ONE_PROTOCOL, effect
 from txnlog.log.follower import Follower
 from txnlog.log.log_identity import LogIdentity
 from txnlog.log.log_reader import Log
-from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, probed, remains
+from txnlog.log.root_log import Root, adopted_meanwhile, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.replies import Rest, finishing, not_sent
 from txnlog.sentences import Argument, Call, Words
@@ -203,21 +202,20 @@ class Session:
 
         Raises:
             InvalidInputError: the root lists this very log already, unless ``force``, or another one under the name.
+            InvalidTransactionState: somebody else adopts it at the same time.
             OutcomeUnknown, StoreError: call it again, which takes another coordinator id.
         """
         appender = self.appender
         self._root.ensure_safe(adopting=True)
+        seen = self._root.registration(self.name)
         self.follower.refresh()
         self.follower.log.check_end(self.follower.version, whole=True)
         head = self.follower.state.head
-        record = self._root.adopt(self.name, self.identity, head.coordinators, force=force)
+        record = self._root.adopt(self.name, self.identity, head.coordinators, seen, force=force)
 
         def decide(draft: Draft, _at: Header) -> list[Adopt]:
             if draft.head.adoptions != head.adoptions:
-                raise InvalidTransactionState(
-                    f"somebody else adopted {self.name!r} at the same time",
-                    advice="open it, which says whether it must be adopted again",
-                )
+                raise adopted_meanwhile(self.name)
             return [Adopt(self.name, record.coordinator)]
 
         with finishing(Rest.ADOPT):

@@ -18,6 +18,7 @@ from txnlog.errors import (
     CorruptionError,
     Durable,
     InvalidInputError,
+    InvalidTransactionState,
     NameNotAllowed,
     NamespaceNotFound,
     StoreError,
@@ -298,15 +299,30 @@ class Root:
             )
         put_first(store, self._runtime, data)
 
-    def adopt(self, name: NamespaceName, found: LogIdentity, known: Coordinators, *, force: bool) -> NamespaceRecord:
+    def registration(self, name: NamespaceName) -> NamespaceRecord | None:
+        """What the root lists under a name now."""
+        return listed(self.namespaces(), name)
+
+    def adopt(
+        self,
+        name: NamespaceName,
+        found: LogIdentity,
+        known: Coordinators,
+        seen: NamespaceRecord | None,
+        *,
+        force: bool,
+    ) -> NamespaceRecord:
         """A registration of a name for the log that is found in its folder, with a coordinator id that it never had.
 
-        Raises InvalidInputError where the root lists the log there already, unless ``force``, or lists another one;
-        NameNotAllowed for a clash in case.
+        ``seen`` is what the root listed before the log was read. Raises InvalidInputError where the root lists the log
+        there already, unless ``force``, or lists another one; InvalidTransactionState where somebody else has adopted
+        the folder since; NameNotAllowed for a clash in case.
         """
 
         def decide(draft: Draft, _at: Header) -> list[Register | Unregister]:
             records = [item for _, item in draft.namespaces.items()]
+            if listed(records, name) != seen:
+                raise adopted_meanwhile(name)
             found_as, record = standing(records, name, found)
             if found_as is Standing.LISTED and not force:
                 raise InvalidInputError(
@@ -546,6 +562,14 @@ def append_one(below: str) -> str:
     return f"this is a root: append one of its namespaces ({below})"
 
 
+def adopted_meanwhile(name: str) -> InvalidTransactionState:
+    """The error for who adopts a folder that somebody else adopts at the same time."""
+    return InvalidTransactionState(
+        f"somebody else adopted {name!r} at the same time",
+        advice="open it, which says whether it must be adopted again",
+    )
+
+
 def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
     """The namespaces of the root that a folder is, as a person reads them; None where it is none."""
     inner = Root(folder, runtime)
@@ -554,4 +578,14 @@ def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
     return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none"
 
 
-__all__ = ["Root", "append_one", "create_log", "has_verdict_on", "namespaces_below", "not_found", "probed", "remains"]
+__all__ = [
+    "Root",
+    "adopted_meanwhile",
+    "append_one",
+    "create_log",
+    "has_verdict_on",
+    "namespaces_below",
+    "not_found",
+    "probed",
+    "remains",
+]

@@ -1,7 +1,7 @@
 """Messages that nobody acknowledged for too long: by ``message_ttl_ms`` they are acknowledged on every subscription.
 
 What expires is decided against the state in front of the entry: a lease, a pending acknowledgement or another setting
-that came meanwhile counts.
+that came meanwhile counts. So does the time of the entry: a clock that was ahead for a moment lets nothing expire.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ def expired(draft: Draft | State, topic: TopicRecord, ends: Offsets, now_ms: int
     return [item for item in found if item is not None]
 
 
-def expire(connection: Connection, topic: TopicRecord, ends: Offsets) -> int:
+def expire(connection: Connection, topic: TopicRecord, ends: Offsets, now_ms: int) -> int:
     """Acknowledge what has expired of a topic, in one entry; how many messages that were, over all subscriptions.
 
     Args:
         connection: a handle that writes.
         topic: the topic, with the settings that the offsets come from.
         ends: by partition the offset behind the messages that are too old.
+        now_ms: the time of the log at which they are.
     """
-    now_ms = connection.log_now_ms()
     if not ends or not connection.follower.look(lambda state: expired(state, topic, ends, now_ms)):
         return 0
     (number,) = connection.appender.take_numbers()
     try:
-        count = connection.appender.call(_Expiry(number, topic, ends).command())
+        count = connection.appender.call(_Expiry(number, topic, ends, now_ms).command())
     except (TransactionConflict, LimitExceeded) as error:
         _logger.info("messages of %r have not expired yet: %s", topic.name, error.message)
         return 0
@@ -91,10 +91,11 @@ def expire(connection: Connection, topic: TopicRecord, ends: Offsets) -> int:
 class _Expiry:
     """Acknowledges what has expired, outside of transactions."""
 
-    def __init__(self, number: int, topic: TopicRecord, ends: Offsets) -> None:
+    def __init__(self, number: int, topic: TopicRecord, ends: Offsets, now_ms: int) -> None:
         self._number = number
         self._topic = topic
         self._ends = ends
+        self._now_ms = now_ms
         self._count = 0  # as it was decided the last time
 
     def command(self) -> Simple[int]:
@@ -104,6 +105,8 @@ class _Expiry:
     def _decide(self, draft: Draft, at: Header) -> Sequence[AnyAction] | Answer[int]:
         if draft.outcomes.get(self._number) is not None:
             return Answer(self._count, settled=True)
+        if at.timestamp_ms < self._now_ms:
+            return Answer(0)
         topic = draft.topics.get(self._topic.id)
         ttl_ms = MESSAGE_TTL_MS.of(self._topic.properties)
         if topic is None or topic.dropped or MESSAGE_TTL_MS.of(topic.properties) != ttl_ms:

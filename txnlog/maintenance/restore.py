@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from txnlog.common.names import NamespaceName, folded
 from txnlog.common.validation import shortened
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import AccessDenied, Durable, InvalidInputError, NameNotAllowed
+from txnlog.errors import Durable, InvalidInputError, NameNotAllowed, StoreError
 from txnlog.fold.state import NamespaceRecord
 from txnlog.format import keys
 from txnlog.format.actions import Adopt
@@ -126,9 +126,9 @@ class _Restore:
         if keys.entry_key(0) not in self._sizes:
             self._make_log()
         coordinator = self._adopted_as()
-        if coordinator is None:
+        if coordinator is None or not self._is_listed(coordinator):
             coordinator = self._adopt()
-        with contextlib.suppress(AccessDenied):  # nobody needs it any more, and it does no harm
+        with contextlib.suppress(StoreError):  # nobody needs it any more, and it does no harm
             self._store.delete(keys.RESTORE_KEY)
         return self._restored(coordinator, dry_run=False)
 
@@ -172,7 +172,7 @@ class _Restore:
                 ),
                 durable=Durable.NOTHING,
             )
-        if keys.entry_key(0) in self._sizes and self._log.get(self._manifest.version + 2) is not None:
+        if keys.entry_key(0) in self._sizes and self._adoptions()[1]:
             raise self._refusal("where a namespace is")  # it was restored, and others have written to it since
         return begun
 
@@ -265,15 +265,32 @@ class _Restore:
     # --- adoption ---------------------------------------------------------------------------------------------------
 
     def _adopted_as(self) -> int | None:
-        """The coordinator id by which the log was adopted behind the backup; None where it was not yet."""
-        data = self._log.get(self._manifest.version + 1)
-        if data is None:
-            return None
-        entry = decode_entry(data, self._manifest.version + 1)
-        adopted = next((item for item in entry.actions if isinstance(item, Adopt)), None)
-        if adopted is None or entry.header.previous != self._manifest.digest:
+        """The coordinator id by which the log was adopted last; None where it was not yet."""
+        coordinator, is_written_to = self._adoptions()
+        if coordinator is None and is_written_to:
             raise self._refusal("where somebody else writes at the same time")
-        return adopted.coordinator
+        return coordinator
+
+    def _adoptions(self) -> tuple[int | None, bool]:
+        """The coordinator id of the last adoption right behind the backup, and whether another entry follows.
+
+        There are several where an adoption of unknown outcome was repeated, and both landed.
+        """
+        coordinator: int | None = None
+        version, digest = self._manifest.version, self._manifest.digest
+        while (data := self._log.get(version + 1)) is not None:
+            version += 1
+            entry = decode_entry(data, version)
+            adopted = next((item for item in entry.actions if isinstance(item, Adopt)), None)
+            if adopted is None or entry.header.previous != digest:
+                return coordinator, True
+            coordinator, digest = adopted.coordinator, entry.digest
+        return coordinator, False
+
+    def _is_listed(self, coordinator: int) -> bool:
+        """Whether the root lists what was adopted with this id: another adoption may have begun with a later one."""
+        own = listed(self._records(), self._target.name)
+        return own is not None and own.coordinator == coordinator
 
     def _adopt(self) -> int:
         last = self._log.get(self._manifest.version)

@@ -78,17 +78,21 @@ class _Deletion:
             meanwhile is passed over.
         guard: called with the draft, the topic, and what would be deleted: gives what may be, or raises. None: whatever
             subscriptions have not acknowledged goes as well.
+        now_ms: the time of the log by which it is old enough: an entry of an earlier time deletes nothing.
     """
 
-    def __init__(self, wanted: Mapping[int, Offsets], guard: _Guard | None) -> None:
+    def __init__(self, wanted: Mapping[int, Offsets], guard: _Guard | None, now_ms: int = 0) -> None:
         self._wanted = wanted
         self._guard = guard
+        self._now_ms = now_ms
         self._decided: Mapping[int, int] = {}  # how many messages go, by topic, as it was decided the last time
 
     def command(self, number: int) -> Simple[tuple[DeletedRecords, ...]]:
         """What the log is asked for: of each topic what was deleted. ``number`` is that of acknowledgements."""
 
         def decide(draft: Draft, at: Header) -> Sequence[AnyAction] | Answer[tuple[DeletedRecords, ...]]:
+            if at.timestamp_ms < self._now_ms:
+                return Answer(self._described(draft, None, {}))
             actions, self._decided = self._actions(draft)
             filled = [item for action in actions for item in _filled(draft, action, at.timestamp_ms)]
             if not actions:
@@ -219,11 +223,11 @@ def retain(connection: Connection) -> tuple[DeletedRecords, ...]:
     connection.follower.refresh()
     times = Times(connection)
     topics = [item for item in connection.live_topics() if _has_retention(item)]
-    counts = {item.id: expire(connection, item, _too_old(connection, item, times)) for item in topics}
+    counts = {item.id: expire(connection, item, _too_old(connection, item, times), times.now_ms) for item in topics}
     wanted = {item.id: due for item in topics if (due := _due(connection, item, times).offsets)}
     by_name: dict[str, DeletedRecords] = {}
     for part in waves(wanted.items(), lambda item: len(item[1]), len(wanted), _MOST_PLACES):
-        deletion = _Deletion(dict(part), _Settings(topics).guard)
+        deletion = _Deletion(dict(part), _Settings(topics).guard, times.now_ms)
         if not any(item.messages for item in connection.follower.look(lambda s, d=deletion: d.foreseen(s.draft()))):  # type: ignore[misc]  # bound now
             continue
         (number,) = connection.appender.take_numbers()

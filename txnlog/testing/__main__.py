@@ -28,6 +28,8 @@ Make = Callable[[int], Simulation]
 @click.option("--crowded", is_flag=True, help="Let several more producers race.")
 @click.option("--retained", is_flag=True, help="Let somebody delete messages besides.")
 @click.option("--erased", is_flag=True, help="Let somebody erase single messages besides.")
+@click.option("--expired", is_flag=True, help="Let somebody delete messages and let them expire besides.")
+@click.option("--restored", is_flag=True, help="Let somebody back up and restore besides.")
 @click.option("--replay", envvar="TXNLOG_SIM_SEED", type=int, help="Run this one seed again (or TXNLOG_SIM_SEED).")
 def main(
     schedules: int,

@@ -148,6 +148,34 @@ class Anomaly(enum.StrEnum):
     MISSING_FILE = ("missing file", "a file that a readable version needs is gone")
     READABLE_MOVED = ("readable versions moved", "a version is readable until a vacuum says otherwise, and never again")
 
+    # --- what expired ------------------------------------------------------------------------------------------------
+
+    EXPIRED_EARLY = (
+        "expired too early",
+        "messages were acknowledged because of an age that their topic does not ask for, or that they did not have",
+    )
+    EXPIRED_AT_WORK = (
+        "expired while at work",
+        "messages expired that were leased, or acknowledged in a transaction that had not ended",
+    )
+
+    # --- backups ------------------------------------------------------------------------------------------------------
+
+    STALE_BACKUP = ("stale backup", "a backup has what was acknowledged before it was asked for, or the version named")
+    LOST_BACKUP = ("lost backup", "a backup that was reported as made can be restored")
+    TORN_BACKUP = (
+        "torn backup",
+        "a restored namespace shows a part of a transaction, or what was not there at the version of the backup",
+    )
+    INCOMPLETE_BACKUP = (
+        "incomplete backup",
+        "a restored namespace lacks what was visible at the version of the backup",
+    )
+    SHARED_IDENTITY = (
+        "shared identity",
+        "a restored namespace gives TxnIDs as another one does: what its writers write could be taken for the other's",
+    )
+
     # --- cycles -----------------------------------------------------------------------------------------------------
 
     G0 = ("G0", "a cycle of ww edges: two transactions are each before the other in the log (Adya)")

@@ -26,6 +26,8 @@ class _Acknowledged:
     seeks: list[tuple[int, Operation]] = field(default_factory=list)
     dead: list[tuple[int, int, int]] = field(default_factory=list)
     """Dead letters: the version that took each off, its partition and offset."""
+    expired: list[tuple[int, int, Ranges]] = field(default_factory=list)
+    """Of what expired the version that acknowledged it, and the partition."""
     unknown_outcome: bool = False
     """A seek whose place in the log is not known: nothing can be said."""
 
@@ -95,6 +97,9 @@ def _collect(facts: Facts) -> dict[Subscribed, _Acknowledged]:
         for letter in result_of(facts.final, of.FinalState).dead:
             taken = found.setdefault((letter.topic, letter.subscription), _Acknowledged())
             taken.dead.append((letter.version, letter.partition, letter.offset))
+    for gone in facts.expired:
+        taken = found.setdefault((gone.topic, gone.subscription), _Acknowledged())
+        taken.expired.append((gone.version, gone.partition, gone.ranges))
     return found
 
 
@@ -125,10 +130,11 @@ def _take(key: Subscribed, taken: _Acknowledged) -> tuple[Sets, list[Finding]]:
         place = 3 if unit is None else 2 if asked(op, of.Acknowledge).cumulative else 1
         steps.append((version, place, op, unit))
     steps.sort(key=lambda step: (step[0], step[1], step[2].number))
-    dead = sorted(taken.dead, reverse=True)
+    dead = [(version, partition, ((offset, offset + 1),)) for version, partition, offset in taken.dead]
+    others_took = sorted((*dead, *taken.expired), reverse=True)
     for version, _, op, unit in steps:
-        while dead and dead[-1][0] < version:
-            _take_dead(wanted, dead.pop())
+        while others_took and others_took[-1][0] < version:
+            _take_off(wanted, others_took.pop())
         item = op.arguments
         if isinstance(item, of.Seek | of.CreateSubscription):
             for partition, offset in item.positions:
@@ -142,13 +148,13 @@ def _take(key: Subscribed, taken: _Acknowledged) -> tuple[Sets, list[Finding]]:
                 others = _who(owners, partition, twice)
                 if all(other is not unit for _, other in others):
                     names = " and ".join(other.name if other else "a plain call" for _, other in others)
-                    before_it = names or "a seek"
+                    before_it = names or "a seek, or because it had expired"
                     text = f"{key[0]}:{key[1]}/{partition}: {twice} was acknowledged by {unit.name}, after {before_it}"
                     findings.append(Finding(Anomaly.DOUBLE_CONSUME, text, (*(op for op, _ in others), op)))
             wanted[partition] = ranges.union(before, found)
         owners.append((op, unit))
-    for letter in dead:
-        _take_dead(wanted, letter)
+    for off in others_took:
+        _take_off(wanted, off)
     return wanted, findings
 
 
@@ -167,10 +173,10 @@ def _check_dead(key: Subscribed, taken: _Acknowledged) -> Iterator[Finding]:
                 yield Finding(Anomaly.DEAD_LETTER, text, (op,))
 
 
-def _take_dead(wanted: Sets, letter: tuple[int, int, int]) -> None:
-    """A message became a dead letter: the same entry takes it off."""
-    _, partition, offset = letter
-    wanted[partition] = ranges.union(wanted.get(partition, ()), ((offset, offset + 1),))
+def _take_off(wanted: Sets, item: tuple[int, int, Ranges]) -> None:
+    """Messages became dead letters, or expired: the same entry takes them off."""
+    _, partition, found = item
+    wanted[partition] = ranges.union(wanted.get(partition, ()), found)
 
 
 def _twice(taken: Ranges, found: Ranges, *, cumulative: bool) -> Ranges:
@@ -235,6 +241,10 @@ class _Compared:
             if ranges.intersect(lost.get(partition, ()), ((offset, offset + 1),)):
                 text = f"{self._name}/{partition}: {offset} is a dead letter, and is free in the end"
                 yield Finding(Anomaly.TORN_COMMIT, text)
+        for version, partition, found in self._taken.expired:
+            if again := ranges.intersect(lost.get(partition, ()), found):
+                text = f"{self._name}/{partition}: {again} expired at {version}, and is free in the end"
+                yield Finding(Anomaly.CURSOR_MOVED_BACK, text)
 
     def _note_unknown(self, torn: dict[Unit, list[bool]], extra: Sets) -> None:
         """For transactions of unknown outcome: whether each part, as far as it is theirs alone, is acknowledged."""

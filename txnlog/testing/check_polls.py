@@ -246,7 +246,7 @@ class _Pass:
         left = ranges.subtract(left, subscription.tried.get(partition, ())) if left else left
         gone = self._facts.may_be_deleted((asked(op, of.Receive).topic, partition), op.completed) if left else 0
         left = ranges.subtract(left, ((0, gone),)) if gone else left
-        left = ranges.subtract(left, self._holes(asked(op, of.Receive).topic, partition, op)) if left else left
+        left = ranges.subtract(left, self._gone(asked(op, of.Receive), partition, op)) if left else left
         lapsed = [other for reported_at, other in subscription.lapsed if reported_at > op.invoked]
         for other in (*subscription.trying.values(), *lapsed):
             if not left:
@@ -254,9 +254,11 @@ class _Pass:
             left = ranges.subtract(left, reach(other).get(partition, ()))
         return left
 
-    def _holes(self, topic: str, partition: int, op: Operation) -> Ranges:
-        """Offsets that may have had no message any more when a call returned."""
-        return self._facts.holes((topic, partition), op.completed)
+    def _gone(self, item: of.Receive | of.Acknowledge, partition: int, op: Operation) -> Ranges:
+        """Offsets that may have had no message any more when a call returned, or one that had expired."""
+        holes = self._facts.holes((item.topic, partition), op.completed)
+        expired = self._facts.expired_by((item.topic, item.subscription), partition, op.completed)
+        return ranges.union(holes, expired) if expired else holes
 
     # --- acknowledging ----------------------------------------------------------------------------------------------
 
@@ -279,7 +281,7 @@ class _Pass:
                     for other in subscription.trying.values():
                         excused = ranges.union(excused, reach(other).get(partition, ()))
                 unread = ranges.subtract(found, excused)
-                unread = ranges.subtract(unread, self._holes(item.topic, partition, op)) if unread else unread
+                unread = ranges.subtract(unread, self._gone(item, partition, op)) if unread else unread
                 if unread:
                     text = (
                         f"{_name(item)}/{partition}: {unread} was not received with epoch {item.epoch}, or was released"

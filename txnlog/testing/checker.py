@@ -15,11 +15,13 @@ from __future__ import annotations
 from txnlog.testing import (
     check_cursors,
     check_cycles,
+    check_expired,
     check_files,
     check_log,
     check_polls,
     check_prepared,
     check_reads,
+    check_restored,
     check_shared,
     check_transactions,
 )
@@ -44,6 +46,8 @@ def check(history: History) -> list[Finding]:
         *check_shared.check(facts),
         *check_cursors.check(facts),
         *check_files.check(facts),
+        *check_expired.check(facts),
+        *check_restored.check(facts),
     ]
 
 

@@ -179,6 +179,7 @@ class Facts:
         self.runs: Final[dict[Place, list[Run]]] = {}
         self.strange: Final[list[Run]] = []
         self._take_log()
+        self.expired: Final = () if self.final is None else result_of(self.final, of.FinalState).expired
         self.newest: Final = Newest(self.operations)
         self.deletions: Final = [op for op in self.ops("delete_records") if op.possible]
         self.erasures: Final = [op for op in self.ops("erase") if op.possible]
@@ -261,6 +262,13 @@ class Facts:
         if not erased:
             return ranges.EMPTY
         return ranges.from_values(row.offset for row in self.log.get(place, ()) if row.value in erased)
+
+    def expired_by(self, key: Subscribed, partition: int, event: int | None) -> Ranges:
+        """What has expired of a partition for a subscription, if by an event somebody had begun to look after that."""
+        if not self.expired or not any(event is None or op.invoked < event for op in self.deletions):
+            return ranges.EMPTY
+        items = (item for item in self.expired if (item.topic, item.subscription, item.partition) == (*key, partition))
+        return ranges.normalize(found for item in items for found in item.ranges)
 
     def owner(self, row: of.Row) -> Unit | None:
         """The transaction or batch of a row; None if nobody produced it there."""

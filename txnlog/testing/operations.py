@@ -28,112 +28,39 @@ kind                      arguments                                             
 ``alter_topic``           topic, column
 ``delete_records``        before, unbounded                                              version
 ``erase``                 topic, values, upto                                            version
+``backup``                version (None: the newest)                                     version
+``restore``               name, version                                                  version, coordinator
+``read_restored``         name, version                                                  rows, txn
 ``final``                                                                                rows, outcomes, cursors, dead,
-                                                                                         missing
+                                                                                         missing, expired
 ========================  =============================================================  ==============================
 
 ``txn`` is the TxnID in text; None is a plain call outside of transactions (``producer`` and ``epoch`` say whose it is,
 if anybody's). ``final`` is the read of everything after all faults are over: ``rows`` without those of dead-letter
-topics, which ``dead`` has, and ``missing`` what the log names and the store does not have.
+topics, which ``dead`` has, ``missing`` what the log names and the store does not have, and ``expired`` what was
+acknowledged because of its age. What ``read_restored`` shows is what a restored namespace has at the version of its
+backup; its ``txn`` is new there.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
-# --- the parts of arguments and results ----------------------------------------------------------------------------
-
-
-class Row(NamedTuple):
-    """A visible message: where it is, what it is, who wrote it and the version that shows it."""
-
-    offset: int
-    value: int
-    txn: str
-    version: int
-
-
-class PartitionRows(NamedTuple):
-    """What a read shows of one partition, as it came."""
-
-    topic: str
-    partition: int
-    rows: tuple[Row, ...]
-
-
-class Span(NamedTuple):
-    """The offsets ``[start, end)`` that a commit says it was given in one partition."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-
-class OffsetRange(NamedTuple):
-    """The offsets ``[start, end)`` of one partition."""
-
-    partition: int
-    start: int
-    end: int
-
-
-class Message(NamedTuple):
-    """A message as a consumer received it."""
-
-    partition: int
-    offset: int
-    value: int
-    redeliveries: int
-
-
-class CursorAt(NamedTuple):
-    """One partition of a subscription: what lies below ``cursor`` is acknowledged, and the ranges above it."""
-
-    topic: str
-    subscription: str
-    partition: int
-    cursor: int
-    acknowledged: tuple[tuple[int, int], ...]
-
-
-class Before(NamedTuple):
-    """An offset of a partition, and whether what a subscription has not acknowledged below it is kept."""
-
-    topic: str
-    partition: int
-    offset: int
-    kept: bool = False
-
-
-class DeadLetter(NamedTuple):
-    """A message of a Shared subscription that lies in its dead-letter topic, and the version that brought it there."""
-
-    topic: str
-    subscription: str
-    partition: int
-    offset: int
-    value: int
-    redeliveries: int
-    version: int
-
-
-class MissingFile(NamedTuple):
-    """A file that is not there though the log names it; read at versions below ``until`` (None: at all later ones)."""
-
-    file: str
-    until: int | None
-
-
-class Ended(NamedTuple):
-    """The state of a transaction (``COMMITTED``, ``ABORTED``, ``OPEN``, …) and the version at which it ended."""
-
-    txn: str
-    state: str
-    version: int | None
-
+from txnlog.testing.operation_parts import (
+    Before,
+    CursorAt,
+    DeadLetter,
+    Ended,
+    Expired,
+    Message,
+    MissingFile,
+    OffsetRange,
+    PartitionRows,
+    Row,
+    Span,
+)
 
 # --- arguments ------------------------------------------------------------------------------------------------------
 
@@ -324,6 +251,26 @@ class Erase(_Arguments, frozen=True, tag="erase"):
     upto: int
 
 
+class Backup(_Arguments, frozen=True, tag="backup"):
+    """A backup of a version, or of the newest one."""
+
+    version: int | None = None
+
+
+class Restore(_Arguments, frozen=True, tag="restore"):
+    """A namespace of this name is made out of the backup of a version."""
+
+    name: str
+    version: int
+
+
+class ReadRestored(_Arguments, frozen=True, tag="read_restored"):
+    """A transaction in what was restored, and then everything that is visible there at the version of its backup."""
+
+    name: str
+    version: int
+
+
 class Final(_Arguments, frozen=True, tag="final"):
     """The read of everything after all faults are over."""
 
@@ -352,6 +299,9 @@ Arguments = (
     | AlterTopic
     | DeleteRecords
     | Erase
+    | Backup
+    | Restore
+    | ReadRestored
     | Final
 )
 
@@ -460,6 +410,26 @@ class Erased(_Result, frozen=True, tag="erase"):
     version: int
 
 
+class BackedUp(_Result, frozen=True, tag="backup"):
+    """The version that can be restored."""
+
+    version: int
+
+
+class Restored(_Result, frozen=True, tag="restore"):
+    """The version that was restored, and the coordinator id of the TxnIDs to come."""
+
+    version: int
+    coordinator: int
+
+
+class RestoredShown(_Result, frozen=True, tag="read_restored"):
+    """What was read of what was restored, and the TxnID of a transaction in it."""
+
+    rows: tuple[PartitionRows, ...]
+    txn: str
+
+
 class FinalState(_Result, frozen=True, tag="final"):
     """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered.
 
@@ -471,6 +441,7 @@ class FinalState(_Result, frozen=True, tag="final"):
     cursors: tuple[CursorAt, ...] = ()
     dead: tuple[DeadLetter, ...] = ()
     missing: tuple[MissingFile, ...] = ()
+    expired: tuple[Expired, ...] = ()
 
 
 class Done(_Result, frozen=True, tag="done"):
@@ -492,6 +463,9 @@ Result = (
     | CursorsShown
     | Deleted
     | Erased
+    | BackedUp
+    | Restored
+    | RestoredShown
     | FinalState
     | Done
 )
@@ -520,6 +494,9 @@ Kind = Literal[
     "alter_topic",
     "delete_records",
     "erase",
+    "backup",
+    "restore",
+    "read_restored",
     "final",
 ]
 WITHOUT_RESULT = frozenset(
@@ -545,6 +522,8 @@ __all__ = [
     "Acknowledged",
     "AlterTopic",
     "Arguments",
+    "BackedUp",
+    "Backup",
     "Before",
     "Begin",
     "Commit",
@@ -565,6 +544,7 @@ __all__ = [
     "Ended",
     "Erase",
     "Erased",
+    "Expired",
     "Final",
     "FinalState",
     "Kind",
@@ -583,8 +563,12 @@ __all__ = [
     "Produced",
     "ProducerOpened",
     "Read",
+    "ReadRestored",
     "Receive",
     "Received",
+    "Restore",
+    "Restored",
+    "RestoredShown",
     "Result",
     "Row",
     "Seek",

@@ -89,6 +89,7 @@ class SimulatedStore:
         late: requests that nobody waits for any more and that will be applied yet, by number.
         damaged: objects that are damaged at present, by key.
         was_damaged: whether any object ever was.
+        listed_wrong: whether any listing ever lacked something.
         unknown_outcome: entries that some actor sent and has no answer for, with that actor's name.
         violations: what actors asked for that no client may ever ask a store for.
         requests: how many were sent so far.
@@ -103,6 +104,7 @@ class SimulatedStore:
         self.damaged: dict[str, Damage] = {}
         self.buried: dict[str, tuple[bytes, int]] = {}
         self.was_damaged = False
+        self.listed_wrong = False
         self.unknown_outcome: set[tuple[str, Actor]] = set()
         self.violations: list[str] = []
         self.requests = 0
@@ -127,7 +129,7 @@ class SimulatedStore:
         actor.check_alive()
         scheduler = self.scheduler
         self.requests += 1
-        if call in _OVERWRITES and kind_of(key) == "entry":
+        if call in _OVERWRITES and kind_of(key) == "entry" and not self._is_healed(key, data):
             self.violations.append(f"{actor!r} sent a {call.value} of {key}: a slot that was used never changes")
         request = Request(
             self.requests, actor, call, key, data, storm or self._dice.for_request(writes=call in _WRITES)
@@ -137,6 +139,12 @@ class SimulatedStore:
         self.disturb(actor)
         del self.in_flight[request.number]
         return request
+
+    def _is_healed(self, key: str, data: bytes) -> bool:
+        """Whether an overwrite of an object that was damaged only puts what was there before."""
+        return self.was_damaged and data == (
+            self.damaged[key].original if key in self.damaged else self.objects.get(key, (b"", 0))[0]
+        )
 
     def disturb(self, actor: Actor) -> None:
         """A point at which an actor may crash, be paused, or have its clock moved. A pause takes effect at once."""
@@ -313,6 +321,14 @@ class StoreAtRest(MemoryStore):
         super().__init__()
         self._shared = shared
 
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All keys that begin so, in order."""
+        return (
+            ObjectInfo(key, len(data), at)
+            for key, (data, at) in sorted(self._shared.objects.items())
+            if key.startswith(prefix)
+        )
+
     def _object(self, key: str) -> tuple[bytes, int]:
         found = self._shared.objects.get(key)
         if found is None:
@@ -429,6 +445,7 @@ class ActorStore:
 
     def _stale(self, found: Listed) -> Listed:
         chance = self.shared.scheduler.chance
+        self.shared.listed_wrong = True
         self.shared.scheduler.label("stale listing")
         kind = chance.choice(("newest", "random", "all"))
         if kind == "all":

@@ -30,14 +30,17 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import audit
-from txnlog.testing.actors import ACTOR_KINDS, MORE_KINDS, ActorKind
+from txnlog.testing.actors import ACTOR_KINDS, COPIER, MORE_KINDS, ActorKind
+from txnlog.testing.actors.copier import back_up, bring_back, go_on, new_name
 from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.actors.writer import begin_with
 from txnlog.testing.client import Client, rows_of
+from txnlog.testing.expiries import expired_of
 from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
+from txnlog.testing.restored import Original
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
 from txnlog.testing.workloads import ADDITIONS, Workload
@@ -64,7 +67,10 @@ BUDGET: Final = (70, 180)
 """Requests of the scheduled part."""
 
 ACTORS: Final = (3, 5)
-_ACTORS_IN_A_CROWD: Final = (1, 2)
+_ACTORS_OF: Final[Mapping[Workload, tuple[int, int]]] = {"crowded": (1, 2), "restored": (2, 3)}
+"""Where those who are added have most of the work."""
+
+_BESIDES: Final = (1, 2)
 _NO_MERGES: Final = 1 << 30
 _MERGE_INTERVAL: Final = 5
 """In the workloads that were added later: seeds of the others do what they did."""
@@ -142,7 +148,9 @@ class Simulation:
             ``"maintained"``: one or two merge segments and alter topics, with as much work again. ``"crowded"``:
             several producers race instead of most others, with twice as much work more. ``"retained"``: one or two
             delete messages, and merge segments, with as much work again. ``"erased"``: one or two erase single
-            messages, and merge segments, with as much work again.
+            messages, and merge segments, with as much work again. ``"expired"``: as ``"retained"``, and messages
+            expire that nobody acknowledges. ``"restored"``: one or two make backups of the namespace and restore them,
+            next to some of those who change its files, with five times as much work more.
     """
 
     def __init__(
@@ -175,7 +183,7 @@ class Simulation:
         if self._added is not None:
             self.world.merge_interval = _MERGE_INTERVAL
             self.world.budget *= self._added.budget
-        self._others = _ACTORS_IN_A_CROWD if workload == "crowded" else ACTORS
+        self._others = _ACTORS_OF.get(workload, ACTORS)
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
         self._waiting = 0
@@ -186,8 +194,9 @@ class Simulation:
         """All phases. Never raises: what goes wrong is a failure."""
         names = self._cast()
         with _quiet(self.failures), forgetting_failures():
+            kinds = ACTOR_KINDS | self._kinds | MORE_KINDS
             for name in names:
-                self._begin_life(name, (self._kinds | MORE_KINDS)[name.rstrip("0123456789")], 0)
+                self._begin_life(name, kinds[name.rstrip("0123456789")], 0)
             if "damage" in self.faults.rates:
                 self.scheduler.after(DAMAGE_EVERY_MS, self._maybe_damage)
             self._phase("the scheduled part", lambda: self.world.over)
@@ -197,7 +206,7 @@ class Simulation:
             self._shut_down()
             self.world.clients.clear()
         self.failures.extend(Failure("store", text) for text in self.store.violations)
-        if self.store.requests > MOST_REQUESTS:
+        if self.store.requests > MOST_REQUESTS * (1 if self._added is None else self._added.budget):
             self.failures.append(Failure("liveness", f"{self.store.requests} requests: somebody asks again and again"))
         history = self.world.recorder.history()
         self.failures.extend(Failure(item.anomaly, str(item)) for item in audit.judge(history))
@@ -225,6 +234,8 @@ class Simulation:
         drawn = [first, *chance.choices(chosen, weights, k=chance.randint(*self._others) - 1)]
         if self._added is not None:
             drawn += [self._added.kind] * chance.choice(self._added.counts)
+            if self._added.besides:
+                drawn += chance.sample(self._added.besides, chance.randint(*_BESIDES))
         return [f"{kind}{number}" for number, kind in enumerate(drawn)]
 
     def _phase(self, name: str, done: Callable[[], bool]) -> bool:
@@ -330,6 +341,8 @@ class Simulation:
                 self._problem("liveness", f"transactions stay open: {list(replayed.transactions)}")
             self._final(client, ns, replayed, entries)
             self._compare_states(log, replayed, entries)
+            if COPIER in (self._added or ()):
+                self._restore(client, ns, entries)
 
         self._alone("auditor", look)
 
@@ -375,8 +388,22 @@ class Simulation:
             cursors=cursors,
             dead=dead,
             missing=missing,
+            expired=tuple(expired_of(entries, rows, self.world.retainers)) if self.world.retainers else (),
         )
         self.scheduler.trace("final", rows)
+
+    def _restore(self, client: Client, ns: Namespace, entries: Sequence[Entry]) -> None:
+        """Every backup that was reported as made is whole; what was restored of them is the original, and goes on."""
+        self.store.objects.update(self.store.buried)
+        world, original = self.world, Original(ns, entries, self.store, self._problem)
+        for name in sorted(world.restoring):
+            bring_back(client, name)
+        back_up(client, newest=True)
+        bring_back(client, new_name(client, max(world.backups)), newest=True)
+        for version in sorted(world.backups):
+            original.check_backup(version, _Direct())
+        for name, version in sorted(world.restored.items()):
+            original.check_restored(name, version, go_on(client, name, version), _Direct())
 
     def _problem(self, kind: str, message: str) -> None:
         self.failures.append(Failure(kind, message))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, get_args
 
-from txnlog.testing.actors import CROWD, ERASER, OPTIMIZER, RETAINER
+from txnlog.testing.actors import COPIER, CROWD, ERASER, EXPIRER, OPTIMIZER, RETAINER, VACUUMER
 
-Workload = Literal["plain", "maintained", "crowded", "retained", "erased"]
+Workload = Literal["plain", "maintained", "crowded", "retained", "erased", "expired", "restored"]
 
 
 class Addition(NamedTuple):
@@ -16,11 +16,13 @@ class Addition(NamedTuple):
         kind: of the actors that are added.
         counts: how many there may be.
         budget: how many times as many requests as a plain one it has.
+        besides: kinds of which some are added as well.
     """
 
     kind: str
     counts: tuple[int, ...]
     budget: int
+    besides: tuple[str, ...] = ()
 
 
 ADDITIONS: Final[dict[Workload, Addition]] = {
@@ -28,10 +30,13 @@ ADDITIONS: Final[dict[Workload, Addition]] = {
     "crowded": Addition(CROWD, (5, 6, 7), 3),
     "retained": Addition(RETAINER, (1, 1, 2), 2),
     "erased": Addition(ERASER, (1, 1, 2), 2),
+    "expired": Addition(EXPIRER, (1, 1, 2), 2),
+    "restored": Addition(COPIER, (1, 2, 2), 6, (VACUUMER, OPTIMIZER, EXPIRER, ERASER)),
 }
 """By workload what it adds: "plain" nothing, "maintained" who merges segments and alters topics, "crowded" producers
 that race in place of most other actors, "retained" who deletes messages and merges segments, "erased" who erases
-single messages and merges."""
+single messages and merges, "expired" who deletes and merges, and lets messages expire, "restored" who backs the
+namespace up and restores it, and some of those who change its files meanwhile."""
 
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 

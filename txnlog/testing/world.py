@@ -13,6 +13,9 @@ from txnlog.testing.simulated_store import SimulatedStore
 
 ROOT: Final = "simulated://root"
 NAMESPACE: Final = "sim"
+BACKUPS: Final = "backups"
+"""The folder of the namespace's backups, on the same store: its requests meet the same faults."""
+
 SCHEMA: Final = pa.schema([pa.field("value", pa.int64(), nullable=False)])
 TOPICS: Final = {"orders": 2, "audit": 1}
 """The lasting topics and their partitions."""
@@ -53,6 +56,10 @@ class World:
             decided.
         decisions: what the outside system decided about prepared transactions, by token: what it never heard of is
             aborted by whoever asks first.
+        backups: versions whose backup was reported as made.
+        restoring: of each restore that was begun and not reported as done its namespace, and the version.
+        restored: the same of those that were.
+        retainers: the ids of writers that delete messages and let them expire, and acknowledge nothing themselves.
         faultless: True once all faults are off.
         clients: those that did not crash, by name.
     """
@@ -71,10 +78,15 @@ class World:
     forced: set[str] = field(default_factory=set)
     dropping: set[str] = field(default_factory=set)
     decisions: dict[str, bool] = field(default_factory=dict)
+    backups: set[int] = field(default_factory=set)
+    restoring: dict[str, int] = field(default_factory=dict)
+    restored: dict[str, int] = field(default_factory=dict)
+    retainers: set[str] = field(default_factory=set)
     faultless: bool = False
     clients: dict[str, Any] = field(default_factory=dict)
     next_value: int = 0
     next_topic: int = 0
+    next_restored: int = 0
 
     def values(self, count: int) -> tuple[int, ...]:
         """Numbers that nobody produced before."""
@@ -89,6 +101,7 @@ class World:
 
 
 __all__ = [
+    "BACKUPS",
     "DEAD_LETTERS",
     "FAILOVER",
     "FAILOVER_LEASE_MS",

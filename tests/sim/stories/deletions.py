@@ -1,4 +1,4 @@
-"""Stories of messages that were deleted or erased: who may see them yet, and who needed them."""
+"""Stories of messages that were deleted or erased, or expired: who may see them yet, and who needed them."""
 
 from __future__ import annotations
 
@@ -115,3 +115,74 @@ def more_than_was_erased_is_gone(story):
 @bad("skipped poll")
 def a_consumer_skips_more_than_was_erased(story):
     four(story).consumer(5).erase(10, upto=5, version=6).receive(5, "2=12 3=13").final(orders=FOUR)
+
+
+# --- expired ----------------------------------------------------------------------------------------------------------
+
+
+def expired(start, end, version, age_ms, ttl_ms, *busy):
+    return ((start, end, version, age_ms, ttl_ms, busy),)
+
+
+@good
+def a_cursor_passes_over_what_expired(story):
+    four(story).consumer(5).delete(None, version=7).receive(5, "2=12 3=13").take(None, 5, 2, 4, version=8)
+    story.final(cursors=at(4), expired=expired(0, 2, 6, 1_000, 1_000), orders=FOUR)
+
+
+@good
+def what_expired_comes_again_after_a_seek(story):
+    four(story).consumer(5).delete(None, version=7).seek(0, epoch=8).receive(8, "0=10")
+    story.final(cursors=at(0), expired=expired(0, 2, 6, 1_000, 1_000), orders=FOUR)
+
+
+@good
+def who_acknowledges_all_up_to_a_message_takes_what_expired_along(story):
+    four(story).consumer(5).receive(5, "0=10").delete(None, version=7).receive(5, "3=13")
+    story.take(None, 5, 3, 4, cumulative=True, version=8)
+    story.final(cursors=at(4), expired=expired(1, 3, 6, 1_000, 1_000), orders=FOUR)
+
+
+@bad("expired too early")
+def a_younger_message_expires(story):
+    four(story).delete(None, version=7).final(cursors=at(2), expired=expired(0, 2, 6, 999, 1_000), orders=FOUR)
+
+
+@bad("expired too early")
+def something_expires_of_a_topic_that_does_not_ask_for_it(story):
+    four(story).delete(None, version=7).final(cursors=at(2), expired=expired(0, 2, 6, 999, None), orders=FOUR)
+
+
+@bad("expired while at work")
+def a_leased_message_expires(story):
+    four(story).delete(None, version=7)
+    story.final(cursors=at(2), expired=expired(0, 2, 6, 1_000, 1_000, (1, 2)), orders=FOUR)
+
+
+@bad("double consume")
+def a_transaction_takes_what_expired_before(story):
+    four(story).consumer(5).receive(5, "0=10").delete(None, version=7).begin("t3").take("t3", 5, 0, 1).commit("t3", 8)
+    story.final(cursors=at(2), expired=expired(0, 2, 6, 1_000, 1_000), orders=FOUR)
+
+
+@bad("cursor moved back")
+def what_expired_is_free_in_the_end(story):
+    four(story).delete(None, version=7).final(cursors=at(0), expired=expired(0, 2, 6, 1_000, 1_000), orders=FOUR)
+
+
+@bad("unseen")
+def more_is_acknowledged_than_expired(story):
+    four(story).consumer(5).delete(1, version=7)
+    story.final(cursors=at(3), expired=expired(0, 2, 6, 1_000, 1_000), orders=FOUR)
+
+
+@bad("skipped poll")
+def a_consumer_skips_more_than_expired(story):
+    four(story).consumer(5).delete(0, version=7).receive(5, "3=13")
+    story.final(cursors=at(0, (1, 2)), expired=expired(1, 2, 6, 1_000, 1_000), orders=FOUR)
+
+
+@bad("skipped poll")
+def a_consumer_skips_what_nobody_had_let_expire_yet(story):
+    four(story).consumer(5).receive(5, "2=12").delete(1, version=7)
+    story.final(cursors=at(2), expired=expired(0, 2, 6, 1_000, 1_000), orders=FOUR)

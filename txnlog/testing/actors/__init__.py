@@ -12,6 +12,7 @@ from typing import Final
 
 from txnlog.testing.actors.admin import admin
 from txnlog.testing.actors.checkpointer import checkpointer
+from txnlog.testing.actors.copier import copier
 from txnlog.testing.actors.crowd import crowd
 from txnlog.testing.actors.eraser import eraser
 from txnlog.testing.actors.failover import failover
@@ -19,7 +20,7 @@ from txnlog.testing.actors.optimizer import optimizer
 from txnlog.testing.actors.pipeline import pipeline
 from txnlog.testing.actors.reader import reader
 from txnlog.testing.actors.resolver import resolver
-from txnlog.testing.actors.retainer import retainer
+from txnlog.testing.actors.retainer import expirer, retainer
 from txnlog.testing.actors.shared import shared
 from txnlog.testing.actors.vacuumer import vacuumer
 from txnlog.testing.actors.writer import writer
@@ -39,15 +40,37 @@ ACTOR_KINDS: Final[dict[str, ActorKind]] = {
 }
 """What an actor may be; the first is in every run."""
 
+VACUUMER: Final = "vacuumer"
 OPTIMIZER: Final = "optimizer"
 CROWD: Final = "crowd"
 RETAINER: Final = "retainer"
 ERASER: Final = "eraser"
-MORE_KINDS: Final[dict[str, ActorKind]] = {OPTIMIZER: optimizer, CROWD: crowd, RETAINER: retainer, ERASER: eraser}
-"""Who merges segments and alters topics, who races, who deletes messages, and who erases some.
+EXPIRER: Final = "expirer"
+COPIER: Final = "copier"
+MORE_KINDS: Final[dict[str, ActorKind]] = {
+    OPTIMIZER: optimizer,
+    CROWD: crowd,
+    RETAINER: retainer,
+    ERASER: eraser,
+    EXPIRER: expirer,
+    COPIER: copier,
+}
+"""Who merges segments and alters topics, who races, who deletes messages, who erases some, who lets them expire, and
+who backs up and restores.
 
 Each is a workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something
 once are kept.
 """
 
-__all__ = ["ACTOR_KINDS", "CROWD", "ERASER", "MORE_KINDS", "OPTIMIZER", "RETAINER", "ActorKind"]
+__all__ = [
+    "ACTOR_KINDS",
+    "COPIER",
+    "CROWD",
+    "ERASER",
+    "EXPIRER",
+    "MORE_KINDS",
+    "OPTIMIZER",
+    "RETAINER",
+    "VACUUMER",
+    "ActorKind",
+]

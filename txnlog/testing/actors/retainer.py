@@ -1,4 +1,4 @@
-"""Who deletes messages: by offset, and by what the settings of topics say."""
+"""Who deletes messages: by offset, and by what the settings of topics say, which may let them expire, too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from txnlog.testing.operations import Before
 from txnlog.testing.world import TOPICS
 
 _AGES_MS = (200, 1_000, 5_000)
+_TTLS_MS = (-1, 200, 1_000, 5_000)
 _TARGET_BYTES = 1 << 20
 _KEPT = "audit"
 """The topic whose settings keep what subscriptions have not acknowledged."""
@@ -19,16 +20,46 @@ _KEPT = "audit"
 
 def retainer(client: Client) -> None:
     """Deletes messages, merges what is left, and reads what came of it, also as it was before."""
-    ns = client.open()
+    live(client, Retainer(client).step, lambda: None)
 
-    def before(done: tuple[DeletedRecords, ...]) -> tuple[Before, ...]:
-        return tuple(
-            Before(client.folder(item.topic), p, offset, item.topic == _KEPT)
-            for item in done
-            for p, offset in item.start_offsets.items()
-        )
 
-    def delete() -> None:
+def expirer(client: Client) -> None:
+    """Does the same, and lets messages expire that nobody acknowledges."""
+    live(client, Expirer(client).step, lambda: None)
+
+
+class Retainer:
+    """Deletes by hand, and by the settings of topics.
+
+    Attributes:
+        shares: how much of its work is deleting by hand, and how much that or by settings.
+    """
+
+    shares = (0.4, 0.7)
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.ns = client.open()
+
+    def step(self) -> None:
+        """Delete or merge, and perhaps read."""
+        client, ns = self.client, self.ns
+        client.sleep(client.chance.random() * 2_500)
+        seen = ns._connection.follower.version
+        drawn = client.chance.random()
+        if drawn < self.shares[0]:
+            self.delete()
+        elif drawn < self.shares[1]:
+            self.retain()
+        else:
+            topic = client.chance.choice(list(TOPICS))
+            client.call("optimize", lambda: ns.optimize(topic, _TARGET_BYTES), topic=topic)
+        if client.hits(0.4):
+            read(client, ns, None if client.hits(0.5) else seen)
+
+    def delete(self) -> None:
+        """Delete by hand what lies before some offsets."""
+        client, ns = self.client, self.ns
         topic = client.chance.choice(list(TOPICS))
         snapshot = ns.snapshot()
         starts, ends = snapshot.start_offsets(topic), snapshot.end_offsets(topic)
@@ -43,14 +74,21 @@ def retainer(client: Client) -> None:
         )
         client.scheduler.label("messages were deleted by hand")
 
-    def retain() -> None:
+    def retain(self) -> None:
+        """Give a topic other settings, and delete what all settings say."""
+        client = self.client
         topic = client.chance.choice(list(TOPICS))
-        ns.alter_topic(topic, retention_ms=client.chance.choice(_AGES_MS), retain_unacknowledged=topic == _KEPT)
+        self.ns.alter_topic(topic, retention_ms=client.chance.choice(_AGES_MS), retain_unacknowledged=topic == _KEPT)
+        self.delete_by_settings()
+
+    def delete_by_settings(self) -> tuple[DeletedRecords, ...]:
+        """What is done by them."""
+        client = self.client
         found: dict[str, Any] = {}
 
         def call() -> tuple[DeletedRecords, ...]:
-            done = retention.retain(ns._connection)
-            found.update(unbounded=False, before=before(done))
+            done = retention.retain(self.ns._connection)
+            found.update(unbounded=False, before=self._before(done))
             return done
 
         done = client.call(
@@ -60,24 +98,36 @@ def retainer(client: Client) -> None:
             lambda: found,
             unbounded=True,
         )
-        if done:
+        if any(item.messages for item in done):
             client.scheduler.label("messages were deleted by retention")
+        return done
 
-    def step() -> None:
-        client.sleep(client.chance.random() * 2_500)
-        seen = ns._connection.follower.version
-        drawn = client.chance.random()
-        if drawn < 0.4:
-            delete()
-        elif drawn < 0.7:
-            retain()
-        else:
-            topic = client.chance.choice(list(TOPICS))
-            client.call("optimize", lambda: ns.optimize(topic, _TARGET_BYTES), topic=topic)
-        if client.hits(0.4):
-            read(client, ns, None if client.hits(0.5) else seen)
-
-    live(client, step, lambda: None)
+    def _before(self, done: tuple[DeletedRecords, ...]) -> tuple[Before, ...]:
+        return tuple(
+            Before(self.client.folder(item.topic), p, offset, item.topic == _KEPT)
+            for item in done
+            for p, offset in item.start_offsets.items()
+        )
 
 
-__all__ = ["retainer"]
+class Expirer(Retainer):
+    """Lets messages expire as well, and deletes less by hand."""
+
+    shares = (0.2, 0.8)
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        client.world.retainers.add(self.ns._connection.appender.writer)
+
+    def retain(self) -> None:
+        """Let messages of a topic expire, or no longer; delete what all settings say, perhaps."""
+        client = self.client
+        topic = client.chance.choice(list(TOPICS))
+        self.ns.alter_topic(topic, message_ttl_ms=client.chance.choice(_TTLS_MS))
+        if client.hits(0.3):
+            super().retain()
+        elif any(item.expired_messages for item in self.delete_by_settings()):
+            client.scheduler.label("messages expired")
+
+
+__all__ = ["Expirer", "Retainer", "expirer", "retainer"]
