@@ -7,10 +7,11 @@ where its caller was interrupted; what is not sent is withdrawn then, and was ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from txnlog.client.transaction_base import TransactionBase
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, OwnerCall, Stage
+from txnlog.client.truncation import OutOfDate, TruncatingCommit
 from txnlog.engine.effects import Cancelled, Result
 from txnlog.errors import (
     AbortableError,
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from txnlog.engine.promises import Promise
     from txnlog.fold.state import Outcome
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
+
+
+_MOST_LOOKS: Final = 10
+"""How often a commit that truncates is prepared again: others merge, or write to a partition for the first time."""
 
 
 class _Ending(Replying):
@@ -124,6 +129,12 @@ class TransactionMachine(TransactionBase):
             await self._check_open()
             self.work.stream = batch
 
+    async def truncate(self, topic: int, *, allow_unacknowledged: bool) -> None:
+        """Have the earlier messages of a topic go with the commit."""
+        async with self._turn:
+            await self._check_open()
+            self.work.truncate(topic, allow_unacknowledged=allow_unacknowledged)
+
     async def flush(self) -> None:
         """Make the work so far durable and pending."""
         async with self._turn:
@@ -177,6 +188,11 @@ class TransactionMachine(TransactionBase):
                 advice=Words("prepare() one of ", Call("begin"), " or of a producer's begin()"),
             )
         work = self.work
+        if work.truncated:
+            raise InvalidTransactionState(
+                f"the transaction {token} truncates a topic, which cannot wait for others",
+                advice="commit() it",
+            )
         if work.stream is not None:
             raise InvalidTransactionState(
                 f"the transaction {token} holds the micro-batch of a stream, which cannot wait for others",
@@ -234,7 +250,7 @@ class TransactionMachine(TransactionBase):
                 before = self.life
                 try:
                     try:
-                        result = await self._send(OwnerCall.COMMIT, command)
+                        result = await self._sent_commit(before, command)
                     except TxnLogError as error:
                         result = await self._committed_all_the_same(before, command, error)
                     if isinstance(result, Skipped):
@@ -246,6 +262,18 @@ class TransactionMachine(TransactionBase):
                     await self._end_in_log("user")  # what an earlier flush logged is not wanted
                     self.claims.abort()
                 return await self._end_committed(result)
+
+    async def _sent_commit(self, before: Life, command: CommitCommand) -> CommitResult:
+        """Have a commit carried out. One that truncates is prepared again where others were ahead."""
+        for _ in range(_MOST_LOOKS):
+            try:
+                return await self._send(OwnerCall.COMMIT, command)
+            except OutOfDate:
+                self._settle(before, OwnerCall.COMMIT, Fate.NOTHING)
+                self.work.truncations = []
+                await self.work.plan_truncations()
+                command = self._command_of_work()
+        return await self._send(OwnerCall.COMMIT, command)
 
     async def _committed_all_the_same(self, before: Life, command: CommitCommand, error: TxnLogError) -> Outcome:
         """The end that only a checkpoint remembers, behind an error of this call. Otherwise raises that error."""
@@ -293,8 +321,13 @@ class TransactionMachine(TransactionBase):
                 self._note_committed(empty if earlier is None else self._connection.committed(earlier))
                 return None
             await work.stage(everything=False)
+            await work.plan_truncations()
         work.settle()
-        return CommitCommand(
+        return self._command_of_work()
+
+    def _command_of_work(self) -> CommitCommand:
+        work = self.work
+        parts = (
             self._opening,
             work.digest,
             tuple(work.pieces),
@@ -302,6 +335,9 @@ class TransactionMachine(TransactionBase):
             tuple(work.acknowledged),
             work.stream,
         )
+        if work.truncated:
+            return TruncatingCommit(*parts, truncations=tuple(work.truncations))
+        return CommitCommand(*parts)
 
     async def _note_not_committed(self, before: Life, error: TxnLogError) -> None:
         """Note what became of a commit that failed."""

@@ -27,13 +27,14 @@ from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_order import in_log_order
 from txnlog.data.segment_statistics import is_bound
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, RetriableError
+from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.state import SegmentRecord, State, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format import keys
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType
 from txnlog.maintenance.merging import Gone, Merger, Rows
-from txnlog.maintenance.rewriting import Rewritten, check_holes, rewrite
+from txnlog.maintenance.rewriting import Rewritten, rewrite
 from txnlog.replies import IfUnknown, refused_write
 from txnlog.results import Erased, FileWithErasedRows
 from txnlog.store.base import ObjectNotFound

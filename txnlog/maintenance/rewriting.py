@@ -14,17 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from txnlog.common.limits import TARGET_SEGMENT_BYTES
-from txnlog.errors import UnsupportedFeature
 from txnlog.fold.state import SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
-from txnlog.format.features import HOLES
 from txnlog.maintenance.merge_plan import MOST_REPLACED, MOST_WRITTEN, Merge, outputs_of, parts_of
 from txnlog.maintenance.merging import Merger, Rows
-from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
-    from txnlog.fold.state import Draft, State
 
 Goes = Callable[[Rows], npt.NDArray[np.bool_]]
 """Which of some rows go."""
@@ -50,19 +46,6 @@ class Rewritten:
     read_bytes: int = 0
     written_bytes: int = 0
     entries: int = 0
-
-
-def check_holes(state: State | Draft, what: str) -> None:
-    """Raise UnsupportedFeature where the log does not have the feature that lets offsets lose their rows."""
-    if HOLES not in state.head.reader_features:
-        raise UnsupportedFeature(
-            f"{what} needs the feature {HOLES!r} of the format, which this namespace does not have",
-            advice=Words(
-                "enable it once, for ever: ",
-                Call("enable", repr(HOLES)),
-                "; versions of txnlog that do not know it can neither read nor write the namespace afterwards",
-            ),
-        )
 
 
 def rewrite(
@@ -126,4 +109,4 @@ def visible_segments(connection: Connection, topic: TopicRecord, known: int) -> 
     return [record for record in records if is_visible(record, known, removals)]
 
 
-__all__ = ["Goes", "Rewritten", "check_holes", "rewrite", "visible_segments"]
+__all__ = ["Goes", "Rewritten", "rewrite", "visible_segments"]
