@@ -6,6 +6,7 @@ where its caller was interrupted; what is not sent is withdrawn then, and was ne
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from txnlog.errors import (
     FencedError,
     InvalidTransactionState,
     OutcomeUnknown,
+    RetriableError,
     TxnLogError,
 )
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, FlushCommand, PrepareCommand, Skipped
@@ -265,15 +267,17 @@ class TransactionMachine(TransactionBase):
 
     async def _sent_commit(self, before: Life, command: CommitCommand) -> CommitResult:
         """Have a commit carried out. One that truncates is prepared again where others were ahead."""
-        for _ in range(_MOST_LOOKS):
+        for look in itertools.count(1):
             try:
                 return await self._send(OwnerCall.COMMIT, command)
-            except OutOfDate:
+            except OutOfDate as error:
+                if look == _MOST_LOOKS:
+                    raise RetriableError(error.message, advice="commit() again", durable=Durable.NOTHING) from None
                 self._settle(before, OwnerCall.COMMIT, Fate.NOTHING)
                 self.work.truncations = []
                 await self.work.plan_truncations()
                 command = self._command_of_work()
-        return await self._send(OwnerCall.COMMIT, command)
+        raise AssertionError("counted to the end")
 
     async def _committed_all_the_same(self, before: Life, command: CommitCommand, error: TxnLogError) -> Outcome:
         """The end that only a checkpoint remembers, behind an error of this call. Otherwise raises that error."""

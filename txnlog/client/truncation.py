@@ -43,7 +43,6 @@ class OutOfDate(RetriableError):
     def __init__(self, topic: str) -> None:
         super().__init__(
             f"{topic!r} was merged, or had its first messages, while the transaction that truncates it was committed",
-            advice="commit() again",
             durable=Durable.NOTHING,
         )
 
