@@ -14,6 +14,7 @@ from txnlog.client.transaction_claims import Acknowledging
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Stage
 from txnlog.client.transaction_machine import TransactionMachine
 from txnlog.client.transaction_work import Rows
+from txnlog.client.truncation import Wanted
 from txnlog.common.ids import TxnId
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import truth
@@ -246,11 +247,13 @@ class Transaction(ProcessBound):
             TopicNotFound: with the nearest name.
             ProducerFenced, TransactionTimedOut, TransactionAborted: the transaction has ended.
         """
-        truth("allow_unacknowledged", allow_unacknowledged)
+        self._truncate(topic, Wanted(truth("allow_unacknowledged", allow_unacknowledged)))
+
+    def _truncate(self, topic: str, wanted: Wanted) -> None:
         self._check_open()
         record = self._connection.topic_record(topic)
         self._connection.follower.look(lambda state: check_holes(state, "truncating a topic"))
-        self._add(partial(self._machine.truncate, record.id, allow_unacknowledged=allow_unacknowledged))
+        self._add(partial(self._machine.truncate, record.id, wanted))
 
     def flush(self) -> None:
         """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.

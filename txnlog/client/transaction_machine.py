@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.client.transaction_base import TransactionBase
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, OwnerCall, Stage
-from txnlog.client.truncation import OutOfDate, TruncatingCommit
+from txnlog.client.truncation import OutOfDate, TruncatingCommit, Wanted
 from txnlog.engine.effects import Cancelled, Result
 from txnlog.errors import (
     AbortableError,
@@ -131,11 +131,11 @@ class TransactionMachine(TransactionBase):
             await self._check_open()
             self.work.stream = batch
 
-    async def truncate(self, topic: int, *, allow_unacknowledged: bool) -> None:
+    async def truncate(self, topic: int, wanted: Wanted) -> None:
         """Have the earlier messages of a topic go with the commit."""
         async with self._turn:
             await self._check_open()
-            self.work.truncate(topic, allow_unacknowledged=allow_unacknowledged)
+            self.work.truncate(topic, wanted)
 
     async def flush(self) -> None:
         """Make the work so far durable and pending."""

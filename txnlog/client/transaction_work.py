@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import xxhash
 
 from txnlog.client.ledger import joined
-from txnlog.client.truncation import Truncation, planned
+from txnlog.client.truncation import Truncation, Wanted, planned
 from txnlog.client.unended import Unended, report
 from txnlog.common.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
 from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
@@ -64,8 +64,7 @@ class TransactionWork:
         acknowledged: acknowledgements that no entry names yet, likewise.
         logged: those that a flush brought into the log.
         stream: the micro-batch that the commit is bound to.
-        truncated: the topics whose earlier messages go with the commit; with each whether also what a subscription has
-            not acknowledged.
+        truncated: the topics whose earlier messages go with the commit.
         truncations: what that needs, on the store, since the last time that it was planned.
         since_ms: when the transaction began.
     """
@@ -92,7 +91,7 @@ class TransactionWork:
         self.acknowledged: list[Acknowledgement] = []
         self.logged: list[Acknowledgement] = []
         self.stream: StreamBatch | None = None
-        self.truncated: dict[int, bool] = {}
+        self.truncated: dict[int, Wanted] = {}
         self.truncations: list[Truncation] = []
         self.since_ms = session.runtime.now_ms()
         self._numbers = self._appender.numbers
@@ -201,12 +200,12 @@ class TransactionWork:
         self.acknowledged[self._sealed :] = fresh
         self._digest.update(text)
 
-    def truncate(self, topic: int, *, allow_unacknowledged: bool) -> None:
+    def truncate(self, topic: int, wanted: Wanted) -> None:
         """Have the earlier messages of a topic go with the commit."""
         self._note({topic})
-        self.truncated[topic] = allow_unacknowledged
+        self.truncated[topic] = wanted
         self.truncations = []
-        self._digest.update(f"t{topic},{allow_unacknowledged};".encode())
+        self._digest.update(f"t{topic};".encode())
 
     def mark(self) -> Mark:
         """This moment, to which ``rollback`` leads back."""
@@ -275,10 +274,7 @@ class TransactionWork:
 
     def _plan_truncations(self) -> list[Truncation]:
         topics = self._session.follower.state.topics
-        return [
-            planned(self._connection, topics[number], allow_unacknowledged=allowed)
-            for number, allowed in self.truncated.items()
-        ]
+        return [planned(self._connection, topics[number], wanted) for number, wanted in self.truncated.items()]
 
     def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
         record = self._session.follower.state.topics[topic]  # topics are never forgotten

@@ -9,7 +9,7 @@ answer before this transaction was committed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from txnlog.data import segment_file
 from txnlog.data.segment_columns import merged_columns
 from txnlog.errors import Durable, InvalidInputError, RetriableError
 from txnlog.fold.acknowledgements import cursor_of, unacknowledged
-from txnlog.fold.state import Cursor, Draft, SubscriptionRecord, TopicRecord
+from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Acknowledgement, AnyAction, Begin, Header, Replace, Segment, SliceRows
@@ -47,6 +47,18 @@ class OutOfDate(RetriableError):
         )
 
 
+class Wanted(NamedTuple):
+    """What a transaction asks for of a topic.
+
+    Attributes:
+        allow_unacknowledged: whether messages go that a subscription has not acknowledged.
+        owned_since: the version since which nobody else may have written to it; None: anybody may.
+    """
+
+    allow_unacknowledged: bool = False
+    owned_since: int | None = None
+
+
 class EmptyFile(NamedTuple):
     """A file without a row, which is on the store."""
 
@@ -65,7 +77,7 @@ class Truncation:
         size_bytes: of each of these files, which are all the same, and ``checksum`` theirs.
         visible: the segments that were visible at the version ``known``.
         forgotten: asked for the version up to which the state has forgotten segments and removals.
-        allow_unacknowledged: whether messages go that a subscription has not acknowledged.
+        wanted: what was asked for.
     """
 
     topic: int
@@ -76,7 +88,7 @@ class Truncation:
     visible: frozenset[int]
     known: int
     forgotten: Callable[[], int]
-    allow_unacknowledged: bool
+    wanted: Wanted
 
     @property
     def numbers(self) -> list[int]:
@@ -113,7 +125,9 @@ class Truncation:
             return []
         if not spans.keys() <= self.files.keys():
             raise OutOfDate(topic.name)
-        if not self.allow_unacknowledged:
+        if self.wanted.owned_since is not None:
+            check_owned(topic, (before.segments.get(number) for number in gone), self.wanted.owned_since)
+        if not self.wanted.allow_unacknowledged:
             _check_acknowledged(draft, topic, spans, txn, acknowledgements)
         return [
             Begin(self.txn),
@@ -213,7 +227,40 @@ def _left(cursor: Cursor, partition: int, span: tuple[int, int], txn: int, own: 
     return left
 
 
-def planned(connection: Connection, topic: TopicRecord, *, allow_unacknowledged: bool) -> Truncation:
+def check_acknowledged_yet(
+    connection: Connection, topic: str, txn: int = -1, acknowledgements: Sequence[Acknowledgement] = ()
+) -> None:
+    """Raise InvalidInputError where a subscription has not acknowledged all messages of a topic, as far as is known.
+
+    Args:
+        connection: whose.
+        topic: its name.
+        txn: the transaction that truncates it, and ``acknowledgements`` those that the log may not show yet.
+        acknowledgements: see there.
+    """
+    record = connection.topic_record(topic)
+
+    def check(state: State) -> None:
+        spans = {p: (state.start_of(record.id, p), state.end_of(record.id, p)) for p in range(record.partitions)}
+        _check_acknowledged(state.draft(), record, spans, txn, acknowledgements)
+
+    connection.follower.look(check)
+
+
+def check_owned(topic: TopicRecord, records: Iterable[SegmentRecord | None], since: int) -> None:
+    """Raise InvalidInputError where visible segments came behind a version. Merged ones are of any version."""
+    for record in records:
+        if record is None or record.compacted or record.ended_version is None or record.ended_version <= since:
+            continue
+        raise InvalidInputError(
+            f"somebody else wrote {record.rows:,} messages to {topic.name!r} at version {record.ended_version}: they "
+            "would go with the next complete result",
+            advice="let one query alone write to the topic of a complete result, or write to another topic",
+            durable=Durable.NOTHING,
+        )
+
+
+def planned(connection: Connection, topic: TopicRecord, wanted: Wanted) -> Truncation:
     """Look at a topic and put the files that a truncation needs. Blocking work; what it puts no entry names yet.
 
     Raises what the store raises: nothing was logged.
@@ -222,7 +269,9 @@ def planned(connection: Connection, topic: TopicRecord, *, allow_unacknowledged:
     follower = session.follower
     known = follower.version
     records, removals = follower.segments(topic.id)
-    visible = frozenset(record.number for record in records if is_visible(record, known, removals))
+    shown = [record for record in records if is_visible(record, known, removals)]
+    if wanted.owned_since is not None:
+        check_owned(topic, shown, wanted.owned_since)
     state = follower.state
     partitions = [p for p in range(topic.partitions) if state.end_of(topic.id, p)]
     txn, *numbers = session.appender.take_numbers(1 + len(partitions))
@@ -243,11 +292,11 @@ def planned(connection: Connection, topic: TopicRecord, *, allow_unacknowledged:
         files,
         encoded.size_bytes,
         encoded.checksum,
-        visible,
+        frozenset(record.number for record in shown),
         known,
         lambda: -1 if follower.base is None else follower.base.version,
-        allow_unacknowledged,
+        wanted,
     )
 
 
-__all__ = ["OutOfDate", "TruncatingCommit", "Truncation", "planned"]
+__all__ = ["OutOfDate", "TruncatingCommit", "Truncation", "Wanted", "check_acknowledged_yet", "planned"]
