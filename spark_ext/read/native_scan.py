@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType, TimestampType
 
 from spark_ext.read import segment_constants, visibility_column
+from spark_ext.read.newest_rows import check_key, newest_rows
 from spark_ext.read.scan import metadata_fields, no_topic
 from spark_ext.read.scan_session import load_files, session_for_scans, taken_over
 from spark_ext.support.columns import named
@@ -74,6 +75,7 @@ def read_topic(
     timestamp: datetime.datetime | str | int | None = None,
     offsets: OffsetRanges | None = None,
     exclude_segments: Collection[int] = (),
+    newest_by: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Read a topic with Spark's own Parquet scan.
@@ -89,6 +91,8 @@ def read_topic(
         offsets: by partition the offsets ``(start, end)``; partitions that are not named are not read, nor are files
             without any of these rows.
         exclude_segments: numbers of damaged segments to leave out; a warning says which rows that leaves out.
+        newest_by: the topic's key column: of each key only the newest row, and none where that one has no values
+            besides its key, as key compaction leaves them. Rows without a key are left out.
         storage_options: fsspec's, with which the log is read; Spark's own reader has settings of its own.
 
     The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
@@ -104,8 +108,20 @@ def read_topic(
     """
     include_metadata = truth("include_metadata", include_metadata)
     namespace, snapshot, topic = _snapshot(spark, path, version, timestamp, storage_options)
+    record = None if newest_by is None else connection_of(namespace).topic_record(topic, snapshot.version)
+    if record is not None:
+        check_key(record, newest_by)
+        if isolation_level != "read_committed":
+            raise InvalidInputError(
+                "newest_by needs committed rows: others have no offset", advice="leave isolation_level out"
+            )
     plan = snapshot.plan(topic, offsets=offsets, isolation_level=isolation_level, exclude_segments=exclude_segments)
-    return read_plan(spark, namespace, plan, include_metadata=include_metadata)
+    frame = read_plan(spark, namespace, plan, include_metadata=include_metadata or record is not None)
+    if record is None:
+        return frame
+    names = [field.name for field in plan.schema.fields]
+    metadata = [name for name in frame.columns if name not in names] if include_metadata else []
+    return newest_rows(frame, record, names, metadata)
 
 
 def read_plan(

@@ -182,6 +182,12 @@ def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> N
                 )
 
 
+def last_version(ns: Namespace, batch: StreamBatch) -> int:
+    """The version at which the query committed its last batch; 0 before the first."""
+    last = connection_of(ns).stream(batch.identity)
+    return 0 if last is None else last.version
+
+
 def warn_of_dropped(batch: StreamBatch, result: Committed | None) -> None:
     """Log a warning for rows that a commit left out because their topic was dropped at the last moment."""
     if result is not None and result.dropped:

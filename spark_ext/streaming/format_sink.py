@@ -20,7 +20,7 @@ from spark_ext.support.namespace_cache import target_at
 from spark_ext.support.paths import check_absolute_checkpoint
 from spark_ext.support.short_errors import short_errors
 from spark_ext.write.task_writer import JobNumbers, WriteSpec, WrittenSegment, write_batches
-from txnlog.api.internals import connection_of
+from txnlog.api.internals import connection_of, truncate
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -56,11 +56,6 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query, each as one transaction: to a topic, or where the column ``topic`` says."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise InvalidInputError(
-                "a topic can only be appended to: outputMode('complete') has all rows of the result in every batch",
-                advice="use spark_ext.write_stream(..., output_mode='update'): each batch has the rows that changed",
-            )
         if options.checkpoint_location is None and options.txn_app_id is None:
             raise InvalidInputError(
                 "the query's identity is unknown: a sink sees no checkpoint that comes from a setting",
@@ -81,6 +76,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         connection_of(ns).follower.refresh()
         self._planned = write_jobs.planned(ns, self._target.location.topic or options.topic, schema)
         self._spec: WriteSpec | None = None
+        self._is_complete = overwrite
+        if overwrite:
+            write_jobs.check_overwritable(ns, self._planned.record, "outputMode('complete')")
 
     def _open(self) -> Namespace:
         return self._target.open()
@@ -132,6 +130,14 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         batch_commit.check_targets(ns, batch, own)
         wanted = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         with batch_commit.batch_transaction(ns, numbers, batch, wanted) as txn, txn:
+            if self._is_complete:
+                assert record is not None, "the topic was named"
+                truncate(
+                    txn,
+                    record.name,
+                    allow_unacknowledged=False,
+                    owned_since=batch_commit.last_version(ns, batch) or None,
+                )
             write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)

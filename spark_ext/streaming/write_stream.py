@@ -25,6 +25,7 @@ from txnlog.api.internals import connection_of
 from txnlog.common.names import nearest, parse_label
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError
+from txnlog.fold.segment_replacement import check_holes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,8 +70,9 @@ def write_stream(
             raises (the query fails then). A batch fails, too, where it catches what a failed write raised.
         acknowledge: the subscription whose offsets are acknowledged in the same entry, of every source that reads
             under this name.
-        output_mode: ``"append"``, or ``"update"``, in which each batch of a running aggregate has the rows that changed
-            in it. ``"complete"`` is refused.
+        output_mode: ``"append"``; or ``"update"``, in which each batch of a running aggregate has the rows that changed
+            in it; or ``"complete"``, in which it has all rows of the result: ``txn.write(batch, topic)`` overwrites the
+            topic then, unless it is called with ``mode="append"``. Needs the feature ``holes``.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
         query_name: shown by Spark.
         txn_app_id: the stream's identity instead of the checkpoint's.
@@ -78,7 +80,7 @@ def write_stream(
 
     Raises:
         InvalidInputError: an argument is not what it must be: the path names a topic, the DataFrame is no stream,
-            ``acknowledge`` is more than one name, ``output_mode`` none of these two, ``trigger`` nothing that Spark
+            ``acknowledge`` is more than one name, ``output_mode`` none of these, ``trigger`` nothing that Spark
             knows, or the checkpoint's location relative or nothing that can be read. No query was started.
         NamespaceNotFound: the path is no namespace.
     """
@@ -102,8 +104,11 @@ def write_stream(
     _check_output_mode(output_mode)
     writer = _triggered(df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint), trigger)
     target = target_of(df.sparkSession, path, storage_options, advice="name it in txn.write(df, topic)")
-    batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex)
+    is_complete = output_mode == "complete"
+    batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex, is_complete)
     ns, _ = batches.open()  # refuses here what cannot be opened
+    if is_complete:
+        connection_of(ns).follower.look(lambda state: check_holes(state, "output_mode='complete'"))
     if acknowledge is not None:
         read = _subscriptions(df)
         if read is not None and acknowledge not in read:
@@ -130,15 +135,11 @@ def _subscriptions(df: DataFrame) -> list[str] | None:
 
 
 def _check_output_mode(mode: object) -> None:
-    """Raise InvalidInputError for a mode whose batches a topic, to which rows are only appended, cannot take."""
-    if mode in {"append", "update"}:
-        return
-    if mode == "complete":
+    """Raise InvalidInputError for a mode that Spark does not have."""
+    if mode not in {"append", "update", "complete"}:
         raise InvalidInputError(
-            "output_mode='complete' has all rows of the result again in every batch, and a topic is only appended to",
-            advice="use output_mode='update': each batch has the rows that changed",
+            f"Spark has no output mode {shown(mode)}", advice="use 'append', 'update' or 'complete'"
         )
-    raise InvalidInputError(f"Spark has no output mode {shown(mode)}", advice="use 'append' or 'update'")
 
 
 def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
@@ -172,6 +173,7 @@ class _Batches:
     acknowledge: str | None
     txn_app_id: str | None
     run_id: str
+    is_complete: bool = False
     query: StreamingQuery | None = field(default=None, repr=False)
     _opened: tuple[Namespace, Checkpoint] | None = field(default=None, repr=False)
     _warned: bool = False
@@ -219,7 +221,14 @@ class _Batches:
         # it is written to (docs/spark.md), and that may have been created again on purpose.
         with (
             batch_commit.batch_transaction(ns, write_jobs.reserve_job(ns), batch, wanted) as inner,
-            DataFrameTransaction(ns, inner, self.target.storage, identity=known, batch=f"batch {batch_id}") as txn,
+            DataFrameTransaction(
+                ns,
+                inner,
+                self.target.storage,
+                identity=known,
+                batch=f"batch {batch_id}",
+                complete_since=batch_commit.last_version(ns, batch) if self.is_complete else None,
+            ) as txn,
         ):
             outcome.txn = inner
             self.handler(df, txn)

@@ -20,10 +20,10 @@ from spark_ext.support.columns import named
 from spark_ext.support.namespace_cache import target_of
 from spark_ext.write import arrow_batches, write_jobs
 from spark_ext.write.task_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
-from txnlog.api.internals import check_open, connection_of, discard, leave
+from txnlog.api.internals import check_open, connection_of, discard, leave, truncate
 from txnlog.api.producer import begin_transaction
 from txnlog.common.names import parse_topic_name
-from txnlog.common.validation import shown, type_of
+from txnlog.common.validation import shown, truth, type_of
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -69,6 +69,7 @@ class DataFrameTransaction:
         skipped: Skipped | None = None,
         identity: Identity | None = None,
         batch: str | None = None,
+        complete_since: int | None = None,
     ) -> None:
         self._ns = ns
         self._txn = txn
@@ -77,6 +78,7 @@ class DataFrameTransaction:
         self._lock = threading.Lock()
         self._segments: list[Segment] = []
         self._written: dict[str, int] = {}
+        self._overwritten: set[str] = set()
         self._entered = False
         self._failed: BaseException | None = None
         self._elsewhere: dict[str, tuple[str, Callable[[], None] | None]] = {}
@@ -85,6 +87,8 @@ class DataFrameTransaction:
         """The identity of this work in other systems, by which a repetition is recognized; None for none."""
         self._batch = batch
         """What a handler is to write in it, as errors name it; None for the transaction of a block."""
+        self._complete_since = complete_since
+        """Of a query in the mode ``complete`` the version of its last batch, 0 before the first; None for all else."""
         self.result: Committed | None = None
 
     def __repr__(self) -> str:
@@ -114,11 +118,23 @@ class DataFrameTransaction:
         with self._lock:
             return dict(self._written)
 
-    def write(self, df: DataFrame, topic: str) -> int:
+    def write(self, df: DataFrame, topic: str, mode: str | None = None, *, allow_unacknowledged: bool = False) -> int:
         """Write a DataFrame's rows to a topic, in this transaction; runs a Spark job now. Returns the rows.
 
+        Args:
+            df: the rows.
+            topic: a topic of the namespace.
+            mode: ``"append"``; or ``"overwrite"``: with the commit all earlier messages of the topic are gone, as of
+                :meth:`txnlog.api.transaction.Transaction.truncate`, so that it has these rows, and what this
+                transaction appends to it afterwards. By default ``"append"``, but for the handler of a query with
+                ``output_mode="complete"``.
+            allow_unacknowledged: with ``"overwrite"``, also where a subscription has not acknowledged all of them.
+
         Raises:
-            InvalidInputError: ``df`` is no DataFrame, or a stream.
+            InvalidInputError: ``df`` is no DataFrame, or a stream; ``mode`` none of these; what is overwritten was
+                written before in this transaction, or a subscription has not acknowledged all of it; or, of a query
+                with ``output_mode="complete"``, somebody else wrote to the topic since the query's last batch.
+            UnsupportedFeature: ``"overwrite"`` needs the feature ``holes``.
             SchemaMismatch: naming the column, before a job runs, or for a null that a task finds.
             TopicNotFound: with the nearest name.
             TransactionHasFailedOperation: the job of an earlier call failed; only the abort is left.
@@ -127,10 +143,18 @@ class DataFrameTransaction:
             Exception: what Spark raises if the job fails. Its rows are not in the transaction, which is aborted at the
                 end of its block even if the exception was caught.
         """
+        truth("allow_unacknowledged", allow_unacknowledged)
         with Replying(self._advising_the_handler):
-            return self._write(df, topic)
+            return self._write(df, topic, self._checked_mode(mode), allow_unacknowledged=allow_unacknowledged)
 
-    def _write(self, df: DataFrame, topic: str) -> int:
+    def _checked_mode(self, mode: object) -> str:
+        if mode is None:
+            return "append" if self._complete_since is None else "overwrite"
+        if mode not in {"append", "overwrite"}:
+            raise InvalidInputError(f"mode is 'append' or 'overwrite', not {shown(mode)}", advice="pass one of them")
+        return str(mode)
+
+    def _write(self, df: DataFrame, topic: str, mode: str, *, allow_unacknowledged: bool) -> int:
         self._check_usable()
         if self._skipped is not None:
             return 0
@@ -144,6 +168,8 @@ class DataFrameTransaction:
         check_open(self._txn)
         connection_of(self._ns).follower.refresh()  # the topic may have been replaced since the transaction began
         planned = write_jobs.planned(self._ns, parse_topic_name(topic), df.schema)
+        if mode == "overwrite":
+            self._overwrite(topic, allow_unacknowledged=allow_unacknowledged)
         spec = planned.spec(self._ns, self._storage)
         mark = f"(of the job {uuid.uuid4().hex})"
         assert planned.record is not None, "a topic was named"
@@ -165,6 +191,18 @@ class DataFrameTransaction:
             self._note_failed(error)
             raise
         return rows
+
+    def _overwrite(self, topic: str, *, allow_unacknowledged: bool) -> None:
+        with self._lock:
+            if topic in self._written or topic in self._overwritten:
+                raise InvalidInputError(
+                    f"the topic {topic!r} was written to before in the transaction {self.id}, and its rows would stay",
+                    advice="overwrite it first, or write one DataFrame: first.unionByName(second)",
+                )
+            truncate(
+                self._txn, topic, allow_unacknowledged=allow_unacknowledged, owned_since=self._complete_since or None
+            )
+            self._overwritten.add(topic)
 
     def _note_failed(self, error: BaseException) -> None:
         """Note that rows are missing, so that it cannot commit without them. Has no effect once it has ended."""

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spark_ext.support.namespace_cache import Target, target_at
 from spark_ext.support.short_errors import short_errors
 from spark_ext.write.task_writer import WriteSpec, WrittenSegment, write_batches
-from txnlog.api.internals import connection_of
-from txnlog.errors import InvalidInputError, TxnLogError
+from txnlog.api.internals import connection_of, truncate
+from txnlog.errors import TxnLogError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -45,6 +45,8 @@ class BatchPlan:
     epoch: int | None = None
     app_id: str | None = None
     app_version: int | None = None
+    overwritten: str | None = None
+    """The topic whose earlier messages go with the commit."""
 
 
 @short_errors
@@ -52,13 +54,8 @@ class TopicBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one transaction: to a topic, or to those that its column ``topic`` names."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise InvalidInputError(
-                "a topic cannot be overwritten: what was committed stays readable, and subscriptions have read it",
-                advice='use mode("append"), or write to a new topic',
-            )
         self._target = target_at(options.path, options.storage_options, topics_named=options.topic is not None)
-        self._plan = _planned(self._target, options, schema)
+        self._plan = _planned(self._target, options, schema, overwrite=overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Runs on executors: writes the rows of one task."""
@@ -91,6 +88,8 @@ class TopicBatchWriter(DataSourceArrowWriter):
             write_jobs.check_there(
                 ns, topic, "its rows were written", advice="write them again, if there is a topic for them"
             )
+        if plan.overwritten is not None:
+            truncate(txn, plan.overwritten, allow_unacknowledged=False, owned_since=None)
         write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
         result = txn.commit()
         _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
@@ -116,7 +115,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
             )
 
 
-def _planned(target: Target, options: WriteOptions, schema: StructType) -> BatchPlan:
+def _planned(target: Target, options: WriteOptions, schema: StructType, *, overwrite: bool) -> BatchPlan:
     """Check everything that can be checked before rows are read, and reserve the job's numbers."""
     from spark_ext.write import write_jobs  # noqa: PLC0415 - executors, which unpickle the writer, need nothing of it
 
@@ -127,9 +126,11 @@ def _planned(target: Target, options: WriteOptions, schema: StructType) -> Batch
     if skipped is not None:
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
         return BatchPlan(None)
-    spec = write_jobs.planned(ns, target.location.topic or options.topic, schema).spec(ns, target.storage)
+    planned = write_jobs.planned(ns, target.location.topic or options.topic, schema)
+    overwritten = write_jobs.check_overwritable(ns, planned.record, 'mode("overwrite")').name if overwrite else None
+    spec = planned.spec(ns, target.storage)
     epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
-    return BatchPlan(spec, options.transactional_id, epoch, app_id, app_version)
+    return BatchPlan(spec, options.transactional_id, epoch, app_id, app_version, overwritten)
 
 
 __all__ = ["BatchPlan", "TaskWritten", "TopicBatchWriter"]

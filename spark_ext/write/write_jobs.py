@@ -22,10 +22,12 @@ from spark_ext.write.task_writer import (
 )
 from txnlog.api.internals import adopt_segments, connection_of
 from txnlog.api.producer import begin_transaction
+from txnlog.client.truncation import check_acknowledged_yet
 from txnlog.common.limits import MAX_BLOCK_NUMBERS
 from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
 from txnlog.fold.number_blocks import CHUNK
+from txnlog.fold.segment_replacement import check_holes
 from txnlog.format import schema
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.codec import encode_action
@@ -150,6 +152,24 @@ def planned(ns: Namespace, topic: str | None, spark_schema: StructType) -> Plann
     return Planned(columns, record)
 
 
+def check_overwritable(ns: Namespace, record: TopicRecord | None, what: str) -> TopicRecord:
+    """The topic that a job overwrites.
+
+    Raises:
+        InvalidInputError: none is named, or a subscription has not acknowledged all of its messages.
+        UnsupportedFeature: the namespace does not have the feature that overwriting needs.
+    """
+    if record is None:
+        raise InvalidInputError(
+            f"{what} needs a topic, and the column {ROUTING_COLUMN!r} may name any",
+            advice="write to ROOT/NAMESPACE/TOPIC, or overwrite several topics in one spark_ext.transaction",
+        )
+    connection = connection_of(ns)
+    connection.follower.look(lambda state: check_holes(state, what))
+    check_acknowledged_yet(connection, record.name)
+    return record
+
+
 def _routed(ns: Namespace, columns: pa.Schema) -> tuple[tuple[TopicTarget, ...], tuple[tuple[str, str], ...]]:
     """The topics that routed rows may go to, and the others, each with the reason."""
     index = columns.get_field_index(ROUTING_COLUMN)
@@ -264,6 +284,7 @@ __all__ = [
     "add_segments",
     "begin",
     "check_columns",
+    "check_overwritable",
     "check_there",
     "planned",
     "reserve_job",

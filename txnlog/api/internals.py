@@ -56,6 +56,19 @@ def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
     txn._add(partial(txn._machine.adopt_segments, kept))
 
 
+def truncate(txn: Transaction, topic: str, *, allow_unacknowledged: bool, owned_since: int | None) -> None:
+    """See ``Transaction.truncate``. Nobody else may have written to the topic since the version ``owned_since``.
+
+    Raises, besides what that raises, InvalidInputError for a subscription that needs messages now already: the job
+    that writes the new rows may take long.
+    """
+    from txnlog.client.truncation import Wanted, check_acknowledged_yet  # noqa: PLC0415 - Spark's executors lack what this imports
+
+    if not allow_unacknowledged:
+        check_acknowledged_yet(txn._connection, topic, txn.id.number, txn._machine.work.acknowledgements)
+    txn._truncate(topic, Wanted(allow_unacknowledged, owned_since))
+
+
 def set_stream(txn: Transaction, batch: StreamBatch) -> None:
     """Bind the commit to a micro-batch: a replay of it is skipped."""
     txn._add(partial(txn._machine.set_stream, batch))
@@ -89,4 +102,5 @@ __all__ = [
     "leave",
     "leave_outcome_open",
     "set_stream",
+    "truncate",
 ]

@@ -14,11 +14,14 @@ from txnlog.client.transaction_claims import Acknowledging
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Stage
 from txnlog.client.transaction_machine import TransactionMachine
 from txnlog.client.transaction_work import Rows
+from txnlog.client.truncation import Wanted
 from txnlog.common.ids import TxnId
 from txnlog.common.unpicklable import ProcessBound
+from txnlog.common.validation import truth
 from txnlog.engine.effects import Effect
 from txnlog.engine.promises import Promise
 from txnlog.errors import OutcomeUnknown, RetriableError, TxnLogError
+from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.sequences import check_end
 from txnlog.fold.state import TransactionState
 from txnlog.log.transaction_commands import Opening
@@ -225,6 +228,32 @@ class Transaction(ProcessBound):
             except BaseException:
                 self._machine.claims.note_interrupted(call)
                 raise
+
+    def truncate(self, topic: str, *, allow_unacknowledged: bool = False) -> None:
+        """With the commit, all earlier messages of a topic are gone. What this transaction produces there stays.
+
+        So ``truncate`` and ``produce`` in one transaction replace the content of a topic, and of any number of topics
+        at once: no reader sees an empty one, or two contents. Earlier versions show the earlier messages until a
+        :meth:`Namespace.vacuum` deletes their files; offsets do not change, and consumers go on behind the messages
+        that are gone. Needs the feature ``holes``. Messages that others commit in the same entry may stay.
+
+        Args:
+            topic: a topic of the namespace. The same call again changes ``allow_unacknowledged``.
+            allow_unacknowledged: also what a subscription has not acknowledged, and this transaction does not
+                acknowledge either. Without it the commit raises InvalidInputError then, and nothing is written.
+
+        Raises:
+            UnsupportedFeature: the namespace does not have the feature.
+            TopicNotFound: with the nearest name.
+            ProducerFenced, TransactionTimedOut, TransactionAborted: the transaction has ended.
+        """
+        self._truncate(topic, Wanted(truth("allow_unacknowledged", allow_unacknowledged)))
+
+    def _truncate(self, topic: str, wanted: Wanted) -> None:
+        self._check_open()
+        record = self._connection.topic_record(topic)
+        self._connection.follower.look(lambda state: check_holes(state, "truncating a topic"))
+        self._add(partial(self._machine.truncate, record.id, wanted))
 
     def flush(self) -> None:
         """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.

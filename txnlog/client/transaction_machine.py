@@ -6,11 +6,13 @@ where its caller was interrupted; what is not sent is withdrawn then, and was ne
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from txnlog.client.transaction_base import TransactionBase
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, OwnerCall, Stage
+from txnlog.client.truncation import OutOfDate, TruncatingCommit, Wanted
 from txnlog.engine.effects import Cancelled, Result
 from txnlog.errors import (
     AbortableError,
@@ -18,6 +20,7 @@ from txnlog.errors import (
     FencedError,
     InvalidTransactionState,
     OutcomeUnknown,
+    RetriableError,
     TxnLogError,
 )
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, FlushCommand, PrepareCommand, Skipped
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
     from txnlog.engine.promises import Promise
     from txnlog.fold.state import Outcome
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
+
+
+_MOST_LOOKS: Final = 10
+"""How often a commit that truncates is prepared again: others merge, or write to a partition for the first time."""
 
 
 class _Ending(Replying):
@@ -124,6 +131,12 @@ class TransactionMachine(TransactionBase):
             await self._check_open()
             self.work.stream = batch
 
+    async def truncate(self, topic: int, wanted: Wanted) -> None:
+        """Have the earlier messages of a topic go with the commit."""
+        async with self._turn:
+            await self._check_open()
+            self.work.truncate(topic, wanted)
+
     async def flush(self) -> None:
         """Make the work so far durable and pending."""
         async with self._turn:
@@ -177,6 +190,11 @@ class TransactionMachine(TransactionBase):
                 advice=Words("prepare() one of ", Call("begin"), " or of a producer's begin()"),
             )
         work = self.work
+        if work.truncated:
+            raise InvalidTransactionState(
+                f"the transaction {token} truncates a topic, which cannot wait for others",
+                advice="commit() it",
+            )
         if work.stream is not None:
             raise InvalidTransactionState(
                 f"the transaction {token} holds the micro-batch of a stream, which cannot wait for others",
@@ -234,7 +252,7 @@ class TransactionMachine(TransactionBase):
                 before = self.life
                 try:
                     try:
-                        result = await self._send(OwnerCall.COMMIT, command)
+                        result = await self._sent_commit(before, command)
                     except TxnLogError as error:
                         result = await self._committed_all_the_same(before, command, error)
                     if isinstance(result, Skipped):
@@ -246,6 +264,20 @@ class TransactionMachine(TransactionBase):
                     await self._end_in_log("user")  # what an earlier flush logged is not wanted
                     self.claims.abort()
                 return await self._end_committed(result)
+
+    async def _sent_commit(self, before: Life, command: CommitCommand) -> CommitResult:
+        """Have a commit carried out. One that truncates is prepared again where others were ahead."""
+        for look in itertools.count(1):
+            try:
+                return await self._send(OwnerCall.COMMIT, command)
+            except OutOfDate as error:
+                if look == _MOST_LOOKS:
+                    raise RetriableError(error.message, advice="commit() again", durable=Durable.NOTHING) from None
+                self._settle(before, OwnerCall.COMMIT, Fate.NOTHING)
+                self.work.truncations = []
+                await self.work.plan_truncations()
+                command = self._command_of_work()
+        raise AssertionError("counted to the end")
 
     async def _committed_all_the_same(self, before: Life, command: CommitCommand, error: TxnLogError) -> Outcome:
         """The end that only a checkpoint remembers, behind an error of this call. Otherwise raises that error."""
@@ -293,8 +325,13 @@ class TransactionMachine(TransactionBase):
                 self._note_committed(empty if earlier is None else self._connection.committed(earlier))
                 return None
             await work.stage(everything=False)
+            await work.plan_truncations()
         work.settle()
-        return CommitCommand(
+        return self._command_of_work()
+
+    def _command_of_work(self) -> CommitCommand:
+        work = self.work
+        parts = (
             self._opening,
             work.digest,
             tuple(work.pieces),
@@ -302,6 +339,9 @@ class TransactionMachine(TransactionBase):
             tuple(work.acknowledged),
             work.stream,
         )
+        if work.truncated:
+            return TruncatingCommit(*parts, truncations=tuple(work.truncations))
+        return CommitCommand(*parts)
 
     async def _note_not_committed(self, before: Life, error: TxnLogError) -> None:
         """Note what became of a commit that failed."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import xxhash
 
 from txnlog.client.ledger import joined
+from txnlog.client.truncation import Truncation, Wanted, planned
 from txnlog.client.unended import Unended, report
 from txnlog.common.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
 from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
@@ -63,6 +64,8 @@ class TransactionWork:
         acknowledged: acknowledgements that no entry names yet, likewise.
         logged: those that a flush brought into the log.
         stream: the micro-batch that the commit is bound to.
+        truncated: the topics whose earlier messages go with the commit.
+        truncations: what that needs, on the store, since the last time that it was planned.
         since_ms: when the transaction began.
     """
 
@@ -88,6 +91,8 @@ class TransactionWork:
         self.acknowledged: list[Acknowledgement] = []
         self.logged: list[Acknowledgement] = []
         self.stream: StreamBatch | None = None
+        self.truncated: dict[int, Wanted] = {}
+        self.truncations: list[Truncation] = []
         self.since_ms = session.runtime.now_ms()
         self._numbers = self._appender.numbers
         self._numbers.keep_for(number, self)
@@ -121,7 +126,7 @@ class TransactionWork:
     @property
     def empty(self) -> bool:
         """Whether nothing waits to be logged."""
-        return not (self.pieces or self.staged or self.acknowledged or self.stream)
+        return not (self.pieces or self.staged or self.acknowledged or self.stream or self.truncated)
 
     # --- from any thread --------------------------------------------------------------------------------------------
 
@@ -195,6 +200,13 @@ class TransactionWork:
         self.acknowledged[self._sealed :] = fresh
         self._digest.update(text)
 
+    def truncate(self, topic: int, wanted: Wanted) -> None:
+        """Have the earlier messages of a topic go with the commit."""
+        self._note({topic})
+        self.truncated[topic] = wanted
+        self.truncations = []
+        self._digest.update(f"t{topic};".encode())
+
     def mark(self) -> Mark:
         """This moment, to which ``rollback`` leads back."""
         return Mark(tuple(self.acknowledged), self._sealed, self._digest.copy())
@@ -227,10 +239,12 @@ class TransactionWork:
         self.settle()
         self._inbox.clear()
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
+        self.truncated, self.truncations = {}, []
 
     def unlogged_numbers(self) -> list[int]:
         """See :class:`txnlog.log.number_pool.UnloggedWork`."""
-        return [self._number, *(item.segment for item in tuple(self.staged))]
+        truncating = [number for item in tuple(self.truncations) for number in item.numbers]
+        return [self._number, *(item.segment for item in tuple(self.staged)), *truncating]
 
     # --- segments ---------------------------------------------------------------------------------------------------
 
@@ -252,6 +266,15 @@ class TransactionWork:
                 self.pieces = [piece for piece in self.pieces if piece.topic != topic]
                 self._collected_bytes -= size
                 self._owned_topics |= {topic}
+
+    async def plan_truncations(self) -> None:
+        """Look at the topics to be truncated, and put what that needs, unless that was done."""
+        if self.truncated and not self.truncations:
+            self.truncations = await self._session.runtime.job(self._plan_truncations)
+
+    def _plan_truncations(self) -> list[Truncation]:
+        topics = self._session.follower.state.topics
+        return [planned(self._connection, topics[number], wanted) for number, wanted in self.truncated.items()]
 
     def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
         record = self._session.follower.state.topics[topic]  # topics are never forgotten

@@ -27,6 +27,7 @@ STORED_COLUMNS: Final = pa.schema(
 )
 """What a file may store after the user's columns, because the log cannot say it of all its rows."""
 
+_MERGED: Final = tuple(STORED_COLUMNS.field(name) for name in ("_txn", "_version", "_timestamp"))
 _INSTANT: Final = pa.timestamp("us", "UTC")
 
 THREADS_BYTES: Final = 4 << 20
@@ -41,6 +42,11 @@ Nothing else that a reader needs can look so: behind the name of a column stands
 
 _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError)
 """The exceptions that Arrow raises for bytes that it cannot decode (some of its own errors are Python's)."""
+
+
+def merged_columns(schema: pa.Schema, *, has_holes: bool) -> pa.Schema:
+    """The columns of a merged file of a topic; one with holes stores the offset of each row as well."""
+    return pa.schema([*schema, *_MERGED, *([STORED_COLUMNS.field("_offset")] if has_holes else [])])
 
 
 def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
@@ -175,4 +181,4 @@ def _widens(stored: pa.DataType, wanted: pa.DataType) -> bool:
     return False
 
 
-__all__ = ["STORED_COLUMNS", "read_columns"]
+__all__ = ["STORED_COLUMNS", "merged_columns", "read_columns"]

@@ -119,6 +119,17 @@ def drop(draft: Draft, action: DropTopic, at: Header) -> None:
         forget_subscription(draft, subscription, record.partitions)
 
 
+def value_columns(topic: TopicRecord) -> list[str]:
+    """The columns that make up the value of a message: one in which all of them are null ends its key.
+
+    None where the topic began with its key alone: it is a set, also where columns were added later.
+    """
+    if topic.key is None or len(topic.schemas[0].schema.fields) == 1:
+        return []
+    headers = "headers" if topic.schema == schemas.DEFAULT_SCHEMA else None
+    return [field.name for field in topic.schema.fields if field.name not in {topic.key, headers}]
+
+
 def delete_records(draft: Draft, action: DeleteRecords, _at: Header) -> None:
     """Move the earliest offsets of partitions up."""
     record = live_topic(draft, action.topic)
@@ -156,4 +167,5 @@ __all__ = [
     "live_topic",
     "too_many_partitions",
     "topic_named",
+    "value_columns",
 ]

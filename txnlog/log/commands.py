@@ -30,6 +30,8 @@ ONE_RESERVATION: Final = "reserve"
 """The caller of a reservation finds its numbers at the end of those that the entry gave."""
 ONE_PROTOCOL: Final = "protocol"
 """A protocol action names all the features at once."""
+ONE_TRUNCATION: Final = "truncation"
+"""What an entry makes visible it does not truncate: of two truncations the second one has to come behind it."""
 ONE_RENEWAL: Final = "life"
 """With one entry every block is renewed that is due: a second renewal in it has nothing to do."""
 
@@ -149,6 +151,7 @@ __all__ = [
     "ONE_REGISTRATION",
     "ONE_RENEWAL",
     "ONE_RESERVATION",
+    "ONE_TRUNCATION",
     "Answer",
     "Command",
     "Piece",

@@ -27,6 +27,7 @@ from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_statistics import is_bound
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, RetriableError
 from txnlog.fold.garbage import is_needed
+from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.state import SegmentRecord, State, TopicRecord
 from txnlog.format import keys
 from txnlog.format import schema as schemas
@@ -35,7 +36,7 @@ from txnlog.log.proposals import proposal_codec
 from txnlog.log.proposals.proposal_codec import MalformedProposal
 from txnlog.maintenance.bounds_of_gone_files import BoundsOfGoneFiles
 from txnlog.maintenance.merging import Gone, Merger, Rows
-from txnlog.maintenance.rewriting import Going, Mask, Rewritten, check_holes, rewrite, segments_at
+from txnlog.maintenance.rewriting import Going, Mask, Rewritten, rewrite, segments_at
 from txnlog.maintenance.waves import waves
 from txnlog.replies import IfUnknown, refused_write
 from txnlog.results import Erased, FileWithErasedRows

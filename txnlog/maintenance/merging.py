@@ -18,7 +18,7 @@ import pyarrow as pa
 from txnlog.common.limits import MAX_ENTRY_BYTES
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
-from txnlog.data.segment_columns import STORED_COLUMNS
+from txnlog.data.segment_columns import STORED_COLUMNS, merged_columns
 from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
 from txnlog.data.segment_rows import PlannedSegment, naming_segment
 from txnlog.engine.log_lines import LogLines
@@ -62,9 +62,6 @@ _STATISTICS_BYTES: Final = MAX_ENTRY_BYTES // 2
 
 _MOST_LOOKS: Final = 4
 """A checkpoint may come between a look and the entry once, or twice."""
-
-_METADATA: Final = tuple(STORED_COLUMNS.field(name) for name in ("_txn", "_version", "_timestamp"))
-"""What a merged segment stores behind the user's columns; one with holes the offset of each row as well."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -179,7 +176,9 @@ class Merger:
         """A writer for each output, with all of its rows. None where a file is gone by now."""
         schema = self.schema()
         group = max(_LEAST_ROW_GROUP_BYTES, min(ROW_GROUP_BYTES, _BUFFERED_BYTES // max(1, len(merge.outputs))))
-        writers = [SegmentWriter(_stored_schema(schema, output), None, group) for output in merge.outputs]
+        writers = [
+            SegmentWriter(merged_columns(schema, has_holes=item.has_holes), None, group) for item in merge.outputs
+        ]
         by_partition: dict[int, list[tuple[int, Output]]] = {}
         for index, output in enumerate(merge.outputs):
             by_partition.setdefault(output.partition, []).append((index, output))
@@ -318,10 +317,6 @@ class Merger:
         return segments
 
 
-def _stored_schema(schema: pa.Schema, output: Output) -> pa.Schema:
-    return pa.schema([*schema, *_METADATA, *([STORED_COLUMNS.field("_offset")] if output.has_holes else [])])
-
-
 def _rows_of(part: Part, table: pa.Table) -> tuple[Numbers, pa.Table]:
     """The offsets and the rows of a slice."""
     if part.has_holes:
@@ -363,13 +358,14 @@ def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -
         "_timestamp": None if segment.timestamp_ms is None else segment.timestamp_ms * 1_000,
     }
     columns = [rows.column(name) for name in schema.names]
-    for field in _METADATA:
+    merged = merged_columns(schema, has_holes=False)
+    for field in list(merged)[len(schema) :]:
         value = constants[field.name]
         if segment.compacted or value is None:
             columns.append(rows.column(field.name))
         else:
             columns.append(pa.array(np.full(count, value, np.int64)).cast(field.type))
-    return pa.Table.from_arrays(columns, schema=pa.schema([*schema, *_METADATA]))
+    return pa.Table.from_arrays(columns, schema=merged)
 
 
 __all__ = ["Gone", "Keep", "Merged", "Merger", "Numbers", "Rows"]

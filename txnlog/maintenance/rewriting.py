@@ -15,17 +15,13 @@ import numpy.typing as npt
 
 from txnlog.common.limits import TARGET_SEGMENT_BYTES
 from txnlog.data.segment_order import in_log_order
-from txnlog.errors import UnsupportedFeature
 from txnlog.fold.state import SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
-from txnlog.format.features import HOLES
 from txnlog.maintenance.merge_plan import MOST_REPLACED, MOST_WRITTEN, Merge, Part, outputs_of, parts_of
 from txnlog.maintenance.merging import Merger, Rows
-from txnlog.sentences import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
-    from txnlog.fold.state import Draft, State
 
 Mask = npt.NDArray[np.bool_]
 
@@ -78,19 +74,6 @@ class Rewritten:
     written: int = 0
     written_bytes: int = 0
     entries: int = 0
-
-
-def check_holes(state: State | Draft, what: str) -> None:
-    """Raise UnsupportedFeature where the log does not have the feature that lets offsets lose their rows."""
-    if HOLES not in state.head.reader_features:
-        raise UnsupportedFeature(
-            f"{what} needs the feature {HOLES!r} of the format, which this namespace does not have",
-            advice=Words(
-                "enable it once, for ever: ",
-                Call("enable", repr(HOLES)),
-                "; versions of txnlog that do not know it can neither read nor write the namespace afterwards",
-            ),
-        )
 
 
 def rewrite(
@@ -162,4 +145,4 @@ def segments_at(
     return in_log_order(shown), others
 
 
-__all__ = ["Going", "Mask", "Rewritten", "check_holes", "rewrite", "segments_at"]
+__all__ = ["Going", "Mask", "Rewritten", "rewrite", "segments_at"]

@@ -247,14 +247,34 @@ def test_a_relative_checkpoint_is_refused(ns: Namespace, spark: SparkSession, tm
     assert ids(ns, "copy") == []
 
 
-def test_complete_mode_and_rows_that_do_not_fit_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
-    produce(ns, 0, 10)
+def complete(spark: SparkSession, ns: Namespace, topic: str, checkpoint: Path) -> None:
     counts = source(spark, ns).groupBy("customer").count()
-    query = counts.writeStream.format("txnlog").outputMode("complete").option("checkpointLocation", str(tmp_path / "a"))
-    with pytest.raises(
-        StreamingQueryException, match=r"(?s)outputMode\('complete'\) has all rows.*use spark_ext.write_stream"
-    ):
-        query.trigger(availableNow=True).start(path_of(ns, "copy")).awaitTermination(120)
+    query = counts.writeStream.format("txnlog").outputMode("complete").option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start(path_of(ns, topic)).awaitTermination(120)
+
+
+def test_a_complete_result_replaces_the_one_before(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    ns.create_topic("counts", pa.schema([("customer", pa.string()), ("count", pa.int64())]), partitions=2)
+    produce(ns, 0, 10)
+    with pytest.raises(StreamingQueryException, match=r"outputMode\('complete'\) needs the feature 'holes'"):
+        complete(spark, ns, "counts", tmp_path / "a")
+    ns.enable("holes")
+    complete(spark, ns, "counts", tmp_path / "a")
+    before = ns.snapshot().version
+    produce(ns, 10, 30)
+    complete(spark, ns, "counts", tmp_path / "a")
+    for version, rows in ((before, 10), (None, 30)):
+        found = ns.snapshot(version).read("counts").to_pylist()
+        assert sum(row["count"] for row in found) == rows
+        assert len({row["customer"] for row in found}) == len(found)
+    ns.produce("counts", [{"customer": "mine", "count": 1}])
+    produce(ns, 30, 40)
+    with pytest.raises(StreamingQueryException, match="somebody else wrote 1 messages to 'counts'"):
+        complete(spark, ns, "counts", tmp_path / "a")
+
+
+def test_rows_that_do_not_fit_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    produce(ns, 0, 10)
     with pytest.raises(StreamingQueryException, match="topic 'copy' has no column 'extra'"):
         run(source(spark, ns).withColumn("extra", F.lit(1)), path_of(ns, "copy"), tmp_path / "b")
     assert ids(ns, "copy") == []

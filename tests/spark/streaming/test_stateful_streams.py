@@ -19,9 +19,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
+import txnlog
 from tests.effort import LONG
 from tests.spark.support import path_of, versions
-from txnlog.errors import InvalidInputError
+from txnlog.errors import InvalidInputError, UnsupportedFeature
 from txnlog.format.actions import Commit
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ PAIRS = {("aA", 1): 4, ("bB", 2): 2, ("aA", 4): 1, ("bB", 5): 3}
 
 QUERIES: dict[str, tuple[Callable[[Sources], Any], str, dict[Any, int]]] = {
     "totals, update": (totals, "update", TOTALS),
+    "totals, complete": (totals, "complete", {("a", 4): 1, ("b", 4): 1}),
     "windows, append": (windows, "append", WINDOWS),
     "windows, update": (windows, "update", {**WINDOWS, ("b00:40", 2): 1}),
     "sessions, append": (sessions, "append", {("a00:05", 3): 1, ("b00:04", 1): 1, ("a00:19", 1): 1, ("b00:19", 1): 1}),
@@ -138,6 +140,7 @@ QUERIES: dict[str, tuple[Callable[[Sources], Any], str, dict[Any, int]]] = {
 
 QUICK: dict[str, dict[Any, int]] = {
     "totals, update": {("a", 3): 1, ("b", 1): 1, ("a", 4): 1, ("b", 2): 1},
+    "totals, complete": {("a", 4): 1, ("b", 2): 1},
     "windows, append": {("a00:00", 3): 1, ("b00:00", 1): 1},
 }
 """Those that are always tried, and the rows that the first two rounds give."""
@@ -155,6 +158,7 @@ def ns(namespace: Namespace) -> Namespace:
     for topic in ("events", "others"):
         namespace.create_topic(topic, EVENTS)
     namespace.create_topic("results", RESULTS)
+    namespace.enable("holes")
     return namespace
 
 
@@ -230,8 +234,7 @@ def test_the_rows_that_changed_are_one_commit_with_the_acknowledgement(spark: Sp
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        ("complete", "has all rows of the result again in every batch.*use output_mode='update'"),
-        ("overwrite", "no output mode 'overwrite'.*'append' or 'update'"),
+        ("overwrite", "no output mode 'overwrite'.*'append', 'update' or 'complete'"),
         (None, "no output mode None"),
     ],
 )
@@ -239,6 +242,44 @@ def test_another_output_mode_is_refused(spark: SparkSession, ns: Namespace, mode
     with pytest.raises(InvalidInputError, match=told):
         start(spark, ns, totals, mode, lambda *_: None)
     assert not (Path(ns.root).parent / "checkpoint").exists()
+
+
+def test_a_complete_result_replaces_the_one_before_in_one_version(spark: SparkSession, ns: Namespace) -> None:
+    """Each version shows one whole result, with the row that the handler appends to another topic."""
+
+    def handler(batch: DataFrame, txn: Any) -> None:
+        txn.write(batch, "results")
+        txn.write(batch.limit(1).selectExpr("0L id", "k", "timestamp'2026-01-01' at"), "others", mode="append")
+
+    shown = []
+    for number in range(2):
+        produce(ns, number)
+        assert start(spark, ns, totals, "complete", handler).awaitTermination(120)
+        shown.append(ns.snapshot().version)
+    results = [
+        sorted((row["k"], row["n"]) for row in ns.snapshot(version).read("results").to_pylist()) for version in shown
+    ]
+    assert results == [[("a", 3), ("b", 1)], [("a", 4), ("b", 2)]]
+    assert sum(row["id"] == 0 for row in ns.snapshot().read("others").to_pylist()) == 2
+
+
+def test_nobody_else_may_write_to_the_topic_of_a_complete_result(spark: SparkSession, ns: Namespace) -> None:
+    produce(ns, 0)
+    assert start(spark, ns, totals, "complete", lambda batch, txn: txn.write(batch, "results")).awaitTermination(120)
+    ns.produce("results", [{"k": "mine", "n": 1}])
+    produce(ns, 1)
+    query = start(spark, ns, totals, "complete", lambda batch, txn: txn.write(batch, "results"))
+    with pytest.raises(StreamingQueryException, match="somebody else wrote 1 messages to 'results'"):
+        query.awaitTermination(120)
+    assert {"k": "mine", "n": 1} in ns.snapshot().read("results").to_pylist()
+
+
+def test_without_the_feature_there_is_no_complete_result(spark: SparkSession, tmp_path: Path) -> None:
+    ns = txnlog.open(str(tmp_path / "old"), namespace="sales", create=True)
+    ns.create_topic("events", EVENTS)
+    with pytest.raises(UnsupportedFeature, match="output_mode='complete' needs the feature 'holes'"):
+        start(spark, ns, totals, "complete", lambda *_: None)
+    ns.close()
 
 
 def test_the_format_has_no_update_mode_since_spark_refuses_it(spark: SparkSession, ns: Namespace) -> None:

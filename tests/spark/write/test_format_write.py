@@ -179,9 +179,40 @@ def test_a_job_that_fails_leaves_nothing_visible_though_tasks_wrote(ns: Namespac
     assert ns.snapshot().end_offsets("audit") == {0: 0, 1: 0}
 
 
-def test_overwrite_is_refused_with_the_reason_and_other_modes_by_spark(ns: Namespace, orders: DataFrame) -> None:
-    with pytest.raises(PySparkException, match="cannot be overwritten: what was committed stays readable"):
-        orders.write.format("txnlog").mode("overwrite").save(path_of(ns, "orders"))
+def overwrite(df: DataFrame, path: str, **options: Any) -> None:
+    df.write.format("txnlog").options(**options).mode("overwrite").save(path)
+
+
+def test_overwrite_replaces_the_content_of_the_topic(ns: Namespace, orders: DataFrame) -> None:
+    append(orders, path_of(ns, "orders"))
+    before = ns.snapshot().version
+    with pytest.raises(PySparkException, match=r"mode\(\"overwrite\"\) needs the feature 'holes'"):
+        overwrite(orders, path_of(ns, "orders"))
+    ns.enable("holes")
+    overwrite(orders.where("id < 10"), path_of(ns, "orders"))
+    assert ids(ns, "orders") == list(range(10))
+    assert len(ns.snapshot(before).read("orders")) == 1_000
+    for _ in range(2):
+        overwrite(orders.where("id between 20 and 29"), path_of(ns, "orders"), txnAppId="nightly", txnVersion="1")
+        append(orders.where("id = 999"), path_of(ns, "orders"))
+    assert ids(ns, "orders") == [*range(20, 30), 999, 999], "the second one was committed before"
+    overwrite(orders.where("id < 0"), path_of(ns, "orders"))
+    assert ids(ns, "orders") == []
+
+
+def test_overwriting_is_refused_before_anything_is_written(ns: Namespace, orders: DataFrame) -> None:
+    ns.enable("holes")
+    append(orders, path_of(ns, "orders"))
+    ns.create_subscription("orders", "billing")
+    version = ns._connection.follower.refresh()
+    with pytest.raises(PySparkException, match="subscriptions have not acknowledged some: 'billing' 1,000"):
+        overwrite(orders, path_of(ns, "orders"))
+    with pytest.raises(PySparkException, match="the column 'topic' may name any"):
+        overwrite(orders.withColumn("topic", F.lit("orders")), path_of(ns))
+    assert ns._connection.follower.refresh() == version
+
+
+def test_other_modes_are_refused_by_spark(ns: Namespace, orders: DataFrame) -> None:
     for mode in ("error", "ignore"):
         with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
             orders.write.format("txnlog").mode(mode).save(path_of(ns, "orders"))
