@@ -21,7 +21,7 @@ from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
-from txnlog.format import schema as schemas
+from txnlog.fold.topics import value_columns
 from txnlog.format.actions import AlterTopic, Header
 from txnlog.format.compaction import (
     CLEANUP_POLICY,
@@ -431,15 +431,12 @@ class Compaction:
     def _deciding(self, schema: pa.Schema) -> list[str]:
         """The columns that decide which messages go: the key, and those that make up the value, if all may be null.
 
-        A topic that began with its key alone is a set: its messages end no key, also where columns were added later.
+        A topic that began with its key alone is a set: its messages end no key.
         """
         key = self._topic.key
         assert key is not None, "a topic without a key is not compacted"
         assert key in schema.names, "a key is a column, which stays"
-        if len(self._topic.schemas[0].schema.fields) == 1:
-            return [key]
-        headers = "headers" if self._topic.schema == schemas.DEFAULT_SCHEMA else None
-        values = [name for name in schema.names if name not in {key, headers}]
+        values = [name for name in value_columns(self._topic) if name in schema.names]
         return [key, *(values if all(schema.field(name).nullable for name in values) else ())]
 
     def _note(self, ends: Mapping[int, int], *, left: bool) -> None:

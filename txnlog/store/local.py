@@ -235,13 +235,13 @@ class LocalStore:
 
     def _remove_unfinished(self, folder: tuple[str, ...], before_ms: int) -> None:
         with contextlib.suppress(OSError), posix.open_folder(self._root, folder) as descriptor:
-            for name, is_folder in posix.entries_of(descriptor, lambda name: is_key(name) or _is_temporary(name)):
-                if is_folder:
-                    self._remove_unfinished((*folder, name), before_ms)
-                elif _is_temporary(name):
+            for found in posix.entries_of(descriptor, lambda name: is_key(name) or _is_temporary(name), 0):
+                if found.is_folder:
+                    self._remove_unfinished((*folder, found.name), before_ms)
+                elif _is_temporary(found.name):
                     with contextlib.suppress(OSError):
-                        if posix.status_of_file(descriptor, name).st_mtime_ns < before_ms * 1_000_000:
-                            posix.remove(descriptor, name)
+                        if posix.status_of_file(descriptor, found.name).st_mtime_ns < before_ms * 1_000_000:
+                            posix.remove(descriptor, found.name)
 
     def url(self, key: str) -> str:
         """The absolute path."""

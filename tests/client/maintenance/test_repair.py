@@ -135,7 +135,9 @@ def test_several_entries_behind_each_other_come_back_and_prove_each_other(memory
 def test_the_newest_entry_is_never_put_back(memory: Place, whole: Any) -> None:
     _, content, source = whole
     store, newest = store_of(memory), entry(content, -1)
-    version = keys.parse_key(newest).version
+    parsed = keys.parse_key(newest)
+    assert isinstance(parsed, keys.EntryKey)
+    version = parsed.version
     for harm in (lambda: store.delete(newest), lambda: store.put(newest, content[newest][:-5])):
         harm()
         found = repaired(memory, source)
