@@ -143,15 +143,16 @@ class Stopped(NamedTuple):
 
 
 class Entries:
-    """Writes the entries of a log, one a second, past any client; a follower applies them.
+    """Writes the entries of a log, one every ``step_ms``, past any client; a follower applies them.
 
     Attributes:
         version: of the next one.
         checkpoint: the newest, which headers name.
     """
 
-    def __init__(self, path: Path, begin_ms: int, follower: Follower) -> None:
+    def __init__(self, path: Path, begin_ms: int, follower: Follower, step_ms: int = 1_000) -> None:
         self._path = path
+        self._step_ms = step_ms
         self._follower = follower
         self._begin_ms = begin_ms
         self.version = follower.version + 1
@@ -160,7 +161,8 @@ class Entries:
 
     def append(self, actions: list[AnyAction]) -> None:
         """The next entry."""
-        header = Header(self.version, WRITER, self._begin_ms + self.version * 1_000, self._digest, self.checkpoint)
+        time_ms = self._begin_ms + self.version * self._step_ms
+        header = Header(self.version, WRITER, time_ms, self._digest, self.checkpoint)
         data = encode_entry(header, [encode_action(action) for action in actions])
         file = f"{self._path}/{entry_key(self.version)}"
         if self.version % ENTRIES_PER_FOLDER == 0:

@@ -23,6 +23,8 @@ SCRIPTS = {
     "Reading small segments": "small_reads",
     "Opening": "opening",
     "Merging small segments": "optimize",
+    "Operating": "operating",
+    "Holes": "holes",
     "Simulation": "simulation",
     "Scans in Spark": "scan",
     "Writes in Spark": "spark_write",
@@ -35,6 +37,8 @@ QUICK = {
     "requests": [],
     "partitions": [],
     "acknowledge": [],
+    "operating": ["--quick"],
+    "holes": ["--rows", "100000", "--turns", "3"],
 }
 """What the quick tier runs, and with which arguments."""
 
