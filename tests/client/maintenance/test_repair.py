@@ -95,8 +95,8 @@ def test_a_handle_repairs_what_it_has_open_and_goes_on(memory: Place, whole: Any
     assert found.is_clean
     assert not found.dry_run
     assert done(found) == {
-        entry(content, 4): "taken from the copy",
-        first_of(content, keys.SegmentKey): "taken from the copy",
+        entry(content, 4): "brought back from the copy",
+        first_of(content, keys.SegmentKey): "brought back from the copy",
         first_of(content, keys.ManifestKey): "made again from the log",
     }
     assert {"entry", "segment", "checkpoint"} <= set(heard)
@@ -208,7 +208,7 @@ def test_what_the_copy_has_damaged_is_not_taken(memory: Place, whole: Any) -> No
     found = repaired(memory, source)
     assert "what the copy has is not what the log names" in left(found)[entry(content, 4)]
     assert "what the copy has is not what the log names" in left(found)[segment]
-    assert done(found)[other] == "taken from the copy", "and all others come back"
+    assert done(found)[other] == "brought back from the copy", "and all others come back"
     after = of_namespace(memory)
     assert {key for key in after if after[key] != before.get(key) and "_delta" not in key} == {other}
 
@@ -338,7 +338,7 @@ def test_only_a_handle_that_may_write_repairs(memory: Place, whole: Any) -> None
     store_of(memory).delete(entry(content, 4))
     reader = memory.open(mode="r")
     refused(memory, lambda: reader.repair(source), ReadOnly, "")
-    assert done(reader.repair(source, dry_run=True)) == {entry(content, 4): "taken from the copy"}
+    assert done(reader.repair(source, dry_run=True)) == {entry(content, 4): "brought back from the copy"}
     ns.close()
     refused(memory, lambda: ns.repair(source), InvalidTransactionState, "")
 
