@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,7 +136,7 @@ def test_several_entries_behind_each_other_come_back_and_prove_each_other(memory
 def test_the_newest_entry_is_never_put_back(memory: Place, whole: Any) -> None:
     _, content, source = whole
     store, newest = store_of(memory), entry(content, -1)
-    version = keys.parse_key(newest).version
+    version = memory.open(mode="r").snapshot().version
     for harm in (lambda: store.delete(newest), lambda: store.put(newest, content[newest][:-5])):
         harm()
         found = repaired(memory, source)
@@ -309,14 +310,8 @@ def test_wrong_sources_are_refused_before_anything_is_written(memory: Place, who
             (str(tmp_path), "is no copy of this namespace"),
         ):
             for dry_run in (True, False):
-                refused(
-                    memory,
-                    lambda source=source, dry_run=dry_run: repair_namespace(
-                        memory.root, FOLDER, source=source, dry_run=dry_run
-                    ),
-                    InvalidInputError,
-                    match,
-                )
+                call = partial(repair_namespace, memory.root, FOLDER, source=source, dry_run=dry_run)
+                refused(memory, call, InvalidInputError, match)
         for key in harm:
             store_of(memory).put(key, content[key])
     refused(memory, lambda: ns.repair(""), InvalidInputError, "the source is empty")
