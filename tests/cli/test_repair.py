@@ -50,11 +50,11 @@ def test_a_namespace_that_cannot_be_opened_is_repaired_from_a_copy(shop, copy):
     assert run(str(shop), "topics").returncode == 2
     foreseen = run(str(shop), "repair", "--source", copy, "--dry-run")
     assert foreseen.returncode == 0
-    assert f"would be repaired: {lost}: taken from the copy\n" in foreseen.stdout
+    assert f"would be repaired: {lost}: brought back from the copy\n" in foreseen.stdout
     assert not (shop / lost).exists()
     done = run(str(shop), "repair", "--source", copy)
     assert done.returncode == 0
-    assert f"repaired: {lost}: taken from the copy\n" in done.stdout
+    assert f"repaired: {lost}: brought back from the copy\n" in done.stdout
     assert done.stdout.endswith("clean\n")
     assert run(str(shop), "fsck", "--level", "full").returncode == 0
     assert len(list((shop / "_log" / "replaced" / "entries").iterdir())) == 1
@@ -73,7 +73,7 @@ def test_what_is_left_is_named_with_what_to_do_and_exit_code_2(shop, copy):
     (record,) = map(json.loads, json_done.stdout.splitlines())
     assert (record["version"], record["dry_run"], record["clean"]) == (4, False, True)
     assert [(item["kind"], item["done"], item["left"]) for item in record["objects"]] == [
-        ("segment", "taken from the copy", "")
+        ("segment", "brought back from the copy", "")
     ]
 
 

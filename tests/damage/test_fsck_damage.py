@@ -171,7 +171,8 @@ def test_a_checkpoint_that_says_something_else_than_the_entries_is_damage(lake: 
     (found,) = checked(root, "full").findings
     assert (found.severity, found.kind) == ("damage", "checkpoint")
     assert "its manifest" in found.message
-    assert target.key.removeprefix(f"{NAME}/") in found.advice
+    assert found.key == target.key.removeprefix(f"{NAME}/")
+    assert "ns.repair()" in found.advice
 
 
 def test_several_entries_that_are_lost_are_one_finding_which_names_them(lake: Lake, root: Path) -> None:

@@ -503,7 +503,7 @@ class Administration:
 
         Args:
             source: a copy of the namespace, a path or a URL: the folder of a :func:`txnlog.backup`, or any other. Only
-                what is proven to be what was there is taken from it. Left out, nothing is taken from anywhere.
+                what is proven to be what was there comes back from it. Left out, nothing comes from elsewhere.
             dry_run: say what would be done and what would be left, and write nothing. Works with mode="r" too.
             source_storage_options: fsspec's options for the source.
             progress: called with the kind of objects at work, those done so far, and those that are known.

@@ -32,7 +32,7 @@ def repair(
 ) -> None:
     """Put back what is missing or damaged, where it is certain what was there.
 
-    Checkpoints and Delta tables are made again from the log. With --source, entries and segments are taken from a
+    Checkpoints and Delta tables are made again from the log. With --source, entries and segments come back from a
     copy, if they are proven to be those that were there. Also for a namespace that cannot be opened.
 
     Exit code 0: nothing is left. 1: warnings are left. 2: damage is left. 3: something could not be done or checked.

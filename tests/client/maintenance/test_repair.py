@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,8 +96,8 @@ def test_a_handle_repairs_what_it_has_open_and_goes_on(memory: Place, whole: Any
     assert found.is_clean
     assert not found.dry_run
     assert done(found) == {
-        entry(content, 4): "taken from the copy",
-        first_of(content, keys.SegmentKey): "taken from the copy",
+        entry(content, 4): "brought back from the copy",
+        first_of(content, keys.SegmentKey): "brought back from the copy",
         first_of(content, keys.ManifestKey): "made again from the log",
     }
     assert {"entry", "segment", "checkpoint"} <= set(heard)
@@ -135,9 +136,7 @@ def test_several_entries_behind_each_other_come_back_and_prove_each_other(memory
 def test_the_newest_entry_is_never_put_back(memory: Place, whole: Any) -> None:
     _, content, source = whole
     store, newest = store_of(memory), entry(content, -1)
-    parsed = keys.parse_key(newest)
-    assert isinstance(parsed, keys.EntryKey)
-    version = parsed.version
+    version = memory.open(mode="r").snapshot().version
     for harm in (lambda: store.delete(newest), lambda: store.put(newest, content[newest][:-5])):
         harm()
         found = repaired(memory, source)
@@ -210,7 +209,7 @@ def test_what_the_copy_has_damaged_is_not_taken(memory: Place, whole: Any) -> No
     found = repaired(memory, source)
     assert "what the copy has is not what the log names" in left(found)[entry(content, 4)]
     assert "what the copy has is not what the log names" in left(found)[segment]
-    assert done(found)[other] == "taken from the copy", "and all others come back"
+    assert done(found)[other] == "brought back from the copy", "and all others come back"
     after = of_namespace(memory)
     assert {key for key in after if after[key] != before.get(key) and "_delta" not in key} == {other}
 
@@ -311,14 +310,8 @@ def test_wrong_sources_are_refused_before_anything_is_written(memory: Place, who
             (str(tmp_path), "is no copy of this namespace"),
         ):
             for dry_run in (True, False):
-                refused(
-                    memory,
-                    lambda source=source, dry_run=dry_run: repair_namespace(
-                        memory.root, FOLDER, source=source, dry_run=dry_run
-                    ),
-                    InvalidInputError,
-                    match,
-                )
+                call = partial(repair_namespace, memory.root, FOLDER, source=source, dry_run=dry_run)
+                refused(memory, call, InvalidInputError, match)
         for key in harm:
             store_of(memory).put(key, content[key])
     refused(memory, lambda: ns.repair(""), InvalidInputError, "the source is empty")
@@ -340,7 +333,7 @@ def test_only_a_handle_that_may_write_repairs(memory: Place, whole: Any) -> None
     store_of(memory).delete(entry(content, 4))
     reader = memory.open(mode="r")
     refused(memory, lambda: reader.repair(source), ReadOnly, "")
-    assert done(reader.repair(source, dry_run=True)) == {entry(content, 4): "taken from the copy"}
+    assert done(reader.repair(source, dry_run=True)) == {entry(content, 4): "brought back from the copy"}
     ns.close()
     refused(memory, lambda: ns.repair(source), InvalidTransactionState, "")
 

@@ -151,7 +151,7 @@ def _named_below(
     key = keys.entry_key(version)
     if not named:
         if entry is None:
-            work.leave(key, "nothing that is left here names it, so it is not taken from the copy")
+            work.leave(key, "nothing that is left here names it, so it is not brought back from the copy")
             return ""
         return entry.header.previous
     try:

@@ -13,7 +13,7 @@ from txnlog.store.wrappers import ForwardingStore
 class ForeseenStore(ForwardingStore):
     """The objects of ``inner`` with what was written or deleted since: all of that stays in memory.
 
-    A segment stays in the copy that it is taken from, since it may be big.
+    A segment stays in the copy that has it, since it may be big.
     """
 
     def __init__(self, inner: Store, copy: Store | None) -> None:

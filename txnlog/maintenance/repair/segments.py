@@ -1,4 +1,4 @@
-"""Bringing segments back from a copy: those with the size and the checksum that the log has of them."""
+"""Bringing segments back from a copy: those with the size and the checksum in the log."""
 
 from __future__ import annotations
 

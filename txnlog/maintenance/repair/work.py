@@ -20,7 +20,7 @@ from txnlog.store.base import ObjectNotFound, Store
 
 _logger = LogLines("txnlog.repair")
 
-FROM_COPY: Final = "taken from the copy"
+FROM_COPY: Final = "brought back from the copy"
 
 _ORDER: Final[tuple[Severity | None, ...]] = ("damage", "unchecked", "warning", None)
 
@@ -83,7 +83,7 @@ class Work:
     Attributes:
         store: the objects of the namespace; of a repair that is only foreseen, as they would be.
         runtime: of whoever repairs.
-        copy: where objects may be taken from; None for nowhere.
+        copy: where objects may come from; None for nowhere.
         dry_run: whether the repair is only foreseen.
     """
 
