@@ -11,7 +11,7 @@ import pytest
 
 from tests.pages import ROOT, page
 from tests.places.over_s3a import HADOOP_AWS
-from tests.places.test_cluster import settings
+from tests.places.support import settings
 
 PAGES = [
     "docs/operations/databricks.md",

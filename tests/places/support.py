@@ -47,6 +47,15 @@ REFUSED = {
 """How the text begins that tells of a mistake."""
 
 
+def settings(wheel: Path, python: str) -> dict[str, str]:
+    """What docs/spark.md says that a cluster needs whose executors have no txnlog."""
+    return {
+        "spark.submit.pyFiles": str(wheel),
+        "spark.executorEnv.PYTHONPATH": wheel.name,
+        "spark.sql.execution.pyspark.python": python,
+    }
+
+
 def run_pipeline(
     folder: Path, steps: Sequence[str], *, conf: Mapping[str, str], python: str = sys.executable, **settings: Any
 ) -> dict[str, Any]:

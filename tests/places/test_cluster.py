@@ -12,7 +12,7 @@ import pytest
 
 import txnlog
 from tests.places.servers import HOME, environment_of, standalone_cluster
-from tests.places.support import DEADLINE_S, ROOT, SMALL, check, run_pipeline
+from tests.places.support import DEADLINE_S, ROOT, SMALL, check, run_pipeline, settings
 
 ABSENT = ("click", "fsspec", "msgspec", "s3fs", "spark_ext", "txnlog", "xxhash")
 EXAMPLE = ROOT / "examples" / "submit" / "late_flights.py"
@@ -25,15 +25,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The master's URL."""
     with standalone_cluster(tmp_path_factory.mktemp("cluster")) as url:
         yield url
-
-
-def settings(wheel: Path, python: str) -> dict[str, str]:
-    """What docs/spark.md says that such a cluster needs."""
-    return {
-        "spark.submit.pyFiles": str(wheel),
-        "spark.executorEnv.PYTHONPATH": wheel.name,
-        "spark.sql.execution.pyspark.python": python,
-    }
 
 
 def conf(cluster: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from txnlog.fold import number_blocks
 from txnlog.fold.acknowledgements import check_epoch, live_subscription
 from txnlog.fold.number_blocks import CHUNK
 from txnlog.fold.producers import check_producer, committed_app
-from txnlog.fold.state import Cursor, Draft, State, StreamRecord, SubscriptionRecord, TopicRecord
+from txnlog.fold.state import Cursor, Draft, ProducerRecord, State, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import topic_named
 from txnlog.format import schema
 from txnlog.format.actions import Header, Reserve, StreamBatch
@@ -286,11 +286,9 @@ class Connection(SessionOwner):
 
     # --- conflicts of a call, by what this client knows -------------------------------------------------------------
 
-    def producer_epoch(self, producer: str | None) -> int | None:
-        """The newest epoch of a producer's name."""
-        session = self._session_even_closed
-        record = None if producer is None else session.follower.state.producers.get(producer)
-        return None if record is None else record.epoch
+    def producer_record(self, producer: str | None) -> ProducerRecord | None:
+        """The newest record of a producer's name."""
+        return None if producer is None else self._session_even_closed.follower.state.producers.get(producer)
 
     def check_producer(self, producer: str | None, epoch: int | None) -> None:
         """Raise ProducerFenced for an epoch that this client knows to be old."""

@@ -353,7 +353,7 @@ class TransactionBase:
 
     async def _take_over(self, outcome: Outcome) -> TxnLogError:
         """The end that the log records is this handle's from here on; gives the error for who wanted another one."""
-        error = ended_error(outcome, self._opening, self._connection.producer_epoch(self._opening.producer))
+        error = ended_error(outcome, self._opening, self._connection.producer_record(self._opening.producer))
         if outcome.state == "COMMITTED":
             await self._end_committed(outcome)
         else:

@@ -285,7 +285,7 @@ class TransactionMachine(TransactionBase):
             outcome = await self._recorded(error, again=before.stage in UNANSWERED)
             if outcome is None:
                 raise error
-            return command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
+            return command.repeated(outcome, self._connection.producer_record(self._opening.producer))
 
     async def _own_end(self, before: Life, skipped: Skipped) -> CommitResult:
         """Who brought the batch before: perhaps this very commit, whose end only a checkpoint remembers."""

@@ -44,19 +44,26 @@ def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord
             f"no producer {name[:60]!a} was started", advice=Words("start it with ", Call("producer", "name"))
         )
     if record.epoch != epoch:
-        if record.fenced_by:
-            raise ProducerFenced(
-                f"the producer {name!r} with epoch {epoch} was fenced by {record.fenced_by[:60]!a}",
-                advice="stop: ask who fenced it before a producer with this name is started again",
-            )
-        raise fenced(name, epoch, record.epoch)
+        raise fenced(name, epoch, record)
     return record
 
 
-def fenced(name: str | None, epoch: int | None, newest: int | None, txn: TxnId | None = None) -> ProducerFenced:
-    """The error for an older epoch of a producer; with the transaction that the newest one aborted, if it did."""
+def fenced(
+    name: str | None, epoch: int | None, newest: ProducerRecord | None, txn: TxnId | None = None
+) -> ProducerFenced:
+    """The error for an older epoch of a producer; with the transaction that its end aborted, if it did.
+
+    ``newest`` is the producer's record. It says whether an administrator fenced the name: then nobody owns it.
+    """
+    if newest is not None and newest.fenced_by:
+        aborted = "" if txn is None else f", which aborted the transaction {txn}"
+        return ProducerFenced(
+            f"the producer {name!r} with epoch {epoch} was fenced by {newest.fenced_by[:60]!a}{aborted}",
+            advice="stop: ask who fenced it before a producer with this name is started again",
+        )
     aborted = "" if txn is None else f": it aborted the transaction {txn}"
-    return ProducerFenced(f"the producer {name!r} has epoch {epoch} but {newest} is the newest{aborted}")
+    latest = None if newest is None else newest.epoch
+    return ProducerFenced(f"the producer {name!r} has epoch {epoch} but {latest} is the newest{aborted}")
 
 
 def committed_app(tables: State | Draft, app_id: str | None, app_version: int | None) -> AppRecord | None:

@@ -24,7 +24,7 @@ from txnlog.fold import number_blocks
 from txnlog.fold.acknowledgements import is_held, not_yet_acknowledged
 from txnlog.fold.producers import check_producer, committed_app, fenced
 from txnlog.fold.sequences import check_end, repeated_rows
-from txnlog.fold.state import AppRecord, Draft, Outcome
+from txnlog.fold.state import AppRecord, Draft, Outcome, ProducerRecord
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format.actions import (
     Abort,
@@ -123,18 +123,18 @@ class Opening:
         return Begin(self.txn, timeout_ms, self.producer, self.epoch, self.app_id, self.app_version)
 
 
-def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLogError:
-    """The error for an owner whose transaction ended otherwise; ``epoch`` is the newest of its producer's name."""
+def ended_error(outcome: Outcome, opening: Opening, producer: ProducerRecord | None) -> TxnLogError:
+    """The error for an owner whose transaction ended otherwise; with the newest record of its producer's name."""
     if outcome.state == "ABORTED" and outcome.reason == "timeout":
         return TransactionTimedOut(f"the transaction {opening.id} timed out, at version {outcome.version}")
-    if outcome.state == "ABORTED" and outcome.reason == "fenced" and epoch != opening.epoch:
-        return fenced(opening.producer, opening.epoch, epoch, opening.id)
+    newest = None if producer is None else producer.epoch
+    if outcome.state == "ABORTED" and outcome.reason == "fenced" and newest != opening.epoch:
+        return fenced(opening.producer, opening.epoch, producer, opening.id)
     return outcome_error(outcome, opening.id)
 
 
-def _epoch(draft: Draft, producer: str | None) -> int | None:
-    record = None if producer is None else draft.producers.get(producer)
-    return None if record is None else record.epoch
+def _producer(draft: Draft, name: str | None) -> ProducerRecord | None:
+    return None if name is None else draft.producers.get(name)
 
 
 class _Single:
@@ -194,7 +194,7 @@ class FlushCommand(_Owners):
         txn = self.opening.txn
         outcome = draft.outcomes.get(txn)
         if outcome is not None:
-            raise ended_error(outcome, self.opening, _epoch(draft, self.opening.producer))
+            raise ended_error(outcome, self.opening, _producer(draft, self.opening.producer))
         actions: list[AnyAction] = [
             *_living(draft, self.segments),
             *(Acknowledge(txn, item) for item in _new(draft, txn, self.acknowledgements)),
@@ -244,7 +244,7 @@ class CommitCommand(_Owners):
         txn = opening.txn
         outcome = draft.outcomes.get(txn)
         if outcome is not None:
-            return Answer(self.repeated(outcome, _epoch(draft, opening.producer)), settled=True)
+            return Answer(self.repeated(outcome, _producer(draft, opening.producer)), settled=True)
         known = draft.transactions.get(txn)
         if known is None and opening.producer is not None:
             check_producer(draft, opening.producer, opening.epoch)
@@ -303,10 +303,10 @@ class CommitCommand(_Owners):
                 durable=Durable.NOTHING,
             )
 
-    def repeated(self, outcome: Outcome, epoch: int | None) -> Outcome:
-        """The answer to a commit whose end is recorded: that end, or its error (``epoch`` as of ``ended_error``)."""
+    def repeated(self, outcome: Outcome, producer: ProducerRecord | None) -> Outcome:
+        """The answer to a commit whose end is recorded: that end, or its error (see ``ended_error``)."""
         if outcome.state == "ABORTED":
-            raise ended_error(outcome, self.opening, epoch)
+            raise ended_error(outcome, self.opening, producer)
         if outcome.digest and outcome.digest != self.digest:
             raise InvalidTransactionState(
                 f"the transaction {self.opening.id} was committed at version {outcome.version} with other contents",
@@ -477,7 +477,7 @@ class PrepareCommand(_Owners):
         opening = self.opening
         outcome = draft.outcomes.get(opening.txn)
         if outcome is not None:
-            raise ended_error(outcome, opening, _epoch(draft, opening.producer))
+            raise ended_error(outcome, opening, _producer(draft, opening.producer))
         known = draft.transactions.get(opening.txn)
         if known is not None and known.state == "PREPARED":
             return Answer(None)

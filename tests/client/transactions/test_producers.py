@@ -100,6 +100,30 @@ def test_an_administrators_fence_takes_the_name_away(ns: Any, place: Place) -> N
     assert ns.producer("loader").epoch > epoch
 
 
+@pytest.mark.parametrize("call", ["commit", "flush", "produce", "prepare"])
+def test_a_fenced_transaction_that_the_log_shows_hears_who_the_administrator_was(
+    ns: Any, place: Place, call: str
+) -> None:
+    """As one that the log did not show: that the fence also aborted it does not hide whose fence it was."""
+    txn = begun(ns.producer("loader"), 1, flush=True)
+    place.open().fence("loader", by="ada")
+    arguments = ("orders", rows(2)) if call == "produce" else ()
+    with raises(ProducerFenced, match=f"fenced by 'ada', which aborted the transaction {txn.id}") as caught:
+        getattr(txn, call)(*arguments)
+        txn.commit()  # a call that does not look at the log is refused by the next one
+    assert "ask who fenced it" in str(caught.value)
+    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "fenced")
+
+
+def test_a_successor_after_an_administrators_fence_is_the_one_that_is_named(ns: Any, place: Place) -> None:
+    txn = begun(ns.producer("loader"), 1, flush=True)
+    other = place.open()
+    other.fence("loader", by="ada")
+    newest = other.producer("loader").epoch
+    with raises(ProducerFenced, match=f"but {newest} is the newest: it aborted the transaction {txn.id}"):
+        txn.commit()
+
+
 def test_anonymous_producers_fence_nobody(ns: Any) -> None:
     one, two = ns.producer(), ns.producer()
     assert (one.name, one.epoch) == (None, None)

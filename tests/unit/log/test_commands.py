@@ -21,7 +21,7 @@ from txnlog.errors import (
 )
 from txnlog.fold.apply import begin_entry
 from txnlog.fold.expiry import overdue
-from txnlog.fold.state import Outcome
+from txnlog.fold.state import Outcome, ProducerRecord
 from txnlog.format.actions import (
     Abort,
     Acknowledge,
@@ -159,8 +159,9 @@ def test_an_owner_that_was_fenced_hears_that_not_that_it_was_aborted(log: Log) -
         decided(log, CommitCommand(opening(number, log, producer="loader", epoch=first), "d"))
     outcome = Outcome(1, "ABORTED", 5, 5, "fenced")
     assert isinstance(ended_error(outcome, opening(1, log), None), TransactionAborted)
-    assert isinstance(ended_error(outcome, opening(1, log, producer="p", epoch=4), 5), ProducerFenced)
-    assert isinstance(ended_error(outcome, opening(1, log, producer="p", epoch=5), 5), TransactionAborted)
+    newest = ProducerRecord("p", 5)
+    assert isinstance(ended_error(outcome, opening(1, log, producer="p", epoch=4), newest), ProducerFenced)
+    assert isinstance(ended_error(outcome, opening(1, log, producer="p", epoch=5), newest), TransactionAborted)
 
 
 @pytest.mark.clause("P-64")
