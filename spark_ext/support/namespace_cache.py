@@ -125,7 +125,8 @@ def cached_handle(wanted: Callable[[Connection], bool]) -> Namespace | None:
     with _lock:
         known = list(_handles.values())
     for kept in reversed(known):
-        if wanted(connection_of(kept.namespace)) and kept.is_there():
+        connection = connection_of(kept.namespace)
+        if not connection.is_closed and wanted(connection) and kept.is_there():
             return kept.namespace
     return None
 

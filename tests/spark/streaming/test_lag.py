@@ -444,6 +444,13 @@ def test_the_handle_that_the_process_has_is_used_again(ns: Namespace, session: A
     session.progress({"end": run.log[-1]})
     assert messages(monitor) == [("totals", "orders", 0)]
     assert [kept.namespace for kept in namespace_cache._handles.values()] == [ns]
+    latest = run.reader.reportLatestOffset()
+    other = txnlog.open(ns.root, ns.name)
+    namespace_cache.use(other)
+    other.close()
+    session.progress({"end": run.log[-1], "latest": latest})
+    assert messages(monitor) == [("totals", "orders", 0)], "one that was closed is passed over"
+    assert monitor._failures == 0
 
 
 def test_a_log_that_cannot_be_read_is_logged_once_and_counted_and_the_source_is_believed(
