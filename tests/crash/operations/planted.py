@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.crash.operations.operations import HOUR_MS
 from txnlog.client import checkpointer
 from txnlog.client.checkpointer import Checkpointer
 from txnlog.format import keys
@@ -20,6 +21,7 @@ from txnlog.maintenance.compaction import Compaction
 from txnlog.maintenance.merging import Merger
 from txnlog.maintenance.restore import _Restore
 from txnlog.store import MemoryStore
+from txnlog.store.folders import remove_unfinished
 from txnlog.store.local import LocalStore
 
 
@@ -45,6 +47,7 @@ def _backup_seals_first() -> None:
         new = [info.key for info in shadow.list("") if info.key not in {known.key for known in real.list("")}]
         for key in sorted(new, key=lambda key: keys.backup_version(key) is None):
             real.put(key, shadow.get(key))
+        remove_unfinished(real, self._runtime.now_ms() - HOUR_MS)
         return result
 
     _patch(_Backup, "_made", patched)

@@ -99,8 +99,9 @@ class Trials:
             times = self._chance.choices(range(1, len(AGAIN_SHARES) + 1), AGAIN_SHARES)[0]
             chosen = [None if self._chance.random() < RANDOM_SHARE else next(places) for _ in range(times)]
             self.try_at(chosen)
-            # One that no process made, when it came to be its turn, is not waited for: a repetition has less to do.
-            waiting.difference_update(place.call for place in chosen if place is not None)
+            waiting -= self.result.covered
+            if chosen[0] is not None:
+                waiting.discard(chosen[0].call)  # one that is not always made is not waited for
             progress(self.result.counts["kills"])
         return self.result
 
