@@ -116,7 +116,7 @@ BACKUP_MUTANTS: Final = (
     _mutant("a backup leaves out what is merged meanwhile", _needing(_newest)),
     _mutant("the newest entry vouches for a backup", entries_below_the_newest_are_there, _INTERRUPTED),
     _mutant("unanswered puts of a backup count", unanswered_puts_count, _INTERRUPTED),
-    _mutant("the first entry is restored first", first_entry_comes_first, _INTERRUPTED),
-    _mutant("unanswered puts of a restore count", unanswered_puts_count_as_restored, _INTERRUPTED),
+    _mutant("the first entry is restored first", first_entry_comes_first),
+    _mutant("unanswered puts of a restore count", unanswered_puts_count_as_restored, Faults({"dropped": 0.3})),
     _mutant("what is restored keeps its identity", restored_ones_keep_their_identity),
 )

@@ -173,7 +173,7 @@ class Anomaly(enum.StrEnum):
     )
     SHARED_IDENTITY = (
         "shared identity",
-        "a restored namespace gives TxnIDs as another one does: what its writers write could be taken for the other's",
+        "a restored namespace gives TxnIDs as another one does: nobody could distinguish their transactions",
     )
 
     # --- cycles -----------------------------------------------------------------------------------------------------

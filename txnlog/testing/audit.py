@@ -281,6 +281,7 @@ def missing_files(state: State, read: Callable[[str], bytes | None], problem: Pr
 
 
 __all__ = [
+    "Problem",
     "all_rows",
     "check_ends",
     "compare_state",

@@ -396,12 +396,12 @@ class Simulation:
         """Every backup that was reported as made is whole; what was restored of them is the original, and goes on."""
         self.store.objects.update(self.store.buried)
         world, original = self.world, Original(ns, entries, self.store, self._problem)
+        for version in sorted(world.backups):
+            original.check_backup(version, _Direct())  # before the next one copies what these lack
         for name in sorted(world.restoring):
             bring_back(client, name)
         back_up(client, newest=True)
         bring_back(client, new_name(client, max(world.backups)), newest=True)
-        for version in sorted(world.backups):
-            original.check_backup(version, _Direct())
         for name, version in sorted(world.restored.items()):
             original.check_restored(name, version, go_on(client, name, version), _Direct())
 

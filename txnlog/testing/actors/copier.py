@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from txnlog.api.opening import open_namespace
 from txnlog.client.connection import Connection
 from txnlog.common.names import parse_namespace_name
-from txnlog.errors import InvalidInputError, VersionNotAvailable
+from txnlog.errors import CorruptionError, Durable, InvalidInputError, StoreError, VersionNotAvailable
 from txnlog.maintenance import backup, restore
 from txnlog.maintenance.backup_folder import BackupFolder
 from txnlog.store.wrappers import PrefixStore
@@ -122,6 +122,10 @@ def bring_back(client: Client, name: str, *, newest: bool = False) -> None:
     except InvalidInputError as error:
         _excuse(client, error)
         raise
+    except CorruptionError as error:
+        if not world.shared_store.listed_wrong:
+            raise
+        raise StoreError("a listing lacked something of the backup", durable=Durable.MAYBE) from error
     if name in world.restoring:
         client.scheduler.label("a namespace was restored")
         if done < max(world.backups):
