@@ -20,7 +20,7 @@ from spark_ext.support.columns import named
 from spark_ext.support.namespace_cache import target_of
 from spark_ext.write import arrow_batches, write_jobs
 from spark_ext.write.task_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
-from txnlog.api.internals import check_open, connection_of, discard, leave, truncate
+from txnlog.api.internals import check_open, check_truncatable, connection_of, discard, leave, truncate
 from txnlog.api.producer import begin_transaction
 from txnlog.common.names import parse_topic_name
 from txnlog.common.validation import shown, truth, type_of
@@ -78,7 +78,8 @@ class DataFrameTransaction:
         self._lock = threading.Lock()
         self._segments: list[Segment] = []
         self._written: dict[str, int] = {}
-        self._overwritten: set[str] = set()
+        self._begun: set[str] = set()
+        """Topics whose rows a job writes, or has written."""
         self._entered = False
         self._failed: BaseException | None = None
         self._elsewhere: dict[str, tuple[str, Callable[[], None] | None]] = {}
@@ -169,7 +170,7 @@ class DataFrameTransaction:
         connection_of(self._ns).follower.refresh()  # the topic may have been replaced since the transaction began
         planned = write_jobs.planned(self._ns, parse_topic_name(topic), df.schema)
         if mode == "overwrite":
-            self._overwrite(topic, allow_unacknowledged=allow_unacknowledged)
+            check_truncatable(self._txn, topic, allow_unacknowledged=allow_unacknowledged)
         spec = planned.spec(self._ns, self._storage)
         mark = f"(of the job {uuid.uuid4().hex})"
         assert planned.record is not None, "a topic was named"
@@ -180,11 +181,18 @@ class DataFrameTransaction:
         job = partial(
             arrow_batches.collect, plain, task, "segment string", mark=mark, place=(spec.root, spec.namespace, topic)
         )
+        self._begin_write(topic, overwrites=mode == "overwrite")
         try:
             segments = self._run(job, spec, mark)
             rows = sum(item.rows for item in segments)
             with self._lock:
                 check_open(self._txn)  # it may have ended while the job ran, without these rows
+                if mode == "overwrite":
+                    write_jobs.check_there(
+                        self._ns, planned.record.id, "its rows were written", advice="begin a new transaction"
+                    )
+                    since = self._complete_since or None
+                    truncate(self._txn, topic, allow_unacknowledged=allow_unacknowledged, owned_since=since)
                 self._segments.extend(segments)
                 self._written[topic] = self._written.get(topic, 0) + rows
         except BaseException as error:  # also an interrupt after the job: the caller then does not know of the rows
@@ -192,17 +200,15 @@ class DataFrameTransaction:
             raise
         return rows
 
-    def _overwrite(self, topic: str, *, allow_unacknowledged: bool) -> None:
+    def _begin_write(self, topic: str, *, overwrites: bool) -> None:
+        """Note that a job writes to a topic, whose rows would stay where the topic is overwritten after that."""
         with self._lock:
-            if topic in self._written or topic in self._overwritten:
+            if overwrites and topic in self._begun:
                 raise InvalidInputError(
                     f"the topic {topic!r} was written to before in the transaction {self.id}, and its rows would stay",
                     advice="overwrite it first, or write one DataFrame: first.unionByName(second)",
                 )
-            truncate(
-                self._txn, topic, allow_unacknowledged=allow_unacknowledged, owned_since=self._complete_since or None
-            )
-            self._overwritten.add(topic)
+            self._begun.add(topic)
 
     def _note_failed(self, error: BaseException) -> None:
         """Note that rows are missing, so that it cannot commit without them. Has no effect once it has ended."""

@@ -45,7 +45,7 @@ class BatchPlan:
     epoch: int | None = None
     app_id: str | None = None
     app_version: int | None = None
-    overwritten: str | None = None
+    overwritten: int | None = None
     """The topic whose earlier messages go with the commit."""
 
 
@@ -84,12 +84,15 @@ class TopicBatchWriter(DataSourceArrowWriter):
             number=numbers.txn,
         )
         written = [item for message in messages if message is not None for item in message.segments]
-        for topic in sorted({item.topic for item in written}):
-            write_jobs.check_there(
+        own = {item.topic for item in written} | ({plan.overwritten} if plan.overwritten is not None else set())
+        records = {
+            topic: write_jobs.check_there(
                 ns, topic, "its rows were written", advice="write them again, if there is a topic for them"
             )
+            for topic in sorted(own)
+        }
         if plan.overwritten is not None:
-            truncate(txn, plan.overwritten, allow_unacknowledged=False, owned_since=None)
+            truncate(txn, records[plan.overwritten].name, allow_unacknowledged=False, owned_since=None)
         write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
         result = txn.commit()
         _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
@@ -127,7 +130,7 @@ def _planned(target: Target, options: WriteOptions, schema: StructType, *, overw
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
         return BatchPlan(None)
     planned = write_jobs.planned(ns, target.location.topic or options.topic, schema)
-    overwritten = write_jobs.check_overwritable(ns, planned.record, 'mode("overwrite")').name if overwrite else None
+    overwritten = write_jobs.check_overwritable(ns, planned.record, 'mode("overwrite")').id if overwrite else None
     spec = planned.spec(ns, target.storage)
     epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
     return BatchPlan(spec, options.transactional_id, epoch, app_id, app_version, overwritten)

@@ -56,16 +56,25 @@ def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
     txn._add(partial(txn._machine.adopt_segments, kept))
 
 
-def truncate(txn: Transaction, topic: str, *, allow_unacknowledged: bool, owned_since: int | None) -> None:
-    """See ``Transaction.truncate``. Nobody else may have written to the topic since the version ``owned_since``.
+def check_truncatable(txn: Transaction, topic: str, *, allow_unacknowledged: bool) -> None:
+    """Raise what refuses a truncation by what is known now: the job that writes the new rows may take long.
 
-    Raises, besides what that raises, InvalidInputError for a subscription that needs messages now already: the job
-    that writes the new rows may take long.
+    Raises:
+        UnsupportedFeature: the namespace does not have the feature.
+        InvalidInputError: a subscription needs messages of the topic, which this transaction does not acknowledge.
     """
-    from txnlog.client.truncation import Wanted, check_acknowledged_yet  # noqa: PLC0415 - Spark's executors lack what this imports
+    from txnlog.client.truncation import check_acknowledged_yet  # noqa: PLC0415 - Spark's executors lack what this imports
+    from txnlog.fold.segment_replacement import check_holes  # noqa: PLC0415
 
+    txn._connection.follower.look(lambda state: check_holes(state, "overwriting a topic"))
     if not allow_unacknowledged:
         check_acknowledged_yet(txn._connection, topic, txn.id.number, txn._machine.work.acknowledgements)
+
+
+def truncate(txn: Transaction, topic: str, *, allow_unacknowledged: bool, owned_since: int | None) -> None:
+    """See ``Transaction.truncate``. Nobody else may have written to the topic since the version ``owned_since``."""
+    from txnlog.client.truncation import Wanted  # noqa: PLC0415 - Spark's executors lack what this imports
+
     txn._truncate(topic, Wanted(allow_unacknowledged, owned_since))
 
 
@@ -96,6 +105,7 @@ __all__ = [
     "acknowledge_ranges",
     "adopt_segments",
     "check_open",
+    "check_truncatable",
     "connection_of",
     "discard",
     "end_overdue",

@@ -235,7 +235,8 @@ class Transaction(ProcessBound):
         So ``truncate`` and ``produce`` in one transaction replace the content of a topic, and of any number of topics
         at once: no reader sees an empty one, or two contents. Earlier versions show the earlier messages until a
         :meth:`Namespace.vacuum` deletes their files; offsets do not change, and consumers go on behind the messages
-        that are gone. Needs the feature ``holes``. Messages that others commit in the same entry may stay.
+        that are gone. What others commit before it goes, too, and the commit has an entry of the log by itself. Needs
+        the feature ``holes``.
 
         Args:
             topic: a topic of the namespace. The same call again changes ``allow_unacknowledged``.
@@ -346,6 +347,8 @@ class Transaction(ProcessBound):
             if machine.work.has_many_rows and machine.seems_open():
                 # Here, so that the rows of one who commits fast do not fill the memory.
                 self._run(partial(machine.spill, everything=False))
+            if machine.work.truncated and machine.seems_open():
+                self._run(machine.plan_truncations)
             machine.check_owner()
             machine.submitted = future
             commit = partial(machine.commit, in_background=True, called_ms=self._runtime.elapsed_ms())

@@ -135,7 +135,14 @@ class TransactionMachine(TransactionBase):
         """Have the earlier messages of a topic go with the commit."""
         async with self._turn:
             await self._check_open()
+            self._opening.note_effect()
             self.work.truncate(topic, wanted)
+
+    async def plan_truncations(self) -> None:
+        """Prepare what the commit truncates: whoever asks for a commit behind it does not overtake it then."""
+        async with self._turn:
+            await self._check_open()
+            await self.work.plan_truncations()
 
     async def flush(self) -> None:
         """Make the work so far durable and pending."""
@@ -274,8 +281,7 @@ class TransactionMachine(TransactionBase):
                 if look == _MOST_LOOKS:
                     raise RetriableError(error.message, advice="commit() again", durable=Durable.NOTHING) from None
                 self._settle(before, OwnerCall.COMMIT, Fate.NOTHING)
-                self.work.truncations = []
-                await self.work.plan_truncations()
+                await self.work.plan_truncations(again=True)
                 command = self._command_of_work()
         raise AssertionError("counted to the end")
 
@@ -340,6 +346,7 @@ class TransactionMachine(TransactionBase):
             work.stream,
         )
         if work.truncated:
+            assert len(work.truncations) == len(work.truncated), "they were planned"
             return TruncatingCommit(*parts, truncations=tuple(work.truncations))
         return CommitCommand(*parts)
 

@@ -267,14 +267,15 @@ class TransactionWork:
                 self._collected_bytes -= size
                 self._owned_topics |= {topic}
 
-    async def plan_truncations(self) -> None:
-        """Look at the topics to be truncated, and put what that needs, unless that was done."""
-        if self.truncated and not self.truncations:
+    async def plan_truncations(self, *, again: bool = False) -> None:
+        """Look at the topics to be truncated, and put what that needs, unless that was done and is not out of date."""
+        if len(self.truncations) < len(self.truncated) or again or any(x.is_out_of_date for x in self.truncations):
+            # What there is stays where this fails: the next commit must not be without it.
             self.truncations = await self._session.runtime.job(self._plan_truncations)
 
     def _plan_truncations(self) -> list[Truncation]:
         topics = self._session.follower.state.topics
-        return [planned(self._connection, topics[number], wanted) for number, wanted in self.truncated.items()]
+        return [planned(self._session, topics[number], wanted) for number, wanted in self.truncated.items()]
 
     def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
         record = self._session.follower.state.topics[topic]  # topics are never forgotten

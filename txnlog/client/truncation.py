@@ -2,8 +2,7 @@
 
 The segments that show them give way, in that entry, to files without a row, one for each partition, that stand for the
 same offsets (feature ``holes``, PROTOCOL.md P-250 to P-252). So no offset changes, consumers pass, and versions before
-show what they showed, until a vacuum. What the entry itself makes visible stays, whoever brought it: nobody had an
-answer before this transaction was committed.
+show what they showed, until a vacuum. No other command is in the entry: what goes is what the version before shows.
 """
 
 from __future__ import annotations
@@ -13,9 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow.compute as pc
+
 from txnlog.common import ranges
-from txnlog.common.ranges import Ranges
+from txnlog.common.ranges import Range, Ranges
 from txnlog.data import segment_file
+from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import merged_columns
 from txnlog.errors import Durable, InvalidInputError, RetriableError
 from txnlog.fold.acknowledgements import cursor_of, unacknowledged
@@ -24,7 +26,7 @@ from txnlog.fold.visibility import is_visible
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Acknowledgement, AnyAction, Begin, Header, Replace, Segment, SliceRows
 from txnlog.format.keys import segment_key
-from txnlog.log.commands import ONE_TRUNCATION, Answer, SharedNumbers
+from txnlog.log.commands import BY_ITSELF, Answer, SharedNumbers
 from txnlog.log.dropped import is_dropped, refuse_made_again
 from txnlog.log.slots import put_unnamed
 from txnlog.log.transaction_commands import CommitCommand, CommitResult
@@ -32,9 +34,13 @@ from txnlog.sentences import Argument, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+    from txnlog.client.session import Session
 
 _MOST_NAMED: Final = 3
 """Subscriptions that an error names."""
+
+Spans = Mapping[int, Ranges]
+"""By partition."""
 
 
 class OutOfDate(RetriableError):
@@ -59,6 +65,13 @@ class Wanted(NamedTuple):
     owned_since: int | None = None
 
 
+class Written(NamedTuple):
+    """Rows that somebody wrote at a version, or later."""
+
+    rows: int
+    version: int
+
+
 class EmptyFile(NamedTuple):
     """A file without a row, which is on the store."""
 
@@ -76,8 +89,11 @@ class Truncation:
         files: by partition the file that comes in, of those that had offsets.
         size_bytes: of each of these files, which are all the same, and ``checksum`` theirs.
         visible: the segments that were visible at the version ``known``.
+        holes: the offsets of those of them that have no row.
+        known: the version at which it was looked at all segments and removals.
         forgotten: asked for the version up to which the state has forgotten segments and removals.
         wanted: what was asked for.
+        foreign: what somebody else wrote, where the topic has an owner.
     """
 
     topic: int
@@ -86,39 +102,51 @@ class Truncation:
     size_bytes: int
     checksum: str
     visible: frozenset[int]
+    holes: Spans
     known: int
     forgotten: Callable[[], int]
     wanted: Wanted
+    foreign: Written | None
 
     @property
     def numbers(self) -> list[int]:
         """Those that its entry will use."""
         return [self.txn, *(item.number for item in self.files.values())]
 
+    @property
+    def is_out_of_date(self) -> bool:
+        """Whether the state has forgotten some of what came since it was prepared."""
+        return self.forgotten() > self.known
+
     def actions(self, draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> list[AnyAction]:
         """What truncates it in front of the entry at hand; nothing where the topic was dropped, or is empty.
 
         Args:
-            draft: with what comes before in the entry.
+            draft: the state, with the shared segments of the entry.
             txn: the number of the transaction that truncates, and ``acknowledgements`` those that it brings along.
             acknowledgements: see there.
 
-        Raises InvalidInputError for what a subscription has not acknowledged, and OutOfDate.
+        Raises:
+            InvalidInputError: a subscription has not acknowledged something, or the topic has an owner and somebody
+                else wrote to it.
+            OutOfDate: it is to be prepared again.
         """
         topic = draft.topics.get(self.topic)
         if topic is None or topic.dropped:
             return []
-        before = draft.anew()  # offsets that this very entry gives are not truncated
-        if self.forgotten() > self.known:
+        if self.is_out_of_date:
             raise OutOfDate(topic.name)
-        hot = {
-            number
+        before = draft.anew()  # the shared segments of the entry have the transaction's own rows
+        new = [
+            record
             for number, record in before.segments.items()
-            if record.topic == self.topic and record.state == "visible"
-        }
-        gone = {number for number in self.visible | hot if before.removals.get(number) is None}
-        if any(draft.removals.get(number) is not None for number in gone):
-            raise OutOfDate(topic.name)  # this very entry merges some of them
+            if record.topic == self.topic
+            and record.state == "visible"
+            and number not in self.visible
+            and before.removals.get(number) is None
+        ]
+        gone = [number for number in self.visible if before.removals.get(number) is None]
+        gone += [record.number for record in new]
         spans = {p: (before.start_of(self.topic, p), before.end_of(self.topic, p)) for p in range(topic.partitions)}
         spans = {p: (start, end) for p, (start, end) in spans.items() if start < end}
         if not gone:
@@ -126,14 +154,27 @@ class Truncation:
         if not spans.keys() <= self.files.keys():
             raise OutOfDate(topic.name)
         if self.wanted.owned_since is not None:
-            check_owned(topic, (before.segments.get(number) for number in gone), self.wanted.owned_since)
+            self._check_owned(topic, new)
         if not self.wanted.allow_unacknowledged:
-            _check_acknowledged(draft, topic, spans, txn, acknowledgements)
+            holes = _joined(self.holes, _holes_of(new))
+            _check_acknowledged(draft, topic, _without(spans, holes), txn, acknowledgements)
         return [
             Begin(self.txn),
             *(self._segment(p, end - start) for p, (start, end) in spans.items()),
             Replace(self.topic, self.txn, tuple(sorted(gone)), tuple(start for start, _ in spans.values())),
         ]
+
+    def _check_owned(self, topic: TopicRecord, new: Sequence[SegmentRecord]) -> None:
+        if any(record.compacted for record in new):
+            raise OutOfDate(topic.name)  # whose rows were merged is to be looked at
+        found = self.foreign or next((Written(item.rows, item.ended_version or 0) for item in new if item.rows), None)
+        if found is not None:
+            raise InvalidInputError(
+                f"somebody else wrote {found.rows:,} messages to {topic.name!r} at version {found.version}: they would "
+                "go with the next complete result",
+                advice="let one query alone write to the topic of a complete result, or write to another topic",
+                durable=Durable.NOTHING,
+            )
 
     def _segment(self, partition: int, width: int) -> Segment:
         file = self.files[partition]
@@ -153,10 +194,10 @@ class Truncation:
 
 @dataclass(slots=True)
 class TruncatingCommit(CommitCommand):
-    """A commit that truncates topics as well. Its rows, and what others bring in the same entry, stay."""
+    """A commit that truncates topics as well, but for its own rows."""
 
     travels = False  # who brings it for another one cannot look again
-    alone = ONE_TRUNCATION
+    alone = BY_ITSELF
     _: KW_ONLY
     truncations: Sequence[Truncation]
 
@@ -170,12 +211,29 @@ class TruncatingCommit(CommitCommand):
         return [*itertools.chain.from_iterable(found), *decided]
 
 
+# --- what subscriptions need ------------------------------------------------------------------------------------------
+
+
+def _holes_of(records: Iterable[SegmentRecord]) -> Spans:
+    """The offsets of visible segments that have no row."""
+    found: dict[int, list[Range]] = {}
+    for record in records:
+        if not record.rows:
+            for item in record.slices:
+                found.setdefault(item.partition, []).append((item.start, record.end_of(item)))
+    return {partition: ranges.normalize(spans) for partition, spans in found.items()}
+
+
+def _joined(first: Spans, second: Spans) -> Spans:
+    return {p: ranges.union(first.get(p, ranges.EMPTY), second.get(p, ranges.EMPTY)) for p in {*first, *second}}
+
+
+def _without(spans: Mapping[int, Range], holes: Spans) -> Spans:
+    return {p: ranges.subtract((span,), holes.get(p, ranges.EMPTY)) for p, span in spans.items()}
+
+
 def _check_acknowledged(
-    draft: Draft,
-    topic: TopicRecord,
-    spans: Mapping[int, tuple[int, int]],
-    txn: int,
-    acknowledgements: Sequence[Acknowledgement],
+    draft: Draft, topic: TopicRecord, spans: Spans, txn: int, acknowledgements: Sequence[Acknowledgement]
 ) -> None:
     """Raise InvalidInputError where a subscription has not acknowledged all that would go.
 
@@ -184,9 +242,11 @@ def _check_acknowledged(
     needed: dict[str, int] = {}
     for subscription in _subscriptions_of(draft, topic):
         own = [item for item in acknowledgements if item.subscription == subscription.id]
-        count = sum(
-            ranges.size(_left(cursor_of(draft, subscription.id, p), p, span, txn, own)) for p, span in spans.items()
-        )
+        count = 0
+        for partition, span in spans.items():
+            if span:
+                left = _left(cursor_of(draft, subscription.id, partition), partition, span[-1][1], txn, own)
+                count += ranges.size(ranges.intersect(left, span))
         if count:
             needed[subscription.name] = count
     if not needed:
@@ -205,26 +265,29 @@ def _check_acknowledged(
 
 
 def _subscriptions_of(draft: Draft, topic: TopicRecord) -> list[SubscriptionRecord]:
-    return sorted(
-        (item for _, item in draft.subscriptions.items() if item.topic == topic.id), key=lambda item: item.name
-    )
+    found = [item for _, item in draft.subscriptions.items() if item.topic == topic.id]
+    return sorted(found, key=lambda item: item.name)
 
 
-def _left(cursor: Cursor, partition: int, span: tuple[int, int], txn: int, own: Sequence[Acknowledgement]) -> Ranges:
-    left = unacknowledged(cursor, *span)
+def _left(cursor: Cursor, partition: int, end: int, txn: int, own: Sequence[Acknowledgement]) -> Ranges:
+    """What is not acknowledged below an offset, by the transaction ``txn`` neither."""
+    left = unacknowledged(cursor, 0, end)
     for hold in cursor.holds:
         if hold.txn == txn:
             left = ranges.subtract(left, hold.ranges)
-    ends = [end for item in own for place, end in item.cumulative if place == partition]
+    ends = [behind for item in own for place, behind in item.cumulative if place == partition]
     if cursor.cumulative is not None and cursor.cumulative.txn == txn:
         ends.append(cursor.cumulative.end)
-    for end in ends:
-        left = ranges.subtract(left, ((0, end),))
+    for behind in ends:
+        left = ranges.subtract(left, ((0, behind),))
     for item in own:
         for part in item.ranges:
             if part.partition == partition:
                 left = ranges.subtract(left, part.ranges)
     return left
+
+
+# --- before the entry -------------------------------------------------------------------------------------------------
 
 
 def check_acknowledged_yet(
@@ -239,39 +302,51 @@ def check_acknowledged_yet(
         acknowledgements: see there.
     """
     record = connection.topic_record(topic)
+    _, shown = _shown(connection.session, record)
+    holes = _holes_of(shown)
 
     def check(state: State) -> None:
         spans = {p: (state.start_of(record.id, p), state.end_of(record.id, p)) for p in range(record.partitions)}
-        _check_acknowledged(state.draft(), record, spans, txn, acknowledgements)
+        spans = {p: (start, end) for p, (start, end) in spans.items() if start < end}
+        _check_acknowledged(state.draft(), record, _without(spans, holes), txn, acknowledgements)
 
     connection.follower.look(check)
 
 
-def check_owned(topic: TopicRecord, records: Iterable[SegmentRecord | None], since: int) -> None:
-    """Raise InvalidInputError where visible segments came behind a version. Merged ones are of any version."""
-    for record in records:
-        if record is None or record.compacted or record.ended_version is None or record.ended_version <= since:
+def _shown(session: Session, topic: TopicRecord) -> tuple[int, list[SegmentRecord]]:
+    """A version, and the segments that it shows."""
+    known = session.follower.version
+    records, removals = session.follower.segments(topic.id)
+    return known, [record for record in records if is_visible(record, known, removals)]
+
+
+def _foreign(session: Session, topic: TopicRecord, shown: Iterable[SegmentRecord], since: int) -> Written | None:
+    """What was written behind a version: of merged segments the rows say when they came."""
+    schema = schemas.to_arrow(topic.schema)
+    for record in shown:
+        if not record.rows or record.ended_version is None or record.ended_version <= since:
             continue
-        raise InvalidInputError(
-            f"somebody else wrote {record.rows:,} messages to {topic.name!r} at version {record.ended_version}: they "
-            "would go with the next complete result",
-            advice="let one query alone write to the topic of a complete result, or write to another topic",
-            durable=Durable.NOTHING,
-        )
+        if not record.compacted:
+            return Written(record.rows, record.ended_version)
+        segment = plan_segment(record, topic.folder, "COMMITTED", None, {})
+        assert segment is not None, "every visible segment has offsets"
+        versions = session.reader.whole(schema, segment, []).column("_version")
+        later = pc.sum(pc.greater(versions, since)).as_py()
+        if later:
+            return Written(later, pc.max(versions).as_py())
+    return None
 
 
-def planned(connection: Connection, topic: TopicRecord, wanted: Wanted) -> Truncation:
+def planned(session: Session, topic: TopicRecord, wanted: Wanted) -> Truncation:
     """Look at a topic and put the files that a truncation needs. Blocking work; what it puts no entry names yet.
+
+    Also of a handle that was closed: what was submitted goes on.
 
     Raises what the store raises: nothing was logged.
     """
-    session = connection.session
     follower = session.follower
-    known = follower.version
-    records, removals = follower.segments(topic.id)
-    shown = [record for record in records if is_visible(record, known, removals)]
-    if wanted.owned_since is not None:
-        check_owned(topic, shown, wanted.owned_since)
+    known, shown = _shown(session, topic)
+    foreign = None if wanted.owned_since is None else _foreign(session, topic, shown, wanted.owned_since)
     state = follower.state
     partitions = [p for p in range(topic.partitions) if state.end_of(topic.id, p)]
     txn, *numbers = session.appender.take_numbers(1 + len(partitions))
@@ -293,9 +368,11 @@ def planned(connection: Connection, topic: TopicRecord, wanted: Wanted) -> Trunc
         encoded.size_bytes,
         encoded.checksum,
         frozenset(record.number for record in shown),
+        _holes_of(shown),
         known,
         lambda: -1 if follower.base is None else follower.base.version,
         wanted,
+        foreign,
     )
 
 

@@ -126,7 +126,7 @@ def value_columns(topic: TopicRecord) -> list[str]:
     """
     if topic.key is None or len(topic.schemas[0].schema.fields) == 1:
         return []
-    headers = "headers" if topic.schema == schemas.DEFAULT_SCHEMA else None
+    headers = "headers" if topic.schemas[0].schema == schemas.DEFAULT_SCHEMA else None
     return [field.name for field in topic.schema.fields if field.name not in {topic.key, headers}]
 
 

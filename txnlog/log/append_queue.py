@@ -13,7 +13,7 @@ from txnlog.common.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
 from txnlog.engine.effects import Effect, Result, Waiting
 from txnlog.errors import TxnLogError
 from txnlog.log.append_errors import note_unsent
-from txnlog.log.commands import Command
+from txnlog.log.commands import BY_ITSELF, Command
 from txnlog.log.group_commit import Attempt, Member
 from txnlog.replies import copy_of
 
@@ -164,7 +164,10 @@ class AppendQueue:
         return seen < len(self._asked) < self._last_batch and self._asked[0].in_background
 
     def take_batch(self) -> Attempt[Asked] | None:
-        """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
+        """The commands of the next entry: in order, those that must be alone in their kind one at a time.
+
+        One that has an entry by itself is overtaken by nobody, and overtakes nobody.
+        """
         batch: list[Asked] = []
         kept: list[Asked] = []
         alone: set[Hashable] = set()
@@ -173,6 +176,12 @@ class AppendQueue:
         while queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES and rows_bytes < BUFFER_BYTES:
             asked = queue.popleft()
             kind = asked.command.alone
+            if kind == BY_ITSELF:
+                if batch:
+                    queue.appendleft(asked)
+                else:
+                    batch.append(asked)
+                break
             if kind is not None and kind in alone:
                 kept.append(asked)
                 continue
@@ -185,7 +194,7 @@ class AppendQueue:
         self._last_batch = len(batch)
         if not batch:
             return None
-        while self._riding:
+        while self._riding and batch[0].command.alone != BY_ITSELF:
             batch.append(self._riding.popleft())
         return Attempt(batch)
 

@@ -311,6 +311,8 @@ class Appender:
         others = await self._collector.collect(self._waiting_commands) if self._collector.collects else []
         self._admission.run()
         attempt = self._queue.take_batch()
+        if attempt is not None and attempt.is_by_itself:
+            others = []  # they are collected again
         if attempt is None:
             if not others:
                 return True

@@ -30,8 +30,6 @@ ONE_RESERVATION: Final = "reserve"
 """The caller of a reservation finds its numbers at the end of those that the entry gave."""
 ONE_PROTOCOL: Final = "protocol"
 """A protocol action names all the features at once."""
-ONE_TRUNCATION: Final = "truncation"
-"""What an entry makes visible it does not truncate: of two truncations the second one has to come behind it."""
 ONE_RENEWAL: Final = "life"
 """With one entry every block is renewed that is due: a second renewal in it has nothing to do."""
 
@@ -40,6 +38,9 @@ def one_start_of(producer: str) -> Hashable:
     """The kind of commands that start a producer name: its epoch is the version of the entry."""
     return ("producer", producer)
 
+
+BY_ITSELF: Final = "by itself"
+"""No other command of a client is in its entry: what a truncation takes away is what the version before shows."""
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -145,13 +146,13 @@ def _nothing(_draft: Draft, _at: Header) -> None:
 
 
 __all__ = [
+    "BY_ITSELF",
     "ONE_CREATION",
     "ONE_EPOCH",
     "ONE_PROTOCOL",
     "ONE_REGISTRATION",
     "ONE_RENEWAL",
     "ONE_RESERVATION",
-    "ONE_TRUNCATION",
     "Answer",
     "Command",
     "Piece",

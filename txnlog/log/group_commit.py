@@ -25,7 +25,7 @@ from txnlog.fold.apply import apply, begin_entry, finish_entry
 from txnlog.fold.state import Draft, Unclaimed
 from txnlog.format.actions import AnyAction, Header
 from txnlog.format.codec import digest_of, encode_action, encode_entry
-from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
+from txnlog.log.commands import BY_ITSELF, Answer, Command, Piece, SharedNumbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +180,11 @@ class Attempt(Generic[M]):
     def members(self) -> list[M]:
         """Who has no answer yet, in order."""
         return [*self._now, *self._later]
+
+    @property
+    def is_by_itself(self) -> bool:
+        """Whether nobody else may be in its entry."""
+        return any(member.command.alone == BY_ITSELF for member in self._now)
 
     def add(self, members: Iterable[M]) -> None:
         """More members, behind the others, before anything is decided."""
