@@ -56,6 +56,7 @@ def fill(root: Path, rows: int) -> dict[str, int]:
             remove(ns, case)
             for segment in ns.snapshot().plan(case).segments:
                 (place,) = segment.slices
+                assert place.offset is not None, "its rows are committed"
                 span = {0: (place.offset, place.offset + place.width)}
                 ns.produce(f"{case}-dense", ns.snapshot().read(case, offsets=span))
             files = {len(ns.snapshot().plan(topic).segments) for topic in (case, f"{case}-dense")}
@@ -129,8 +130,8 @@ def scanned(root: Path, rows: int, turns: int) -> Iterator[Row]:
 
     spark = start_spark()
 
-    def scan(topic: str) -> object:
-        return all_of(spark_ext.read_topic(spark, f"{root}/bench/{topic}", include_metadata=True))
+    def scan(topic: str) -> None:
+        all_of(spark_ext.read_topic(spark, f"{root}/bench/{topic}", include_metadata=True))
 
     what = f"half: Spark scans {rows // 2:,} of {rows:,} rows, with all metadata, against them without holes"
     yield Pair(what, MOST, lambda: scan("half"), lambda: scan("half-dense")).measured(turns)
