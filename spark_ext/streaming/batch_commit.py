@@ -482,6 +482,7 @@ __all__ = [
     "check_targets",
     "committed_before",
     "identity_of",
+    "last_version",
     "not_read",
     "ranges_of_batch",
     "stream_batch",

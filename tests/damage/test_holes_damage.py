@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import txnlog
+from tests.damage.damages import ALL_DAMAGE, checked, found_by_quick, names_it
 from tests.damage.holes_lake import COMPACTED, ERASED, build
 from tests.damage.lake import NAME, START_MS, Target, steady
-from tests.damage.test_fsck_damage import ALL_DAMAGE, checked, found_by_quick, names_it
 from tests.effort import every
 from txnlog.api.checking import repair_namespace
 from txnlog.errors import CorruptionError

@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 
 import txnlog
+from tests.damage.damages import ALL_DAMAGE, NEWEST
 from tests.damage.lake import NAME, START_MS, TOPICS, Lake, Target, build, steady
-from tests.damage.test_fsck_damage import ALL_DAMAGE, NEWEST
 from tests.effort import every
 from txnlog.api.checking import check_namespace, repair_namespace
 from txnlog.format import keys

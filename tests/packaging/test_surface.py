@@ -181,6 +181,7 @@ CAUGHT = {
     "DamagedCommitError": "becomes CorruptionError, or is repaired",
     "DamagedError": "becomes CorruptionError, with the name of the object",
     "Gone": "a merge that others were ahead of, which is planned again",
+    "OutOfDate": "becomes RetriableError, or the commit is prepared again",
     "LeftError": "an object that a repair leaves as it is, which its answer says",
     "MalformedProposal": "what somebody who collects passes over, and counts",
     "MalformedRows": "becomes MalformedProposal",

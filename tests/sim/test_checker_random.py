@@ -12,6 +12,7 @@ import pytest
 
 from tests.effort import tries
 from tests.sim.model import Model
+from txnlog.testing import operation_parts as parts
 from txnlog.testing import operations as of
 from txnlog.testing.checker import check
 from txnlog.testing.history import History
@@ -27,7 +28,7 @@ def with_operation(history: History, number: int, **changes: object) -> History:
     return History(tuple(operations))
 
 
-def with_rows(history: History, op: Any, at: int, rows: tuple[of.Row, ...]) -> History:
+def with_rows(history: History, op: Any, at: int, rows: tuple[parts.Row, ...]) -> History:
     """The history with other rows in one partition of a read."""
     shown = list(op.result.rows)
     shown[at] = shown[at]._replace(rows=rows)
@@ -43,7 +44,7 @@ def some_partition(history: History, draw: random.Random, op: Any) -> int | None
     return draw.choice(found) if found else None
 
 
-def densely(rows: list[of.Row]) -> tuple[of.Row, ...]:
+def densely(rows: list[parts.Row]) -> tuple[parts.Row, ...]:
     return tuple(row._replace(offset=offset) for offset, row in enumerate(rows))
 
 
@@ -92,7 +93,7 @@ def an_aborted_transaction_is_visible(history, draw):
     index = rows[item.topic, item.partition]
     old = list(final(history).result.rows[index].rows)
     version = max((row.version for row in old), default=0) + 1
-    new = [of.Row(0, value, item.txn, version) for value in item.values]
+    new = [parts.Row(0, value, item.txn, version) for value in item.values]
     return with_rows(history, final(history), index, densely([*old, *new]))
 
 

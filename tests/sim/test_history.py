@@ -10,16 +10,18 @@ import pytest
 
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, StoreError, TransactionTimedOut
 from txnlog.testing.history import History, Recorder
-from txnlog.testing.operations import (
+from txnlog.testing.operation_parts import (
     CursorAt,
-    DropTopic,
     Ended,
     Message,
     OffsetRange,
     PartitionRows,
-    Produce,
     Row,
     Span,
+)
+from txnlog.testing.operations import (
+    DropTopic,
+    Produce,
 )
 
 

@@ -1,7 +1,7 @@
-"""Bounds that the log has of files that are deleted: no row tells any more whether it was one that an erasure took out.
+"""Bounds in the log, of files that are deleted: no row is left that would say whether one was erased.
 
 A bound is a value of some row of its file. Where a row of the topic that stays has the value, it says nothing of the
-others. Else it is taken for a value of an erased row, where the bounds of the file admit one: rather one column too
+others. Else it counts as a value of an erased row, where the bounds of the file admit one: rather one column too
 many is named than one too few.
 """
 
@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs
 
 from txnlog.common.limits import STATISTICS_CHARACTERS
 from txnlog.data.segment_statistics import value_of
@@ -90,6 +88,9 @@ def _begin_of(value: Any) -> Any:
 
 def _admitting(records: Sequence[SegmentRecord], schema: pa.Schema, where: pc.Expression) -> list[SegmentRecord]:
     """The segments that may have had a row which satisfies a condition, by their bounds."""
+    import pyarrow.dataset as ds  # noqa: PLC0415 - it looks for pandas, and few processes erase
+    import pyarrow.fs  # noqa: PLC0415
+
     said = [record for record in records if record.statistics]
     asked = said[:_MOST_ASKED]
     kind, nowhere = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()  # nothing of it is opened

@@ -34,7 +34,13 @@ from txnlog.testing.checker import check
 from txnlog.testing.client import Rows, rows_of
 from txnlog.testing.facts import Subscribed
 from txnlog.testing.history import History
-from txnlog.testing.operations import Committed, DeadLetter, MissingFile
+from txnlog.testing.operation_parts import (
+    DeadLetter,
+    MissingFile,
+)
+from txnlog.testing.operations import (
+    Committed,
+)
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
+from txnlog.testing import operation_parts as parts
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.facts import Facts, Place, Run, Unit, asked, goes_to
@@ -36,7 +37,7 @@ def _name(place: Place) -> str:
 
 
 def check_offsets(
-    place: Place, rows: tuple[of.Row, ...], seen: tuple[Operation, ...], first: int = 0
+    place: Place, rows: tuple[parts.Row, ...], seen: tuple[Operation, ...], first: int = 0
 ) -> Iterator[Finding]:
     """Offsets are 0, 1, 2, …, from the ``first`` one on: no gap, and none twice."""
     offsets = [row.offset for row in rows]

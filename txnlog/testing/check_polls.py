@@ -18,6 +18,7 @@ from operator import itemgetter
 
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
+from txnlog.testing import operation_parts as parts
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.facts import NEVER, Facts, Subscribed, asked, epoch_of, result_of
@@ -43,7 +44,7 @@ def reach(op: Operation) -> Sets:
     return found
 
 
-def shown_cursors(cursors: tuple[of.CursorAt, ...]) -> dict[Subscribed, Sets]:
+def shown_cursors(cursors: tuple[parts.CursorAt, ...]) -> dict[Subscribed, Sets]:
     """What cursors show as acknowledged, by subscription."""
     found: dict[Subscribed, Sets] = {}
     for at in cursors:

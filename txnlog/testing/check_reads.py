@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 
+from txnlog.testing import operation_parts as parts
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.check_log import check_offsets
@@ -39,7 +40,7 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
     result = result_of(op, of.Shown)
     shown = {(item.topic, item.partition): item.rows for item in result.rows}
     topics = asked(op, of.Read).topics
-    lacking: dict[str, list[tuple[Place, of.Row]]] = {}
+    lacking: dict[str, list[tuple[Place, parts.Row]]] = {}
     for place in sorted(shown.keys() | facts.log.keys()):
         if not facts.lives(place[0]) or (topics is not None and place[0] not in topics):
             continue
@@ -75,10 +76,10 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
         yield from _check_lacking(op, shown, lacking)
 
 
-def _check_rows(facts: Facts, op: Operation, place: Place, rows: tuple[of.Row, ...]) -> Iterator[Finding]:
+def _check_rows(facts: Facts, op: Operation, place: Place, rows: tuple[parts.Row, ...]) -> Iterator[Finding]:
     """What is shown is what the log has there."""
     version = result_of(op, of.Shown).version
-    strange: dict[str, list[of.Row]] = {}
+    strange: dict[str, list[parts.Row]] = {}
     for row in rows:
         if row.version > version:
             text = f"{place[0]}/{place[1]}@{row.offset} is of version {row.version}, read at {version}"
@@ -107,8 +108,8 @@ def _vanished(op: Operation, unit: Unit | None, text: str) -> Finding:
 
 def _check_lacking(
     op: Operation,
-    shown: dict[Place, tuple[of.Row, ...]],
-    lacking: dict[str, list[tuple[Place, of.Row]]],
+    shown: dict[Place, tuple[parts.Row, ...]],
+    lacking: dict[str, list[tuple[Place, parts.Row]]],
 ) -> Iterator[Finding]:
     """Messages up to the version that the read does not show, by transaction."""
     version = result_of(op, of.Shown).version
@@ -142,7 +143,7 @@ def _check_diverging(facts: Facts, versions: set[int]) -> Iterator[Finding]:
                 yield Finding(Anomaly.DIVERGING_SNAPSHOTS, text, (other, op))
 
 
-def _not_empty(op: Operation) -> list[of.PartitionRows]:
+def _not_empty(op: Operation) -> list[parts.PartitionRows]:
     return sorted(item for item in result_of(op, of.Shown).rows if item.rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from txnlog.testing import operation_parts as parts
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.facts import NEVER, Facts, Place, asked, result_of
@@ -64,7 +65,7 @@ def _check_rows(facts: Facts, op: Operation) -> Iterator[Finding]:
     version, name = asked(op, of.ReadRestored).version, asked(op, of.ReadRestored).name
     shown = {(item.topic, item.partition): item.rows for item in result_of(op, of.RestoredShown).rows}
     whole = {row.txn for rows in shown.values() for row in rows}
-    lacking: dict[str, list[tuple[Place, of.Row]]] = {}
+    lacking: dict[str, list[tuple[Place, parts.Row]]] = {}
     for place in sorted(shown.keys() | facts.log.keys()):
         rows = shown.get(place, ())
         strange = [row for row in rows if row.version > version or facts.row(place, row.offset) != row]

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from operator import attrgetter
 
+from txnlog.testing import operation_parts as parts
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.facts import Facts, Subscribed, asked, epoch_of, result_of
 from txnlog.testing.history import Operation
 
-_Delivery = tuple[Operation, of.Message]
+_Delivery = tuple[Operation, parts.Message]
 
 
 def check(facts: Facts) -> Iterator[Finding]:

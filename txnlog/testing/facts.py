@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
+from txnlog.testing import operation_parts as parts
 from txnlog.testing import operations as of
 from txnlog.testing.history import History, Operation
 
@@ -40,7 +41,7 @@ class Run(NamedTuple):
 
     topic: str
     partition: int
-    rows: tuple[of.Row, ...]
+    rows: tuple[parts.Row, ...]
 
     @property
     def place(self) -> Place:
@@ -75,7 +76,7 @@ class Unit:
     asked: list[Operation] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    ended: of.Ended | None = None
+    ended: parts.Ended | None = None
 
     @property
     def attempts(self) -> list[Operation]:
@@ -175,7 +176,7 @@ class Facts:
         self.reads: Final = [op for op in self.ops("read") if op.succeeded]
         finals = [op for op in self.ops("final") if op.succeeded]
         self.final: Final = finals[-1] if finals else None
-        self.log: Final[dict[Place, tuple[of.Row, ...]]] = {}
+        self.log: Final[dict[Place, tuple[parts.Row, ...]]] = {}
         self.runs: Final[dict[Place, list[Run]]] = {}
         self.strange: Final[list[Run]] = []
         self._take_log()
@@ -205,14 +206,14 @@ class Facts:
         """Whether a topic surely was not dropped."""
         return _name_of(topic) not in self.dropped
 
-    def row(self, place: Place, offset: int) -> of.Row | None:
+    def row(self, place: Place, offset: int) -> parts.Row | None:
         """The row of the log at an offset."""
         rows = self.log.get(place, ())
         if 0 <= offset < len(rows) and rows[offset].offset == offset:
             return rows[offset]
         return next((row for row in rows if row.offset == offset), None)
 
-    def upto(self, place: Place, version: int) -> tuple[of.Row, ...]:
+    def upto(self, place: Place, version: int) -> tuple[parts.Row, ...]:
         """What a read of a partition at a version has to show."""
         rows = self.log.get(place, ())
         if not rows or rows[-1].version <= version:
@@ -247,7 +248,7 @@ class Facts:
                 found.update(item.values)
         return frozenset(found)
 
-    def surely_erased(self, topic: str, row: of.Row, version: int) -> bool:
+    def surely_erased(self, topic: str, row: parts.Row, version: int) -> bool:
         """Whether a row cannot be read at a version or a later one because somebody erased it."""
         for op in self.erasures:
             item = asked(op, of.Erase)
@@ -270,7 +271,7 @@ class Facts:
         items = (item for item in self.expired if (item.topic, item.subscription, item.partition) == (*key, partition))
         return ranges.normalize(found for item in items for found in item.ranges)
 
-    def owner(self, row: of.Row) -> Unit | None:
+    def owner(self, row: parts.Row) -> Unit | None:
         """The transaction or batch of a row; None if nobody produced it there."""
         unit = self.transactions.get(row.txn)
         if unit is not None and (unit.begun or unit.produces):
@@ -372,7 +373,7 @@ class Facts:
             unit.answers.extend(answer for op in unit.produces if (answer := _answer(op)) is not None)
 
     def _take_log(self) -> None:
-        outcomes: dict[str, of.Ended] = {}
+        outcomes: dict[str, parts.Ended] = {}
         if self.final is not None:
             result = result_of(self.final, of.FinalState)
             self.log.update(((item.topic, item.partition), item.rows) for item in result.rows)
@@ -398,7 +399,7 @@ class Facts:
                     unit.ended = outcomes.get(run.rows[0].txn)
 
     def _merge_reads(self) -> None:
-        found: dict[Place, dict[int, of.Row]] = {}
+        found: dict[Place, dict[int, parts.Row]] = {}
         for op in self.reads:
             for item in result_of(op, of.Shown).rows:
                 rows = found.setdefault((item.topic, item.partition), {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.client.maintenance.test_compact import DAY_MS, compacted_topic, put, shown
+from tests.client.maintenance.prices import DAY_MS, compacted_topic, put, shown
 from tests.client.support import Place
 from txnlog.api.namespace import Namespace
 from txnlog.testing import ManualClock

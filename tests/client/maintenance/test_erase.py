@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,35 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import txnlog
+from tests.client.maintenance.people import PEOPLE, people, positions, put, vacuumed
 from tests.client.support import Place, raises, read
-from txnlog.api.namespace import Namespace
 from txnlog.errors import InvalidInputError, TopicNotFound, UnsupportedFeature
 from txnlog.testing import ManualClock
 
-PEOPLE = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
-HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000
-
-
-def people(ns: Namespace, **settings: Any) -> Namespace:
-    ns.enable("holes")
-    ns.create_topic("orders", PEOPLE, partitions=2, key="id", **settings)
-    return ns
-
-
-def put(ns: Any, *ids: int) -> Any:
-    return ns.produce("orders", [{"id": number, "name": f"person-{number}-secret"} for number in ids])
-
-
-def positions(ns: Namespace) -> dict[int, tuple[int, int]]:
-    table = ns.snapshot().read("orders", include_metadata=True)
-    columns = [table.column(name).to_pylist() for name in ("id", "_partition", "_offset")]
-    return {number: (partition, offset) for number, partition, offset in zip(*columns, strict=True)}
-
-
-def vacuumed(ns: Namespace, clock: ManualClock) -> None:
-    clock.advance(3 * HOUR_MS)
-    ns.vacuum(retain_ms=0, grace_ms=HOUR_MS, allow_short_retention=True)
 
 
 def test_erased_rows_are_gone_and_the_others_are_where_they_were(place: Place) -> None:

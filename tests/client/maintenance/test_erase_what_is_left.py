@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from tests.client.maintenance.test_erase import people, positions, put, vacuumed
+from tests.client.maintenance.people import people, positions, put, vacuumed
 from tests.client.support import Place, raises
 from txnlog.api.namespace import Namespace
 from txnlog.data import wire_rows

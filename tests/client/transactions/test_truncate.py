@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, raises, rows
+from tests.client.transactions.truncating import meanwhile, numbers, replace, two_topics
 from txnlog.api.namespace import Namespace
-from txnlog.client import truncation
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS
 from txnlog.errors import (
     InvalidInputError,
@@ -23,30 +23,6 @@ from txnlog.errors import (
 )
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
-
-
-def two_topics(place: Place, **options: Any) -> Any:
-    """A namespace with holes, ten messages in ``orders`` and two in ``audit``, over two partitions each."""
-    ns = place.open(**options)
-    ns.enable("holes")
-    for topic in ("orders", "audit"):
-        ns.create_topic(topic, SCHEMA, partitions=2)
-    for number in range(10):
-        ns.produce("orders", rows(number), partition=number % 2)
-    ns.produce("audit", rows(100, 101), partition=0)
-    return ns
-
-
-def replace(ns: Any, *numbers: int, topics: tuple[str, ...] = ("orders",), **arguments: Any) -> Any:
-    with ns.begin() as txn:
-        for topic in topics:
-            txn.truncate(topic, **arguments)
-            txn.produce(topic, rows(*numbers), partition=0)
-    return txn.result
-
-
-def numbers(ns: Any, topic: str = "orders", version: int | None = None) -> list[int]:
-    return sorted(ids(ns.snapshot(version).read(topic)))
 
 
 @pytest.mark.clause("P-252")
@@ -220,22 +196,6 @@ def test_what_another_transaction_acknowledged_and_did_not_commit_is_needed(memo
 
 
 # --- others at the same time ------------------------------------------------------------------------------------------
-
-
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any, times: int = 1) -> list[int]:
-    """Let others act once a truncation was planned, and before its entry. Returns how often that was."""
-    plan = truncation.planned
-    turns: list[int] = []
-
-    def planned(*arguments: Any, **more: Any) -> Any:
-        found = plan(*arguments, **more)
-        if len(turns) < times:
-            turns.append(len(turns))
-            act()
-        return found
-
-    monkeypatch.setattr("txnlog.client.transaction_work.planned", planned)
-    return turns
 
 
 def test_messages_that_others_commit_before_its_entry_go(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:

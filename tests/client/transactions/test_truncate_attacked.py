@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import FaultyStore, Place, rows
-from tests.client.transactions.test_truncate import meanwhile, numbers, two_topics
+from tests.client.transactions.truncating import meanwhile, numbers, two_topics
 from txnlog.api.internals import set_stream, truncate
 from txnlog.errors import InvalidInputError, OutcomeUnknown, StoreError, TransactionTimedOut
 from txnlog.format.actions import StreamBatch

@@ -33,7 +33,7 @@ def rates(spark: SparkSession) -> DataFrame:
     return spark.range(0, 20, 1, 2).selectExpr("id", "concat('c', id % 7) customer")
 
 
-def test_several_topics_in_one_version_beside_rows_that_are_appended(
+def test_several_topics_in_one_version_with_rows_that_are_appended(
     ns: Namespace, spark: SparkSession, rates: DataFrame
 ) -> None:
     before = ns.snapshot().version

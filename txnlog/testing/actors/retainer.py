@@ -8,7 +8,9 @@ from txnlog.maintenance import retention
 from txnlog.results import DeletedRecords
 from txnlog.testing.actors.reader import read
 from txnlog.testing.client import Client, live
-from txnlog.testing.operations import Before
+from txnlog.testing.operation_parts import (
+    Before,
+)
 from txnlog.testing.world import TOPICS
 
 _AGES_MS = (200, 1_000, 5_000)
