@@ -31,6 +31,7 @@ from tests.mutants.planted import (
     spark,
     store,
     stored_format,
+    truncation,
 )
 
 HARMLESS: Final = Mutant(
@@ -59,6 +60,7 @@ MUTANTS: Final = tuple(
         log_proposals,
         client,
         client_delivery,
+        truncation,
         maintenance,
         repair,
         api,

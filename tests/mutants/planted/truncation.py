@@ -1,0 +1,82 @@
+"""Bugs planted in truncation: of transactions, and of what Spark overwrites."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.names import OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
+
+MUTANTS: Final = (
+    Mutant(
+        "a truncation shares its entry",
+        "txnlog/client/truncation.py",
+        "    alone = BY_ITSELF\n",
+        "    alone = None\n",
+        "rows of others come with the version of a complete result, and commits behind it are overtaken",
+        (TRUNCATE + "its_entry_is_its_own_and_commits_keep_the_order_of_the_calls",),
+    ),
+    Mutant(
+        "a truncation that waits is overtaken",
+        "txnlog/log/append_queue.py",
+        "                    queue.appendleft(asked)\n"
+        "                else:\n"
+        "                    batch.append(asked)\n"
+        "                break\n",
+        "                    kept.append(asked)\n"
+        "                    continue\n"
+        "                batch.append(asked)\n"
+        "                break\n",
+        "who commits behind it loses the rows",
+        (TRUNCATE_ATTACKED + "who_comes_behind_a_second_truncation_does_not_overtake_it",),
+    ),
+    Mutant(
+        "what was planned goes before the next plan is there",
+        "txnlog/client/transaction_work.py",
+        "            self.truncations = await self._session.runtime.job(self._plan_truncations)\n",
+        "            self.truncations = []\n"
+        "            self.truncations = await self._session.runtime.job(self._plan_truncations)\n",
+        "a commit whose preparation failed ends with an error of the program for ever",
+        (TRUNCATE_ATTACKED + "a_commit_of_unknown_outcome_whose_preparation_fails_later_truncates_all_the_same",),
+    ),
+    Mutant(
+        "messages that came meanwhile stay",
+        "txnlog/client/truncation.py",
+        "        gone += [record.number for record in new]\n",
+        "",
+        "two contents of a topic, and an entry that the log refuses",
+        (TRUNCATE + "messages_that_others_commit_before_its_entry_go",),
+    ),
+    Mutant(
+        "what a subscription needs goes",
+        "txnlog/client/truncation.py",
+        "        if count:\n            needed[subscription.name] = count\n",
+        "",
+        "a consumer never gets messages that it had still to receive",
+        (TRUNCATE + "messages_that_a_subscription_needs_are_kept",),
+    ),
+    Mutant(
+        "what another transaction acknowledged counts",
+        "txnlog/client/truncation.py",
+        "        if hold.txn == txn:\n",
+        "        if hold.txn:\n",
+        "its abort redelivers messages that are gone",
+        (TRUNCATE + "what_another_transaction_acknowledged_and_did_not_commit_is_needed",),
+    ),
+    Mutant(
+        "merged rows are nobody's",
+        "txnlog/client/truncation.py",
+        "        if later:\n            return Written(later, pc.max(versions).as_py())\n",
+        "",
+        "a complete result takes away what somebody else wrote, once it was merged",
+        (TRUNCATE_ATTACKED + "rows_of_others_are_found_although_they_were_merged",),
+    ),
+    Mutant(
+        "a topic is emptied before its job",
+        "spark_ext/write/dataframe_transaction.py",
+        "        if overwrites and topic in self._begun:\n",
+        "        if False:\n",
+        "rows that the same transaction appends stay next to those that overwrite",
+        (OVERWRITE_ATTACKED + "a_topic_that_a_job_of_the_transaction_writes_to_cannot_be_overwritten",),
+    ),
+)
