@@ -245,7 +245,7 @@ class SegmentsView:
             return len(found)
         log.overwrite_file(unique, wanted)
         _logger.warning(
-            "the file %s.parquet of the Delta table of %r was damaged: it was written again from the log",
+            "the file %s.parquet of the Delta table of %r was damaged: the log says what it should be",
             unique,
             self._table.name,
         )

@@ -395,7 +395,7 @@ class TablePublisher:
                     return sound
                 self.log.overwrite(wanted.delta_version, prepared)
         _logger.warning(
-            "version %d of the Delta table of %r was %s: it was written again from the log",
+            "version %d of the Delta table of %r was %s: the log says what it should be",
             wanted.delta_version,
             self._table.name,
             "missing" if data is None else "damaged",

@@ -35,7 +35,8 @@ def repair(
     Checkpoints and Delta tables are made again from the log. With --source, entries and segments come back from a
     copy, if they are proven to be those that were there. Also for a namespace that cannot be opened.
 
-    Exit code 0: nothing is left. 1: warnings are left. 2: damage is left. 3: something could not be done or checked.
+    Exit code 0: nothing is left. 1: warnings are left, or a dry run found something to repair. 2: damage is left. 3:
+    something could not be done or checked.
     """
     target: Target = context.obj
     options = storage_options_of(options_text)
@@ -48,7 +49,8 @@ def repair(
     root = context.find_root().command
     assert isinstance(root, click.Group), "the command line has commands"
     _print(found, [rendered(item.advice, root, context.command) for item in found.objects], as_json=as_json)
-    sys.exit(next((code for severity, code in CODES if found.of(severity)), 0))
+    foreseen = 1 if dry_run and any(item.done for item in found.objects) else 0
+    sys.exit(next((code for severity, code in CODES if found.of(severity)), foreseen))
 
 
 def _print(found: Repaired, advice: list[str], *, as_json: bool) -> None:
@@ -74,7 +76,8 @@ def _print(found: Repaired, advice: list[str], *, as_json: bool) -> None:
         if item.left:
             click.echo(printable(f"{item.severity}: {item.left} ({text})"))
     if found.is_clean:
-        click.echo("clean")
+        would_be = found.dry_run and any(item.done for item in found.objects)
+        click.echo("would be clean" if would_be else "clean")
 
 
 __all__ = ["repair"]

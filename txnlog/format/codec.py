@@ -92,7 +92,8 @@ def damaged_entry(version: int, what: str) -> CorruptionError:
     """The error for an entry that is not what PROTOCOL.md describes; ``what`` goes on behind its number."""
     return CorruptionError(
         f"entry {version}{what}",
-        advice=f"restore {keys.entry_key(version)} of this log from a copy; no damaged data was returned",
+        advice=f"restore {keys.entry_key(version)} of this log from a copy, for example by the command repair with "
+        "--source; no damaged data was returned",
     )
 
 

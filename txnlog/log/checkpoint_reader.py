@@ -123,8 +123,8 @@ class CheckpointReader:
             self._warned.add(error.key)
             _logger.warning(
                 "%s is unusable: %s. Nothing is lost, since all of it follows from the entries of the log: an older "
-                "checkpoint is used, or the whole log, which takes longer. Make a new checkpoint: ns.checkpoint(), "
-                "or the command checkpoint.",
+                "checkpoint is used, or the whole log, which takes longer. ns.repair(), or the command repair, "
+                "makes it again.",
                 shortened(self._log.store.url(error.key)),
                 error.message,
             )

@@ -471,7 +471,8 @@ def test_damaged_bytes_in_the_slot_leave_the_entry_unknown(faulty: Any) -> None:
     assert isinstance(caught.value.__cause__, CorruptionError)
     (key,) = honest
     assert caught.value.advice == (
-        f"restore {key.removeprefix('sales/')} of this log from a copy; no damaged data was returned; then call "
+        f"restore {key.removeprefix('sales/')} of this log from a copy, for example by the command repair with "
+        "--source; no damaged data was returned; then call "
         f"commit() again, {OR_ABORT}"
     )
     with raises(CorruptionError, match="truncated", durable=Durable.NOTHING):

@@ -75,7 +75,8 @@ class Checkpoints:
                 "checkpoint",
                 keys.CHECKPOINT_FOLDER,
                 f"no manifest that was read names {orphans:,} of the parts of checkpoints",
-                "nothing to do: they are of a checkpoint that is being made, or was not finished",
+                "nothing to do: they are of a checkpoint that is being made, was not finished, or was made again by a "
+                "repair",
             )
 
     def _read(self, versions: Iterable[int]) -> None:

@@ -157,7 +157,8 @@ class Segments:
             f"{sum(listed.values()):,} bytes, such as {keys.segment_key(topic.folder, number, file)}",
             Words(
                 f"nothing to do: {waiting:,} of them may be about to be named by writers at work; the others are of "
-                "writers that died, and are deleted by ",
+                "writers that died, or of a newest entry that was lost (compare with a backup before), and are deleted "
+                "by ",
                 Call("vacuum"),
             ),
         )

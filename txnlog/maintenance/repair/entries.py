@@ -102,8 +102,9 @@ def _check_copy(work: Work, copy: Copy, log: Log, last: int) -> None:
                 break
         if compared == _COMPARED:
             break
+    why = "its log begins otherwise" if _digest_in(copy, 0) is not None else "it has no first entry of a log"
     raise InvalidInputError(
-        f"the source {copy.url} is no copy of this namespace: its log begins otherwise",
+        f"the source {copy.url} is no copy of this namespace: {why}",
         advice="name the folder of a backup of this namespace, or another copy of it",
         durable=Durable.NOTHING,
     )
