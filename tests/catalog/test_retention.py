@@ -233,6 +233,23 @@ def mailboxes_of_writers(ns: Any, clock: ManualClock, **_: Any) -> None:
     assert not stored(ns, keys.PROPOSAL_FOLDER)
 
 
+def temporary_files_on_local_files_txnlog_tmp_of_processes_that_were_killed_amid_a_write(
+    ns: Any, clock: ManualClock, place: Place, **_: Any
+) -> None:
+    if place.kind != "local":
+        return
+    ns.produce("orders", rows(1))
+    left = Path(place.root) / "sales" / "orders" / f".txnlog-tmp-{'0' * 32}"
+    left.write_bytes(b"rows")
+    written_ms = clock.now_ms() - DAY_MS + HOUR_MS
+    os.utime(left, (written_ms / 1_000, written_ms / 1_000))
+    ns.vacuum()
+    assert left.exists(), "its process may be at work"
+    clock.advance(2 * HOUR_MS)
+    ns.vacuum()
+    assert not left.exists()
+
+
 def folder_of_a_dropped_namespace(ns: Any, clock: ManualClock, tables: Catalog, place: Place) -> None:
     ns.produce("orders", rows(1))
     ns.close()
@@ -260,6 +277,7 @@ ROWS: Final[dict[str, Callable[..., None]]] = {
         entries_of_the_log_and_checkpoints,
         heartbeats_of_consumers,
         mailboxes_of_writers,
+        temporary_files_on_local_files_txnlog_tmp_of_processes_that_were_killed_amid_a_write,
         folder_of_a_dropped_namespace,
     )
 }

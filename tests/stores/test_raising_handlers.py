@@ -83,7 +83,7 @@ def test_what_a_handler_raises_is_no_answer_of_the_disk(
 
     for name in ("fsync", "unlink"):
         monkeypatch.setattr(os, name, coming(getattr(os, name)))
-    for name in ("read_all", "read_range", "status_of_file"):
+    for name in ("read_all", "read_range", "status_of_file", "entries_of"):
         monkeypatch.setattr(posix, name, coming(getattr(posix, name)))
     limit(lambda: CALLS[call](store))
     assert store.create("b", b"x") is Created.CREATED

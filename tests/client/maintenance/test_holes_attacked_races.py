@@ -175,11 +175,11 @@ def test_unacknowledged_holes_grow_no_receive(memory: Place) -> None:
         ns.produce("orders", pa.table({"id": list(range(n)), "name": ["x"] * n}, schema=SCHEMA))
         ns.erase("orders", pc.bit_wise_and(pc.field("id"), pc.scalar(1)) == 1)
         with ns.consumer("orders", subscription="s") as c:
-            began = time.monotonic()
+            began = time.process_time()
             count = 0
             while m := c.receive(100, timeout_ms=0):
                 count += len(m)
-            took[n] = (time.monotonic() - began) / count
+            took[n] = (time.process_time() - began) / count
     print(took)
     assert took[40_000] < 2 * took[10_000], took
 

@@ -137,9 +137,9 @@ def prepare(site: Site) -> None:
     clock = ManualClock(site.start_ms - 5 * HOUR_MS)
     with txnlog.open(site.root, NAMESPACE, create=True, clock=clock) as ns:
         ns.enable("holes")
-        ns.create_topic("orders", _ORDERS, partitions=2, key="id", statistics="off")
-        ns.create_topic("prices", _PRICES, key="name", cleanup_policy="compact")
-        ns.create_topic("events", _EVENTS, retention_ms=2 * HOUR_MS)
+        ns.create_topic("orders", _ORDERS, partitions=2, key="id", statistics="off", merge="manual")
+        ns.create_topic("prices", _PRICES, key="name", cleanup_policy="compact", merge="manual")
+        ns.create_topic("events", _EVENTS, retention_ms=2 * HOUR_MS, merge="manual")
         ns.create_topic("old", _EVENTS)
         ns.produce("old", [{"value": 1}])
         with txn_catalog.open(site.root, clock=clock) as cat:

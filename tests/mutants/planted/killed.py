@@ -28,14 +28,8 @@ MUTANTS: Final = (
     Mutant(
         "a checkpoint is named before its parts are there",
         "txnlog/client/checkpointer.py",
-        "        put_unnamed(self._store, self._runtime, objects)\n"
-        "        head = state.head\n"
-        "        manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)\n"
-        "        manifest = self._create(manifest)\n",
-        "        head = state.head\n"
-        "        manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)\n"
-        "        manifest = self._create(manifest)\n"
-        "        put_unnamed(self._store, self._runtime, objects)\n",
+        "        put_unnamed(self._store, self._runtime, objects)\n        manifest = self._create(manifest)\n",
+        "        manifest = self._create(manifest)\n        put_unnamed(self._store, self._runtime, objects)\n",
         "where it is killed, a checkpoint is damaged for ever",
         (f"{_KILLED}[checkpoint]",),
     ),

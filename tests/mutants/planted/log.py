@@ -44,7 +44,7 @@ MUTANTS: Final = (
     Mutant(
         "any recorded outcome is success",
         "txnlog/log/transaction_commands.py",
-        "return Answer(self.repeated(outcome, _epoch(draft, opening.producer)), settled=True)",
+        "return Answer(self.repeated(outcome, _producer(draft, opening.producer)), settled=True)",
         "return Answer(outcome, settled=True)",
         "commit() of an aborted transaction reports success",
         (COMMANDS + "a_commit_with_other_contents_is_no_repetition",),
@@ -181,9 +181,9 @@ MUTANTS: Final = (
     Mutant(
         "the loser of a race reports success",
         "txnlog/log/transaction_commands.py",
-        '        if outcome.state == "ABORTED":\n            raise ended_error(outcome, self.opening, epoch)',
+        '        if outcome.state == "ABORTED":\n            raise ended_error(outcome, self.opening, producer)',
         '        if outcome.state == "ABORTED" and outcome.reason == "user":\n'
-        "            raise ended_error(outcome, self.opening, epoch)",
+        "            raise ended_error(outcome, self.opening, producer)",
         "commit() that lost against an administrator's abort says that it committed",
         (TRANSACTION_ENDS + "a_commit_that_races_an_abort_hears_what_the_log_says",),
     ),
