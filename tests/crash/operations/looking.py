@@ -86,7 +86,7 @@ def _others(ns: Namespace) -> dict[str, object]:
         settings = msgspec.to_builtins(record)
         # An entry more or less before a change is no difference.
         settings.pop("dropped_version", None)
-        settings["properties"].pop("txnlog.compacted_ms", None)  # when that was
+        settings.get("properties", {}).pop("txnlog.compacted_ms", None)  # when that was
         found[f"settings of {record.name}"] = settings
     for item in state.subscriptions.values():
         topic = state.topics[item.topic]

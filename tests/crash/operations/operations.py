@@ -38,7 +38,7 @@ _ORDERS: Final = pa.schema([("id", pa.int64()), ("customer", pa.string())])
 _PRICES: Final = pa.schema([("name", pa.string()), ("price", pa.int64())])
 _EVENTS: Final = pa.schema([("value", pa.int64())])
 
-_ROUNDS: Final = 3
+_ROUNDS: Final = 12
 
 
 class Ticking:

@@ -55,6 +55,7 @@ def changes(made: Made) -> bool:
 
 def some_of(places: Sequence[Place], count: int, day: int) -> list[Place]:
     """So many, evenly spaced, in their order; after as many days as it takes each was among them."""
+    assert places, "an operation that changes nothing shows nothing"
     count = min(count, len(places))
     step = -(-len(places) // count)
     return [places[number] for number in range(day % step, len(places), step)]
