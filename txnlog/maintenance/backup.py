@@ -371,6 +371,9 @@ class _Backup:
         All that they hold follows from the entries: one that is unusable is left out, and nothing is lost.
         """
         known = self._known_checkpoints()
+        # A repair makes a checkpoint again: what a backup has of the one before may be what was wrong with it.
+        again = {key for key in known if self._is_another(key, known[key].checksum)}
+        known = {key: file for key, file in known.items() if key not in again}
         had = {key.version for key in map(keys.parse_key, known) if isinstance(key, keys.ManifestKey)}
         found = (keys.parse_key(info.key) for info in self._source.list(keys.CHECKPOINT_FOLDER))
         wanted = sorted(
@@ -391,6 +394,30 @@ class _Backup:
         whole = all(self._runtime.run_all([partial(self._is_there, file) for file in known.values()]))
         return known if whole else {}
 
+    def _has_another(self, version: int, data: bytes) -> bool:
+        """Whether the folder has another manifest of a version, which is whole."""
+        key = keys.manifest_key(version)
+        if key not in self._folder.sizes:
+            return False
+        stored = self._folder.store.get(key)
+        named = None if self._base is None else next((item for item in self._base.files if item.key == key), None)
+        if named is not None and digest_of(stored) != named.checksum:
+            return False  # it is damaged
+        try:
+            checkpoint_codec.decode_manifest(stored, version)
+        except (CorruptionError, UnsupportedFeature):
+            return False
+        return stored != data
+
+    def _is_another(self, key: str, digest: str) -> bool:
+        """Whether the namespace has another manifest than the one with a digest."""
+        if not isinstance(keys.parse_key(key), keys.ManifestKey):
+            return False
+        try:
+            return digest_of(self._source.get(key)) != digest
+        except ObjectNotFound:
+            return False
+
     def _checkpoint(self, version: int) -> list[BackupFile]:
         """Copy a checkpoint, its manifest last. Returns its objects; none where it is unusable."""
         key = keys.manifest_key(version)
@@ -399,6 +426,8 @@ class _Backup:
             manifest = checkpoint_codec.decode_manifest(data, version)
             parts = [BackupFile(keys.part_key(part.unique), part.size_bytes, part.digest) for part in manifest.parts]
             self._check_of_log(manifest)
+            if self._has_another(version, data):
+                raise CorruptionError("the folder has another one of this version, which other backups may name")
             if None in self._carry_out([partial(self._file, part) for part in parts]):
                 raise CorruptionError("a part is missing")
         except (CorruptionError, UnsupportedFeature, ObjectNotFound) as error:

@@ -306,6 +306,8 @@ class Compaction:
         passes = 0
         for _ in range(_MOST_ROUNDS):
             found = self._next()
+            if passes and not is_compacted(self._topic):
+                return self._result(finished=True)  # by now it is to keep all
             if not found.new and passes:  # the first one may find messages without a value whose time is over
                 return self._result(finished=True)
             if self._max_bytes is not None and self._read_bytes >= self._max_bytes:
@@ -344,10 +346,15 @@ class Compaction:
         """The next pass, by what the log shows now; with None as many keys as there are."""
         connection = self._connection
         connection.follower.refresh()
-        topic = self._topic = connection.topic_record_by_id(self._topic.id)
-        known, starts = connection.follower.look(
-            lambda state: (state.head.version, start_offsets(connection.follower, topic))
+        # In one look: a column that came with a version is one of it.
+        known, topic, starts = connection.follower.look(
+            lambda state: (
+                state.head.version,
+                state.topics[self._topic.id],
+                start_offsets(connection.follower, self._topic),
+            )
         )
+        self._topic = topic
         ordered, _ = segments_at(connection, topic, known)
         limits, done = self._limits(topic), compacted_to(topic.properties)
         ends = {p: done.get(p, 0) for p in range(topic.partitions)}
@@ -397,7 +404,7 @@ class Compaction:
         going, of_all = decision.going, (found.ordered, found.starts, found.known)
         if not rewrite(self._merger, going.counts, *of_all, going.of, self._done, found.new):
             return False
-        self._note(found.ends, left=decision.left_ended)
+        self._note(found, left=decision.left_ended)
         return True
 
     def _looked_at(self, found: _Pass) -> _Decision | None:
@@ -439,21 +446,31 @@ class Compaction:
         values = [name for name in value_columns(self._topic) if name in schema.names]
         return [key, *(values if all(schema.field(name).nullable for name in values) else ())]
 
-    def _note(self, ends: Mapping[int, int], *, left: bool) -> None:
-        """Note in the log up to where it was done, and whether messages without a value wait for their time."""
+    def _note(self, found: _Pass, *, left: bool) -> None:
+        """Note in the log up to where it was done, and whether messages without a value wait for their time.
+
+        Whether there are any that this pass did not look at, the log said before.
+        """
         now_ms, kept_ms = self._times.now_ms, self._kept_ms()
+        looked_at = dict.fromkeys(found.limits, 0)
+        for record in found.ordered:
+            for item in record.slices:
+                p = item.partition
+                looked_at[p] = max(looked_at[p], min(record.end_of(item), found.limits[p]))
 
         def decide(draft: Draft, _at: Header) -> list[AlterTopic] | Answer[None]:
             topic = draft.topics.get(self._topic.id)
             if topic is None or topic.dropped:
                 return Answer(None)
             before, last_ms = compacted_to(topic.properties), compacted_ms(topic.properties)
-            after = {p: max(end, before.get(p, 0)) for p, end in ends.items()}
-            is_said = after == before and left_ended(topic.properties) is left
-            waited = left and (last_ms is None or last_ms + kept_ms <= now_ms)  # so that maintenance waits again
+            after = {p: max(end, before.get(p, 0)) for p, end in found.ends.items()}
+            unseen = any(end > looked_at[p] for p, end in after.items())
+            left_there = left or (unseen and left_ended(topic.properties) is not False)
+            is_said = after == before and left_ended(topic.properties) is left_there
+            waited = left_there and (last_ms is None or last_ms + kept_ms <= now_ms)  # so that maintenance waits again
             if not any(after.values()) or (is_said and not waited):
                 return Answer(None)
-            properties = with_compaction(topic.properties, after, now_ms, left_ended=left)
+            properties = with_compaction(topic.properties, after, now_ms, left_ended=left_there)
             return [AlterTopic(topic.id, None, properties)]
 
         self._connection.appender.call(effect(decide))

@@ -128,6 +128,11 @@ def _misfit(empty: pa.Table, where: pc.Expression) -> str | None:
 
 def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
     """Raise InvalidInputError for a condition that does not fit the columns, or that older rows cannot answer."""
+    if "FieldPath(" in str(where):
+        raise InvalidInputError(
+            "the condition has columns by their places, which other topics and older files have otherwise",
+            advice="name them: pc.field('customer')",
+        )
     empty = schemas.to_arrow(topic.schema).empty_table()
     misfit = _misfit(empty, where)
     if misfit is not None:

@@ -81,7 +81,7 @@ def _compaction_notes_first() -> None:
     compacted = Compaction._compacted
 
     def patched(self: Compaction, found: Any) -> bool:
-        self._note(found.ends, left=False)
+        self._note(found, left=False)
         return compacted(self, found)
 
     _patch(Compaction, "_compacted", patched)

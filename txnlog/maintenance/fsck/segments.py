@@ -178,6 +178,12 @@ class Segments:
             self._later = state
         return self._later
 
+    def vacuumed_since(self, files: Sequence[SegmentFile]) -> list[SegmentFile]:
+        """Those of some files that the log by now allows to be deleted, as far as that can be known."""
+        self._later = None
+        later = self.later()
+        return [] if later is None else [file for file in files if self._was_vacuumed(file, later)]
+
     def _report_missing(self) -> None:
         """Report the files that are missing, but for those that a vacuum announced since the check began."""
         if not self._missing:

@@ -43,15 +43,15 @@ def repair_entries(work: Work) -> None:
     _check_copy(work, work.copy, log, last)
     for version, digest in reversed(_lost(work, work.copy, log, last)):
         key = keys.entry_key(version)
-        work.attempt("entry", key, FROM_COPY, partial(_bring_back, work, work.copy, key, digest))
+        work.attempt("entry", key, FROM_COPY, partial(_bring_back, work, work.copy, log, version, digest))
     _compare_ends(work, work.copy, log, last)
 
 
 def _compare_ends(work: Work, copy: Copy, log: Log, last: int) -> None:
     """Warn where the copy ends otherwise: nothing in this log says so, and nothing says which of the two is right."""
-    newest, behind = _decoded(log.get(last), last), _decoded(_bytes_in(copy, last + 1), last + 1)
+    newest, behind = _decoded(_got(log, last), last), _decoded(_bytes_in(copy, last + 1), last + 1)
     other = _decoded(_bytes_in(copy, last), last)
-    if newest is None or log.get(last + 1) is not None:
+    if newest is None or _got(log, last + 1) is not None:
         return
     if other is not None and other.digest != newest.digest:
         version, what, then = last, f"entry {last}, the newest one, is another one in the copy", "this one is damaged"
@@ -72,8 +72,25 @@ def _is_adopted(entry: Entry) -> bool:
     return any(isinstance(action, Adopt) for action in entry.actions)
 
 
-def _bring_back(work: Work, copy: Copy, key: str, digest: str) -> None:
-    work.put_in_place(key, copy.take(key, partial(_check_digest, digest)))
+def _bring_back(work: Work, copy: Copy, log: Log, version: int, digest: str) -> None:
+    key = keys.entry_key(version)
+    data = copy.take(key, partial(_check_digest, digest))
+    work.put_in_place(key, data, partial(_check_named, log, version, digest))
+
+
+def _check_named(log: Log, version: int, digest: str) -> None:
+    """Raise LeftError where the next entry names another one by now: somebody restored the namespace, for instance."""
+    following = _decoded(_got(log, version + 1), version + 1)
+    if following is None or following.header.previous != digest:
+        raise LeftError("the entry behind it is another one by now, or cannot be read")
+
+
+def _got(log: Log, version: int) -> bytes | None:
+    """What is in a slot; None where there is nothing, or it cannot be read, which the check reports."""
+    try:
+        return log.get(version)
+    except TxnLogError:
+        return None
 
 
 def _check_digest(digest: str, data: bytes) -> None:
@@ -118,8 +135,8 @@ def _digest_in(copy: Copy, version: int) -> str | None:
 def _bytes_in(copy: Copy, version: int) -> bytes | None:
     try:
         return copy.store.get(keys.entry_key(version))
-    except ObjectNotFound:
-        return None
+    except (ObjectNotFound, TxnLogError):
+        return None  # another one of the copy may prove as much; an entry that is needed is asked for again
 
 
 def _lost(work: Work, copy: Copy, log: Log, last: int) -> list[_Lost]:

@@ -12,8 +12,9 @@ from txnlog.engine.runtime import PARALLEL_REQUESTS
 from txnlog.format import keys
 from txnlog.log.proposals import proposal_codec, who_collects
 from txnlog.maintenance.fsck.findings import all_attempted
-from txnlog.maintenance.repair.work import Work
+from txnlog.maintenance.repair.work import LeftError, Work
 from txnlog.results import RepairKind
+from txnlog.store.base import ObjectNotFound
 
 _REMOVED = "removed; its owner writes the next one"
 
@@ -28,7 +29,18 @@ def repair_hints(work: Work) -> None:
         read = all_attempted(work.runtime, [partial(work.store.get, key) for _, key in wave])
         for (kind, key), data in zip(wave, read, strict=True):
             if isinstance(data, bytes) and _is_damaged(key, data):
-                work.attempt(kind, key, _REMOVED, partial(work.store.delete, key))
+                work.attempt(kind, key, _REMOVED, partial(_remove, work, key))
+
+
+def _remove(work: Work, key: str) -> None:
+    """Remove one, unless its owner has written it again by now."""
+    try:
+        data = work.store.get(key)
+    except ObjectNotFound:
+        return
+    if not _is_damaged(key, data):
+        raise LeftError("its owner has written it again")
+    work.store.delete(key)
 
 
 def _is_damaged(key: str, data: bytes) -> bool:

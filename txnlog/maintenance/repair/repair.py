@@ -6,7 +6,7 @@ from typing import Final
 
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
+from txnlog.errors import TxnLogError
 from txnlog.log.follower import Follower
 from txnlog.log.log_reader import Log
 from txnlog.maintenance.fsck.check import check, examine
@@ -50,7 +50,7 @@ def repair_tables(work: Work) -> None:
     """Have the Delta tables that are there written again where they are damaged, by whoever publishes them."""
     try:
         follower = Follower(Log(work.store, work.runtime), work.runtime)
-    except (CorruptionError, UnsupportedFeature):
+    except TxnLogError:
         return  # what they should show is not known, and the check says why
     work.begin_writing()
     for folder, outcome in AutoPublisher(follower, work.store, work.runtime).repair_there().items():

@@ -21,8 +21,13 @@ def repair_segments(work: Work, segments: Segments) -> None:
         return
     done = 0
     for wave in waves(segments.damaged, lambda file: file.record.size_bytes, _WAVE_SEGMENTS, _WAVE_BYTES):
+        gone = segments.vacuumed_since(wave)
+        for file in gone:
+            work.leave(file.key, "a vacuum has announced that it is deleted")
         work.begin_writing()
-        work.runtime.run_all([partial(_repair, work, work.copy, file) for file in wave])
+        work.runtime.run_all([partial(_repair, work, work.copy, file) for file in wave if file not in gone])
+        for file in segments.vacuumed_since(wave):
+            work.store.delete(file.key)  # the vacuum that came meanwhile had found nothing to delete
         done += len(wave)
         work.show("segment", done, len(segments.damaged))
 

@@ -98,11 +98,13 @@ class Work:
         self._done: dict[str, RepairedObject] = {}
         self._why: dict[str, str] = {}
         self._left: dict[str, RepairedObject] = {}
+        self._unknown: set[str] = set()
+        """Objects of which nobody knows whether they were put: a check behind it finds out."""
 
     @property
     def has_written(self) -> bool:
         """Whether anything was put, or may have been."""
-        return bool(self._done)
+        return bool(self._done or self._unknown)
 
     def show(self, what: str, done: int, known: int) -> None:
         """Show how far it has come."""
@@ -125,6 +127,8 @@ class Work:
         except LeftError as error:
             self.leave(key, str(error))
         except TxnLogError as error:
+            if error.durable is not Durable.NOTHING:
+                self._unknown.add(key)
             self.fail(kind, key, error)
         else:
             self.note(kind, key, done)
@@ -149,19 +153,24 @@ class Work:
         """Note why an object stays as it is."""
         self._why[key] = why
 
-    def put_in_place(self, key: str, data: bytes) -> None:
+    def put_in_place(self, key: str, data: bytes, check: Callable[[], object] = lambda: None) -> None:
         """Put an object of the log where it is missing, or in place of other bytes, which are kept.
 
-        The slot is never free in between: a put replaces an object as a whole.
+        The slot is never free in between: a put replaces an object as a whole. ``check`` raises LeftError where it does
+        not belong there any more: it is asked right before each put.
         """
+        check()
         found = occupy(self.store, self.runtime, key, data)
         if found != data:
             occupy(self.store, self.runtime, keys.replaced_key(key, digest_of(found)), found)
+            check()
             self.store.put(key, data)
 
     def result(self, report: FsckReport) -> Repaired:
         """All of it, with what a check found afterwards."""
-        found = [*self._done.values(), *self._left.values()]
+        reported = {item.key for item in report.findings}
+        left = [item for item in self._left.values() if item.key in reported or item.key not in self._unknown]
+        found = [*self._done.values(), *left]
         for item in report.findings:
             if item.severity != "note":
                 why = f"; {self._why[item.key]}" if item.key in self._why else ""
