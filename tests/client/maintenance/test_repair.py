@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import catalog as txn_catalog
-from tests.client.backups import Killed, back_up, damaged, objects, of_namespace, shown, stopping, with_everything
+from tests.client.backups import Killed, back_up, damaged, objects, of_namespace, shown, stopping
 from tests.client.copies import adopt, copy, with_orders
+from tests.client.maintenance.repairing import FOLDER, copied, done, entry, first_of, repaired, store_of, whole  # noqa: F401 - a fixture
 from tests.client.support import Place, raises, read, rows, unique_name
 from txnlog.api.checking import check_namespace, repair_namespace
 from txnlog.errors import (
@@ -27,56 +27,13 @@ from txnlog.errors import (
 from txnlog.format import keys
 from txnlog.format.codec import digest_of
 from txnlog.results import Repaired
-from txnlog.store import HookStore, MemoryStore, PrefixStore, Store, StoreCall
+from txnlog.store import HookStore, MemoryStore, StoreCall
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
-
-FOLDER = "sales"
-
-
-def store_of(place: Place) -> Store:
-    return PrefixStore(place.store(), FOLDER)
-
-
-def copied(content: dict[str, bytes]) -> tuple[str, MemoryStore]:
-    """The address of a copy with these objects, and its store."""
-    name = unique_name()
-    store = MemoryStore(name)
-    for key, data in content.items():
-        store.put(key, data)
-    return f"memory://{name}", store
-
-
-def repaired(place: Place, source: str | None = None, *, store: Store | None = None, **options: Any) -> Repaired:
-    clock = ManualClock(START_MS)
-    return repair_namespace("x", FOLDER, source=source, store=store or place.store(), clock=clock, **options)
-
-
-def done(found: Repaired) -> dict[str, str]:
-    return {item.key: item.done for item in found.objects if item.done}
 
 
 def left(found: Repaired) -> dict[str, str]:
     return {item.key: item.left for item in found.objects if item.severity}
-
-
-@pytest.fixture
-def whole(memory: Place) -> tuple[Any, dict[str, bytes], str]:
-    """A namespace with some of everything, all that it has, and the address of a copy of that."""
-    ns, _ = with_everything(memory, clock=ManualClock(START_MS))
-    with txn_catalog.open(memory.root, clock=ManualClock(START_MS)) as cat:
-        cat.publish(FOLDER, "orders")
-    content = of_namespace(memory)
-    return ns, content, copied(content)[0]
-
-
-def entry(content: dict[str, bytes], place: int) -> str:
-    """The key of an entry, from the first one, or from the newest one where it is negative."""
-    return sorted(key for key in content if isinstance(keys.parse_key(key), keys.EntryKey))[place]
-
-
-def first_of(content: dict[str, bytes], kind: type, place: int = 0) -> str:
-    return sorted(key for key in content if isinstance(keys.parse_key(key), kind))[place]
 
 
 # --- what is put back -------------------------------------------------------------------------------------------------

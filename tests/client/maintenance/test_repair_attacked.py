@@ -23,7 +23,7 @@ from tests.client.backups import (
 )
 from tests.client.copies import remove
 from tests.client.maintenance.people import people, positions, put, vacuumed
-from tests.client.maintenance.test_repair import (
+from tests.client.maintenance.repairing import (
     FOLDER,
     copied,
     done,
