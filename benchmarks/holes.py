@@ -1,4 +1,4 @@
-"""What holes cost who reads: a topic of which rows were erased, beside one that never had more than the rest.
+"""What holes cost who reads: a topic of which rows were erased, next to one that never had more than the rest.
 
 Of one topic every other row was erased, so that there are as many holes as rows; of the next one a tenth, here and
 there; of the last one each customer but the newest row (key compaction), which leaves few rows and long holes.

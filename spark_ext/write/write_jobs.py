@@ -22,12 +22,11 @@ from spark_ext.write.task_writer import (
 )
 from txnlog.api.internals import adopt_segments, connection_of
 from txnlog.api.producer import begin_transaction
-from txnlog.client.truncation import check_acknowledged_yet
+from txnlog.client.truncation import check_truncatable
 from txnlog.common.limits import MAX_BLOCK_NUMBERS
 from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
 from txnlog.fold.number_blocks import CHUNK
-from txnlog.fold.segment_replacement import check_holes
 from txnlog.format import schema
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.codec import encode_action
@@ -164,9 +163,7 @@ def check_overwritable(ns: Namespace, record: TopicRecord | None, what: str) -> 
             f"{what} needs a topic, and the column {ROUTING_COLUMN!r} may name any",
             advice="write to ROOT/NAMESPACE/TOPIC, or overwrite several topics in one spark_ext.transaction",
         )
-    connection = connection_of(ns)
-    connection.follower.look(lambda state: check_holes(state, what))
-    check_acknowledged_yet(connection, record.name)
+    check_truncatable(connection_of(ns), record.name, what)
     return record
 
 

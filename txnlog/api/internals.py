@@ -57,18 +57,17 @@ def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
 
 
 def check_truncatable(txn: Transaction, topic: str, *, allow_unacknowledged: bool) -> None:
-    """Raise what refuses a truncation by what is known now: the job that writes the new rows may take long.
+    """Raise what refuses a truncation by what is known now. See :func:`txnlog.client.truncation.check_truncatable`."""
+    from txnlog.client import truncation  # noqa: PLC0415 - Spark's executors lack what this imports
 
-    Raises:
-        UnsupportedFeature: the namespace does not have the feature.
-        InvalidInputError: a subscription needs messages of the topic, which this transaction does not acknowledge.
-    """
-    from txnlog.client.truncation import check_acknowledged_yet  # noqa: PLC0415 - Spark's executors lack what this imports
-    from txnlog.fold.segment_replacement import check_holes  # noqa: PLC0415
-
-    txn._connection.follower.look(lambda state: check_holes(state, "overwriting a topic"))
-    if not allow_unacknowledged:
-        check_acknowledged_yet(txn._connection, topic, txn.id.number, txn._machine.work.acknowledgements)
+    truncation.check_truncatable(
+        txn._connection,
+        topic,
+        "overwriting a topic",
+        txn.id.number,
+        txn._machine.work.acknowledgements,
+        allow_unacknowledged=allow_unacknowledged,
+    )
 
 
 def truncate(txn: Transaction, topic: str, *, allow_unacknowledged: bool, owned_since: int | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -20,8 +20,9 @@ from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import merged_columns
 from txnlog.errors import Durable, InvalidInputError, RetriableError
-from txnlog.fold.acknowledgements import cursor_of, unacknowledged
-from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
+from txnlog.fold.acknowledgements import cursor_of, subscriptions_of, unacknowledged, unacknowledged_error
+from txnlog.fold.segment_replacement import check_holes
+from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Acknowledgement, AnyAction, Begin, Header, Replace, Segment, SliceRows
@@ -30,14 +31,10 @@ from txnlog.log.commands import BY_ITSELF, Answer, SharedNumbers
 from txnlog.log.dropped import is_dropped, refuse_made_again
 from txnlog.log.slots import put_unnamed
 from txnlog.log.transaction_commands import CommitCommand, CommitResult
-from txnlog.sentences import Argument, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.client.session import Session
-
-_MOST_NAMED: Final = 3
-"""Subscriptions that an error names."""
 
 Spans = Mapping[int, Ranges]
 """By partition."""
@@ -240,7 +237,7 @@ def _check_acknowledged(
     What the transaction that truncates acknowledges itself counts as acknowledged.
     """
     needed: dict[str, int] = {}
-    for subscription in _subscriptions_of(draft, topic):
+    for subscription in subscriptions_of(draft, topic.id):
         own = [item for item in acknowledgements if item.subscription == subscription.id]
         count = 0
         for partition, span in spans.items():
@@ -251,22 +248,7 @@ def _check_acknowledged(
             needed[subscription.name] = count
     if not needed:
         return
-    named = ", ".join(f"{name!r} {count:,}" for name, count in list(needed.items())[:_MOST_NAMED])
-    more = ", and others" if len(needed) > _MOST_NAMED else ""
-    raise InvalidInputError(
-        f"of the messages of {topic.name!r} subscriptions have not acknowledged some: {named}{more}",
-        advice=Words(
-            "wait until they have, or pass ",
-            Argument("allow_unacknowledged", True),
-            ": then these subscriptions go on behind what is truncated",
-        ),
-        durable=Durable.NOTHING,
-    )
-
-
-def _subscriptions_of(draft: Draft, topic: TopicRecord) -> list[SubscriptionRecord]:
-    found = [item for _, item in draft.subscriptions.items() if item.topic == topic.id]
-    return sorted(found, key=lambda item: item.name)
+    raise unacknowledged_error(topic.name, "", needed, "what is truncated")
 
 
 def _left(cursor: Cursor, partition: int, end: int, txn: int, own: Sequence[Acknowledgement]) -> Ranges:
@@ -290,17 +272,32 @@ def _left(cursor: Cursor, partition: int, end: int, txn: int, own: Sequence[Ackn
 # --- before the entry -------------------------------------------------------------------------------------------------
 
 
-def check_acknowledged_yet(
-    connection: Connection, topic: str, txn: int = -1, acknowledgements: Sequence[Acknowledgement] = ()
+def check_truncatable(
+    connection: Connection,
+    topic: str,
+    what: str,
+    txn: int = -1,
+    acknowledgements: Sequence[Acknowledgement] = (),
+    *,
+    allow_unacknowledged: bool = False,
 ) -> None:
-    """Raise InvalidInputError where a subscription has not acknowledged all messages of a topic, as far as is known.
+    """Raise what refuses a truncation by what is known now: the job that writes the new rows may take long.
 
     Args:
         connection: whose.
         topic: its name.
+        what: needs the feature of the format, as an error names it.
         txn: the transaction that truncates it, and ``acknowledgements`` those that the log may not show yet.
         acknowledgements: see there.
+        allow_unacknowledged: whether messages may go that a subscription has not acknowledged.
+
+    Raises:
+        UnsupportedFeature: the namespace does not have the feature.
+        InvalidInputError: a subscription needs messages, which this transaction does not acknowledge.
     """
+    connection.follower.look(lambda state: check_holes(state, what))
+    if allow_unacknowledged:
+        return
     record = connection.topic_record(topic)
     _, shown = _shown(connection.session, record)
     holes = _holes_of(shown)
@@ -376,4 +373,4 @@ def planned(session: Session, topic: TopicRecord, wanted: Wanted) -> Truncation:
     )
 
 
-__all__ = ["OutOfDate", "TruncatingCommit", "Truncation", "Wanted", "check_acknowledged_yet", "planned"]
+__all__ = ["OutOfDate", "TruncatingCommit", "Truncation", "Wanted", "check_truncatable", "planned"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -20,9 +20,12 @@ from txnlog.errors import (
     SubscriptionNotFound,
     TransactionConflict,
 )
-from txnlog.fold.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
+from txnlog.fold.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, State, SubscriptionRecord
 from txnlog.format.actions import Acknowledgement, PartitionRanges
-from txnlog.sentences import Call, Words
+from txnlog.sentences import Argument, Call, Words
+
+_MOST_NAMED: Final = 3
+"""Subscriptions that an error names."""
 
 _DONE: Final = "abort the transaction and receive again: these messages are done, and would be refused for ever"
 
@@ -64,6 +67,33 @@ def cursor_of(draft: Draft, subscription: int, partition: int) -> Cursor:
 def acknowledged_of(cursor: Cursor) -> Ranges:
     """What was acknowledged of a partition."""
     return ranges.union(((0, cursor.position),) if cursor.position else (), cursor.acknowledged)
+
+
+def subscriptions_of(draft: Draft | State, topic: int) -> list[SubscriptionRecord]:
+    """The subscriptions of a topic, by name."""
+    return sorted((item for _, item in draft.subscriptions.items() if item.topic == topic), key=lambda item: item.name)
+
+
+def unacknowledged_error(topic: str, which: str, needed: Mapping[str, int], behind: str) -> InvalidInputError:
+    """The error for messages that were to go, of which subscriptions have not acknowledged some.
+
+    Args:
+        topic: its name.
+        which: of its messages, such as " before that position".
+        needed: by subscription how many.
+        behind: behind what the subscriptions would go on.
+    """
+    named = ", ".join(f"{name!r} {count:,}" for name, count in list(needed.items())[:_MOST_NAMED])
+    more = ", and others" if len(needed) > _MOST_NAMED else ""
+    return InvalidInputError(
+        f"of the messages of {topic!r}{which} subscriptions have not acknowledged some: {named}{more}",
+        advice=Words(
+            "wait until they have, or pass ",
+            Argument("allow_unacknowledged", True),
+            f": then these subscriptions go on behind {behind}",
+        ),
+        durable=Durable.NOTHING,
+    )
 
 
 def unacknowledged(cursor: Cursor, start: int, end: int) -> Ranges:
@@ -399,6 +429,8 @@ __all__ = [
     "not_held",
     "not_yet_acknowledged",
     "settle",
+    "subscriptions_of",
     "unacknowledged",
+    "unacknowledged_error",
     "unknown_subscription",
 ]

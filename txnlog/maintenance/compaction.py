@@ -20,6 +20,7 @@ from txnlog.client.positions import start_offsets
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.errors import InvalidInputError
+from txnlog.fold.acknowledgements import subscriptions_of
 from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
 from txnlog.fold.topics import value_columns
 from txnlog.format.actions import AlterTopic, Header
@@ -36,7 +37,7 @@ from txnlog.format.compaction import (
 )
 from txnlog.log.commands import Answer, effect
 from txnlog.maintenance.ages import Times, older_than
-from txnlog.maintenance.expiry import cursor_in, subscriptions_of
+from txnlog.maintenance.expiry import cursor_in
 from txnlog.maintenance.merge_plan import Part
 from txnlog.maintenance.merging import Gone, Merger, Numbers, Rows
 from txnlog.maintenance.rewriting import Going, Mask, Rewritten, rewrite, segments_at

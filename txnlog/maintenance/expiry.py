@@ -13,7 +13,7 @@ from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import LimitExceeded, TransactionConflict
-from txnlog.fold.acknowledgements import acknowledged_or_pending
+from txnlog.fold.acknowledgements import acknowledged_or_pending, subscriptions_of
 from txnlog.fold.leases import live
 from txnlog.fold.state import Cursor, Draft, State, SubscriptionRecord, TopicRecord
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
@@ -27,11 +27,6 @@ _logger: Final = LogLines("txnlog.retention")
 
 Offsets = Mapping[int, int]
 """By partition."""
-
-
-def subscriptions_of(draft: Draft | State, topic: int) -> list[SubscriptionRecord]:
-    """The subscriptions of a topic, by name."""
-    return sorted((item for _, item in draft.subscriptions.items() if item.topic == topic), key=lambda item: item.name)
 
 
 def cursor_in(draft: Draft | State, subscription: SubscriptionRecord, partition: int) -> Cursor:
@@ -120,4 +115,4 @@ class _Expiry:
         return [Commit(self._number, "", (), tuple(found))] if found else Answer(0)
 
 
-__all__ = ["Offsets", "acknowledgement_of", "cursor_in", "expire", "expired", "subscriptions_of"]
+__all__ = ["Offsets", "acknowledgement_of", "cursor_in", "expire", "expired"]

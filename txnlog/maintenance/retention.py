@@ -16,8 +16,7 @@ from txnlog.common import ranges
 from txnlog.common.limits import MAX_ENTRY_BYTES
 from txnlog.common.ranges import Ranges
 from txnlog.data.segment_order import in_offset_order
-from txnlog.errors import Durable, InvalidInputError
-from txnlog.fold.acknowledgements import unacknowledged
+from txnlog.fold.acknowledgements import subscriptions_of, unacknowledged, unacknowledged_error
 from txnlog.fold.state import Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
 from txnlog.fold.topics import check_deletable
 from txnlog.fold.visibility import is_visible
@@ -25,17 +24,13 @@ from txnlog.format.actions import Acknowledgement, AnyAction, Commit, DeleteReco
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
 from txnlog.maintenance.ages import Times, older_than
-from txnlog.maintenance.expiry import Offsets, acknowledgement_of, cursor_in, expire, expired, subscriptions_of
+from txnlog.maintenance.expiry import Offsets, acknowledgement_of, cursor_in, expire, expired
 from txnlog.maintenance.waves import waves
 from txnlog.replies import IfUnknown, refused_write, unknown_outcome
 from txnlog.results import DeletedRecords, KeptFor, Listing, RetentionInfo
-from txnlog.sentences import Argument, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
-
-_MOST_NAMED: Final = 3
-"""Subscriptions that an error names."""
 
 _MOST_PLACES: Final = MAX_ENTRY_BYTES // 128
 """Partitions of which an entry deletes: an earliest offset, and what is acknowledged there, take less than so many."""
@@ -201,18 +196,7 @@ def _refuse(draft: Draft, topic: TopicRecord, moved: Offsets) -> Offsets:
     needed = {name: count for name, count in needed.items() if count}
     if not needed:
         return moved
-    named = ", ".join(f"{name!r} {count:,}" for name, count in list(needed.items())[:_MOST_NAMED])
-    more = ", and others" if len(needed) > _MOST_NAMED else ""
-    raise InvalidInputError(
-        f"of the messages of {topic.name!r} before that position subscriptions have not acknowledged some: "
-        f"{named}{more}",
-        advice=Words(
-            "wait until they have, or pass ",
-            Argument("allow_unacknowledged", True),
-            ": then these subscriptions go on behind what is deleted",
-        ),
-        durable=Durable.NOTHING,
-    )
+    raise unacknowledged_error(topic.name, " before that position", needed, "what is deleted")
 
 
 # --- by the settings of topics ----------------------------------------------------------------------------------------

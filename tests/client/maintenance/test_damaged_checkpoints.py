@@ -108,7 +108,7 @@ def test_a_lost_or_damaged_checkpoint_closes_nothing(
             assert (
                 "/sales/_log/checkpoints/" if (what, harm) == ("manifest", "flip") else memory.store().url(harmed)
             ) in warning
-            assert "ns.checkpoint()" in warning
+            assert "ns.repair()" in warning
         found = [
             client.snapshot(version).read("orders") if table is not None else None
             for version, table in zip(versions, expected, strict=True)

@@ -174,7 +174,8 @@ def test_the_entries_of_a_random_log_are_clean(todo: Any) -> None:
         check_namespace("x", "sales", level="quick", store=store, clock=ManualClock(0)),
         check_namespace("x", "sales", level="full", store=store, clock=ManualClock(0)),
     ):
-        assert {item.kind for item in report.findings} <= {"segment"}, report.findings
+        damage = {item.kind for item in report.findings if item.severity != "warning"}  # a transaction may be overdue
+        assert damage <= {"segment"}, report.findings
 
 
 GOLDEN_ROOTS = sorted({(case.golden, case.root, case.namespace) for case in cases_of(GOLDEN)})

@@ -229,7 +229,7 @@ def test_others_who_change_the_files_meanwhile(memory: Place, monkeypatch: pytes
 
 
 def test_others_who_are_always_ahead(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given up, the transaction is open, and its next commit goes through."""
+    """It ends with an error, the transaction is open, and its next commit goes through."""
     ns, other = two_topics(memory), memory.open()
     ns.checkpoint()
 

@@ -28,7 +28,7 @@ def refused(txn: Any, store: FaultyStore) -> None:
 
 def test_a_commit_of_unknown_outcome_whose_preparation_fails_later_truncates_all_the_same(memory: Place) -> None:
     """RESURRECTED: unknown outcome, a merge and a checkpoint of others, a full store, and the third commit succeeds
-    with the new rows and without the truncation: the old rows stay beside them."""
+    with the new rows and without the truncation: the old rows stay next to them."""
     other = two_topics(memory)
     ns, store = memory.wrapped(FaultyStore)
     txn = ns.begin()
@@ -144,7 +144,7 @@ def test_rows_of_others_are_found_although_they_were_merged(memory: Place) -> No
 @pytest.mark.parametrize("first", [True, False])
 def test_rows_of_others_come_in_another_entry_than_a_complete_result(memory: Place, *, first: bool) -> None:
     """LOST: another commit of the same process shared the entry of a batch, and so its version. Its row was visible
-    beside the complete result, no check found it, and the next batch took it away without a word."""
+    next to the complete result, no check found it, and the next batch took it away without a word."""
     two_topics(memory)
     ns, store = memory.wrapped(FaultyStore)
     batch, other = complete(ns, 0, None, 1), ns.begin()

@@ -78,7 +78,7 @@ def amid(operation: Operation, site: Site, before: Shown, after: Shown) -> list[
 
 
 def _restored_in_part(site: Site, after: Shown) -> Iterator[str]:
-    """Nobody can open it before all of it is there. Amid its adoption nobody can, and is told so."""
+    """Nobody can open it before all of it is there. Amid its adoption nobody can, which an error says."""
     try:
         ns = site.open(AGAIN, mode="r")
     except (NamespaceNotFound, InvalidInputError):

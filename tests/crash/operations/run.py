@@ -2,7 +2,7 @@
 
 Each is repeated until it ends, and must end as if it had never been killed. Fails for any finding, and where one was
 killed less often. ``--some N`` kills each at N places of the calls that change something, evenly spaced and others each
-``--day``, and at nothing else; ``--plant BUG`` plants a bug first, which must be found. The tests beside it do so.
+``--day``, and at nothing else; ``--plant BUG`` plants a bug first, which must be found. The tests next to it do so.
 ``--keep DIR`` keeps the namespaces.
 """
 

@@ -31,7 +31,7 @@ SPARK: Any = SimpleNamespace(conf={}, is_stopped=False)
 
 @pytest.fixture
 def ns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[txnlog.Namespace]:
-    """Frames of ours run in this process: no JVM is beside it."""
+    """Frames of ours run in this process: there is no JVM."""
     attempts = itertools.count()
     monkeypatch.setattr(TaskIdentity, "current", lambda: TaskIdentity(0, next(attempts)))
     with txnlog.open(tmp_path / "lake", "sales", create=True) as opened:
@@ -97,7 +97,7 @@ def test_a_topic_that_a_job_of_the_transaction_writes_to_cannot_be_overwritten(n
 
 
 def test_a_topic_that_was_made_again_while_an_empty_frame_was_written_is_not_emptied(ns: txnlog.Namespace) -> None:
-    """LOST: the format looks its topic up by name at the commit. With no file written nothing tells that it is another
+    """LOST: the format looks its topic up by name at the commit. With no file written nothing shows that it is another
     topic by now, of which Transaction.truncate raises TransactionConflict: its rows go."""
     writer = TopicBatchWriter(WriteOptions(path_of(ns, "orders")), Frame.schema, True)
     ns.drop_topic("orders")
