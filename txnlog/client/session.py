@@ -205,8 +205,18 @@ class Session:
             InvalidTransactionState: somebody else adopts it at the same time.
             OutcomeUnknown, StoreError: call it again, which takes another coordinator id.
         """
-        appender = self.appender
         self._root.ensure_safe(adopting=True)
+        _ = self.appender  # a reader is refused before it looks at anything
+        adopted = self._adopt(force=force)
+        with finishing(Rest.ADOPT):
+            # Somebody else's adoption may have ended between its two entries, the one in the root being the later one:
+            # then nobody could open the namespace.
+            while (listed := self._root.registration(self.name)) is not None and listed.coordinator != adopted:
+                adopted = self._adopt(force=True)
+        return adopted
+
+    def _adopt(self, *, force: bool) -> int:
+        appender = self.appender
         seen = self._root.registration(self.name)
         self.follower.refresh()
         self.follower.log.check_end(self.follower.version, whole=True)

@@ -17,6 +17,7 @@ from txnlog.common.names import NamespaceName, folded
 from txnlog.common.validation import shortened
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, InvalidInputError, NameNotAllowed, StoreError
+from txnlog.fold import garbage
 from txnlog.fold.state import NamespaceRecord
 from txnlog.format import keys
 from txnlog.format.actions import Adopt
@@ -29,6 +30,7 @@ from txnlog.format.backup_manifest import (
     encode_backup,
 )
 from txnlog.format.codec import decode_entry, digest_of
+from txnlog.log.follower import Follower
 from txnlog.log.log_identity import CATALOG, listed
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root
@@ -115,7 +117,11 @@ class _Restore:
             # Before anything is copied: a root that cannot have a namespace refuses it now, and not after hours.
             self._root.ensure_safe(adopting=True)
         elif dry_run:
-            raise self._refusal("where this backup is being restored: only its last step, the adoption, is left")
+            raise self._refusal(
+                "where a namespace is"
+                if self._is_adopted()
+                else "where this backup is being restored: only its last step, the adoption, is left"
+            )
         with finishing(Rest.RESTORE):
             return self._finished(begun=begun)
 
@@ -219,7 +225,27 @@ class _Restore:
                 self._put(key, data)
 
         self._copy(put)
+        if self._log.get(0) is not None:
+            self._remove_what_is_over()
         self._occupy(keys.entry_key(0), first[0])
+
+    def _remove_what_is_over(self) -> None:
+        """Delete what a vacuum deleted, and this restore put back: another one of the same backup was quicker.
+
+        Its namespace may have been in use for long, and nobody would expect erased rows there any more.
+        """
+        follower = Follower(self._log, self._runtime)
+        topics = {topic.folder: topic for topic in follower.topics()}
+        found = {folder: follower.segments(topic.id) for folder, topic in topics.items()}
+        numbers = {folder: {record.number: record for record in records} for folder, (records, _) in found.items()}
+        bound = follower.state.head.oldest_readable
+        for file in self._manifest.files:
+            key = keys.parse_key(file.key)
+            if isinstance(key, keys.SegmentKey) and key.folder in topics:
+                topic, (_, removals) = topics[key.folder], found[key.folder]
+                record = numbers[key.folder].get(key.segment)
+                if garbage.reason_of(topic, record, key.file, removals, bound, closed=False) is not None:
+                    self._store.delete(file.key)
 
     def _put(self, key: str, data: bytes) -> None:
         if key.startswith(keys.LOG_FOLDER) and key not in self._sizes:
@@ -286,6 +312,10 @@ class _Restore:
                 return coordinator, True
             coordinator, digest = adopted.coordinator, entry.digest
         return coordinator, False
+
+    def _is_adopted(self) -> bool:
+        coordinator, _ = self._adoptions()
+        return coordinator is not None and self._is_listed(coordinator)
 
     def _is_listed(self, coordinator: int) -> bool:
         """Whether the root lists what was adopted with this id: another adoption may have begun with a later one."""

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-import catalog as txn_catalog
-from tests.client.backups import of_namespace, with_everything
 from tests.client.support import Place, unique_name
 from txnlog.api.checking import repair_namespace
 from txnlog.format import keys
@@ -39,16 +35,6 @@ def repaired(place: Place, source: str | None = None, *, store: Store | None = N
 
 def done(found: Repaired) -> dict[str, str]:
     return {item.key: item.done for item in found.objects if item.done}
-
-
-@pytest.fixture
-def whole(memory: Place) -> tuple[Any, dict[str, bytes], str]:
-    """A namespace with some of everything, all that it has, and the address of a copy of that."""
-    ns, _ = with_everything(memory, clock=ManualClock(START_MS))
-    with txn_catalog.open(memory.root, clock=ManualClock(START_MS)) as cat:
-        cat.publish(FOLDER, "orders")
-    content = of_namespace(memory)
-    return ns, content, copied(content)[0]
 
 
 def entry(content: dict[str, bytes], place: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import REPAIR
+from tests.mutants.names import REPAIR, REPAIR_MEANWHILE, RESTORE_MEANWHILE
 
 MUTANTS: Final = (
     # --- what is certain ----------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ MUTANTS: Final = (
     Mutant(
         "what a repair replaces is not kept",
         "txnlog/maintenance/repair/work.py",
-        "occupy(self.store, self.runtime, keys.replaced_key(key, digest_of(found)), found)",
+        "occupy(self.store, self.runtime, kept.key, found)",
         "pass",
         "the entry of a writer that found a gap is gone without a trace",
         (REPAIR + "an_entry_that_somebody_put_into_the_gap_is_kept_aside",),
@@ -69,8 +69,8 @@ MUTANTS: Final = (
     Mutant(
         "a damaged object deleted and made anew",
         "txnlog/maintenance/repair/work.py",
-        "            self.store.put(key, data)",
-        "            self.store.delete(key)\n            self.store.create(key, data)",
+        "        check()\n        self.store.put(key, data)\n        return kept",
+        "        self.store.delete(key)\n        self.store.create(key, data)\n        return kept",
         "the slot is free for a moment, and a writer that paused fills it",
         (REPAIR + "an_entry_that_somebody_put_into_the_gap_is_kept_aside",),
     ),
@@ -105,6 +105,101 @@ MUTANTS: Final = (
         "if folder is None:",
         "a repair publishes topics that nobody wanted to be published",
         (REPAIR + "a_table_that_was_never_published_is_not_made",),
+    ),
+    # --- what others do at the same time ------------------------------------------------------------------------------
+    Mutant(
+        "an entry put back that the log does not name any more",
+        "txnlog/maintenance/repair/entries.py",
+        "if following is None or following.header.previous != digest:",
+        "if following is None:",
+        "a repair that was paused while the folder was restored tears the new log",
+        (REPAIR_MEANWHILE + "a_repair_that_wakes_up_leaves_the_namespace_that_was_restored_meanwhile_alone",),
+    ),
+    Mutant(
+        "nobody hears of the entry of a writer that was replaced",
+        "txnlog/maintenance/repair/entries.py",
+        "    _warn_of_another(work, version, data, kept)\n",
+        "",
+        "what a client reported as committed is gone, and no line says so",
+        (
+            REPAIR + "an_entry_that_somebody_put_into_the_gap_is_kept_aside",
+            REPAIR_MEANWHILE + "a_live_writer_is_not_undone_without_a_word",
+        ),
+    ),
+    Mutant(
+        "a file put back that a vacuum had deleted",
+        "txnlog/maintenance/repair/segments.py",
+        "            work.store.delete(file.key)  # the",
+        "            pass  # the",
+        "erased rows are on the store again",
+        (REPAIR_MEANWHILE + "a_vacuum_next_to_a_repair_leaves_no_file_of_erased_rows",),
+    ),
+    Mutant(
+        "a put without an answer reported as one that failed",
+        "txnlog/maintenance/repair/work.py",
+        "                self._unknown.add(key)",
+        "                pass",
+        "the answer says damage of a namespace that is whole",
+        (REPAIR_MEANWHILE + "a_segment_whose_put_had_no_answer_is_not_reported_as_damaged",),
+    ),
+    Mutant(
+        "what a disk cannot read any more is left",
+        "txnlog/maintenance/repair/work.py",
+        "        if isinstance(attempted(partial(self.store.get, key)), TxnLogError):",
+        "        if False:",
+        "an entry in a lost block does not come back, although the next one names it",
+        (REPAIR_MEANWHILE + "an_entry_that_the_disk_cannot_read_comes_back",),
+    ),
+    Mutant(
+        "a checkpoint made from an entry that the next one disproves",
+        "txnlog/maintenance/repair/checkpoints.py",
+        "    if following is not None and decode_entry(following, version + 1).header.previous != state.head.digest:",
+        "    if following is None and version < 0:",
+        "a damaged entry gets a checkpoint that says the same",
+        (REPAIR_MEANWHILE + "no_checkpoint_is_made_from_an_entry_that_is_not_the_one_of_the_log",),
+    ),
+    Mutant(
+        "a sign of life removed that its owner has written again",
+        "txnlog/maintenance/repair/hints.py",
+        '        raise LeftError("its owner has written it again")',
+        "        pass",
+        "the next consumer waits for one that has closed",
+        (REPAIR_MEANWHILE + "a_heartbeat_that_its_owner_has_written_again_stays",),
+    ),
+    Mutant(
+        "a backup that takes over a checkpoint which a repair made again",
+        "txnlog/maintenance/backup.py",
+        "return digest_of(self._source.get(key)) != digest",
+        "return False",
+        "a restore of it shows fewer rows than the namespace has",
+        (REPAIR_MEANWHILE + "a_backup_behind_a_repair_has_no_wrong_checkpoint",),
+    ),
+    Mutant(
+        "a backup that replaces a checkpoint which older backups name",
+        "txnlog/maintenance/backup.py",
+        "return stored != data",
+        "return False",
+        "an older backup cannot be restored any more",
+        (
+            REPAIR_MEANWHILE + "a_backup_behind_a_repair_leaves_older_backups_of_the_folder_as_they_are",
+            REPAIR_MEANWHILE + "a_backup_behind_a_repair_completes_an_interrupted_one_and_can_be_restored",
+        ),
+    ),
+    Mutant(
+        "an adoption that another one overtook in the root",
+        "txnlog/client/session.py",
+        "listed.coordinator != adopted:",
+        "listed.coordinator < adopted:",
+        "the root and the log name different coordinators, and nobody can open the namespace",
+        (RESTORE_MEANWHILE + "a_restore_that_ends_well_can_be_opened_although_another_one_was_killed_meanwhile",),
+    ),
+    Mutant(
+        "a restore that was overtaken leaves what it put",
+        "txnlog/maintenance/restore.py",
+        "            self._remove_what_is_over()",
+        "            pass",
+        "erased rows are on the store again",
+        (RESTORE_MEANWHILE + "a_restore_that_wakes_up_puts_no_file_of_erased_rows_back",),
     ),
     # --- who may, and what is only foreseen ---------------------------------------------------------------------------
     Mutant(

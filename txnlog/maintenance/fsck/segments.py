@@ -60,6 +60,7 @@ class Segments:
     Attributes:
         beyond: the key and the number of a file that no entry of this log can have named.
         damaged: the files that were reported as missing or damaged.
+        unread: those that the store did not return.
     """
 
     def __init__(self, log: Log, runtime: Runtime, findings: Findings, view: View) -> None:
@@ -71,6 +72,7 @@ class Segments:
         self._missing: list[SegmentFile] = []
         self.beyond: tuple[str, int] | None = None
         self.damaged: list[SegmentFile] = []
+        self.unread: list[SegmentFile] = []
 
     def check(self, *, bytes_: bool, rows: bool) -> None:
         """Check them.
@@ -240,6 +242,7 @@ class Segments:
                 elif isinstance(error, CorruptionError):
                     self._report(file, error)
                 elif isinstance(error, TxnLogError):
+                    self.unread.append(file)
                     self._findings.unread("segment", file.key, error)
                 elif rows:
                     self._findings.looked_at("row", file.record.rows)

@@ -13,6 +13,7 @@ from txnlog.client.checkpointer import checkpoint_of
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.fold.state import State
 from txnlog.format import keys
+from txnlog.format.codec import decode_entry
 from txnlog.log import checkpoint_codec
 from txnlog.log.checkpoint_codec import Manifest, Part
 from txnlog.log.log_reader import Log
@@ -90,6 +91,9 @@ def _checkpoint(work: Work, version: int, base: Manifest | None) -> tuple[Manife
     log = Log(work.store, work.runtime)
     state = State() if base is None else log.checkpoints.restore(base)
     log.fold(state, version)
+    following = log.get(version + 1)
+    if following is not None and decode_entry(following, version + 1).header.previous != state.head.digest:
+        raise CorruptionError(f"entry {version} is not the one that entry {version + 1} continues")
     return checkpoint_of(state, base, log.checkpoints.read_run, work.runtime.unique)
 
 

@@ -17,7 +17,7 @@ from txnlog.log.log_reader import NO_ENTRIES, Log
 from txnlog.maintenance.backup_folder import versions_in_waves
 from txnlog.maintenance.fsck.entries import find_slots
 from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted
-from txnlog.maintenance.repair.work import FROM_COPY, Copy, LeftError, Work
+from txnlog.maintenance.repair.work import FROM_COPY, Copy, Kept, LeftError, Work
 from txnlog.store.base import ObjectNotFound
 
 _COMPARED: Final = 3
@@ -41,7 +41,7 @@ def repair_entries(work: Work) -> None:
     if work.copy is None:
         return
     _check_copy(work, work.copy, log, last)
-    for version, digest in reversed(_lost(work, work.copy, log, last)):
+    for version, digest in _lost(work, work.copy, log, last):  # the newest first: each is there when it proves the next
         key = keys.entry_key(version)
         work.attempt("entry", key, FROM_COPY, partial(_bring_back, work, work.copy, log, version, digest))
     _compare_ends(work, work.copy, log, last)
@@ -75,7 +75,21 @@ def _is_adopted(entry: Entry) -> bool:
 def _bring_back(work: Work, copy: Copy, log: Log, version: int, digest: str) -> None:
     key = keys.entry_key(version)
     data = copy.take(key, partial(_check_digest, digest))
-    work.put_in_place(key, data, partial(_check_named, log, version, digest))
+    kept = work.put_in_place(key, data, partial(_check_named, log, version, digest))
+    _warn_of_another(work, version, data, kept)
+
+
+def _warn_of_another(work: Work, version: int, data: bytes, kept: Kept | None) -> None:
+    """Warn where a writer had put an entry of its own into the gap, before the newer entries came back."""
+    other, right = None if kept is None else _decoded(kept.data, version), _decoded(data, version)
+    if kept is None or other is None or right is None or other.header.writer == right.header.writer:
+        return
+    work.warn(
+        "entry",
+        kept.key,
+        f"entry {version} was replaced by the one of the log; another client had put its own there after the loss",
+        f"if that client reported success, what it wrote is in {kept.key} only, and must be done again",
+    )
 
 
 def _check_named(log: Log, version: int, digest: str) -> None:
@@ -161,8 +175,6 @@ def _named_below(
     found: list[_Lost],
 ) -> str:
     """Judge what is in a slot by the digest that the next entry names; "" for none. Returns the one named below."""
-    if isinstance(data, TxnLogError):
-        return ""  # nothing is known of it
     entry = _decoded(data, version)
     if isinstance(data, bytes) and named == digest_of(data):
         return "" if entry is None else entry.header.previous

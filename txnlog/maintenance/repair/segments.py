@@ -16,11 +16,15 @@ _WAVE_BYTES: Final = 256 << 20
 
 
 def repair_segments(work: Work, segments: Segments) -> None:
-    """Bring back the segments that a check reported, as far as the copy has them."""
+    """Bring back the segments that a check reported, as far as the copy has them.
+
+    Also those that the store did not return: a disk may have lost them, and if not, the bytes are the same.
+    """
     if work.copy is None:
         return
     done = 0
-    for wave in waves(segments.damaged, lambda file: file.record.size_bytes, _WAVE_SEGMENTS, _WAVE_BYTES):
+    wanted = [*segments.damaged, *segments.unread]
+    for wave in waves(wanted, lambda file: file.record.size_bytes, _WAVE_SEGMENTS, _WAVE_BYTES):
         gone = segments.vacuumed_since(wave)
         for file in gone:
             work.leave(file.key, "a vacuum has announced that it is deleted")
@@ -29,7 +33,7 @@ def repair_segments(work: Work, segments: Segments) -> None:
         for file in segments.vacuumed_since(wave):
             work.store.delete(file.key)  # the vacuum that came meanwhile had found nothing to delete
         done += len(wave)
-        work.show("segment", done, len(segments.damaged))
+        work.show("segment", done, len(wanted))
 
 
 def _repair(work: Work, copy: Copy, file: SegmentFile) -> None:

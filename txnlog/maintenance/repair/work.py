@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from txnlog.common.validation import shortened
 from txnlog.engine.log_lines import LogLines
@@ -13,7 +14,7 @@ from txnlog.errors import CorruptionError, Durable, InvalidInputError, TxnLogErr
 from txnlog.format import keys
 from txnlog.format.codec import digest_of
 from txnlog.log.slots import occupy
-from txnlog.maintenance.fsck.findings import Progress
+from txnlog.maintenance.fsck.findings import Progress, attempted
 from txnlog.replies import note_written
 from txnlog.results import FsckReport, Repaired, RepairedObject, RepairKind, Severity
 from txnlog.store.base import ObjectNotFound, Store
@@ -27,6 +28,13 @@ _ORDER: Final[tuple[Severity | None, ...]] = ("damage", "unchecked", "warning", 
 
 class LeftError(Exception):
     """An object stays as it is; the text says why, such as that the copy does not have what is wanted."""
+
+
+class Kept(NamedTuple):
+    """What a repair replaced: the key below ``_log/replaced/``, and the bytes."""
+
+    key: str
+    data: bytes
 
 
 class Copy:
@@ -153,18 +161,25 @@ class Work:
         """Note why an object stays as it is."""
         self._why[key] = why
 
-    def put_in_place(self, key: str, data: bytes, check: Callable[[], object] = lambda: None) -> None:
-        """Put an object of the log where it is missing, or in place of other bytes, which are kept.
+    def put_in_place(self, key: str, data: bytes, check: Callable[[], object] = lambda: None) -> Kept | None:
+        """Put an object of the log where it is missing, or in place of other bytes, which are kept if they can be read.
 
         The slot is never free in between: a put replaces an object as a whole. ``check`` raises LeftError where it does
-        not belong there any more: it is asked right before each put.
+        not belong there any more: it is asked right before each put. Returns what was replaced and kept.
         """
         check()
-        found = occupy(self.store, self.runtime, key, data)
-        if found != data:
-            occupy(self.store, self.runtime, keys.replaced_key(key, digest_of(found)), found)
+        if isinstance(attempted(partial(self.store.get, key)), TxnLogError):
             check()
-            self.store.put(key, data)
+            self.store.put(key, data)  # the store has lost what was there
+            return None
+        found = occupy(self.store, self.runtime, key, data)
+        if found == data:
+            return None
+        kept = Kept(keys.replaced_key(key, digest_of(found)), found)
+        occupy(self.store, self.runtime, kept.key, found)
+        check()
+        self.store.put(key, data)
+        return kept
 
     def result(self, report: FsckReport) -> Repaired:
         """All of it, with what a check found afterwards."""
@@ -181,4 +196,4 @@ class Work:
         return Repaired(report.version, self.dry_run, tuple(found))
 
 
-__all__ = ["FROM_COPY", "Copy", "LeftError", "Work"]
+__all__ = ["FROM_COPY", "Copy", "Kept", "LeftError", "Work"]

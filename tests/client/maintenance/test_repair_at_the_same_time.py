@@ -1,4 +1,4 @@
-"""Attacks on ``ns.repair``, and on backups beside it: each test is a claim that fails."""
+"""Attacks on ``ns.repair``, and on backups next to it: each test is a claim that fails."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from tests.client.maintenance.repairing import (
     first_of,
     repaired,
     store_of,
-    whole,  # noqa: F401 - a fixture
 )
 from tests.client.support import SCHEMA, Place, read, rows
 from txnlog.api.checking import check_namespace, repair_namespace
 from txnlog.client.checkpointer import checkpoint_of
+from txnlog.client.consumer_heartbeats import is_heartbeat
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.format import keys
+from txnlog.format.codec import digest_of
 from txnlog.log.checkpoint_codec import encode_manifest
 from txnlog.store import HookStore, StoreCall
 from txnlog.testing import ManualClock
@@ -48,7 +49,7 @@ def checked(place: Place, level: Any = "full") -> Any:
     return check_namespace("x", FOLDER, level=level, store=place.store(), clock=ManualClock(START_MS))
 
 
-def test_a_backup_behind_a_repair_completes_an_interrupted_one_and_can_be_restored(memory: Place, whole: Any) -> None:  # noqa: F811
+def test_a_backup_behind_a_repair_completes_an_interrupted_one_and_can_be_restored(memory: Place, whole: Any) -> None:
     """TEARS, LIES: an interrupted backup left the manifest of a checkpoint; the repair makes another one of the same
     size; the next backup takes the old one for it, by name and size, and seals a backup that cannot be restored."""
     _, content, _ = whole
@@ -93,7 +94,7 @@ def test_a_backup_behind_a_repair_leaves_older_backups_of_the_folder_as_they_are
     restore(memory, backup, "oldest", version=oldest)
 
 
-def test_a_segment_whose_put_had_no_answer_is_not_reported_as_damaged(memory: Place, whole: Any) -> None:  # noqa: F811
+def test_a_segment_whose_put_had_no_answer_is_not_reported_as_damaged(memory: Place, whole: Any) -> None:
     """LIES (unknown reported as failed): the put lands, its answer is lost, nothing else was repaired: no second check
     is made, and the answer says damage of a namespace that is whole."""
     _, content, source = whole
@@ -124,6 +125,24 @@ def test_one_object_of_the_source_that_cannot_be_read_does_not_end_the_repair(tm
     (here / segment).unlink()
     found = repair_namespace(str(tmp_path / "lake"), FOLDER, source=str(source))
     assert segment in done(found)
+
+
+def test_no_checkpoint_is_made_from_an_entry_that_is_not_the_one_of_the_log(memory: Place, whole: Any) -> None:
+    """LIES (P-254, "If entries that it needs are lost, it is left"): the entry of a checkpoint's own version is another
+    one, as the next entry shows, and without a source the checkpoint is made again from that."""
+    _, content, _ = whole
+    manifest = first_of(content, keys.ManifestKey)
+    parsed = keys.parse_key(manifest)
+    assert isinstance(parsed, keys.ManifestKey)
+    key = keys.entry_key(parsed.version)
+    other = content[key].replace(b'"writer":"', b'"writer":"f', 1)
+    assert other != content[key]
+    store_of(memory).put(key, other)
+    damaged(store_of(memory), manifest, "flipped")
+    found = repaired(memory)
+    assert any(key in item.key for item in found.of("damage"))
+    assert manifest not in done(found)
+    assert digest_of(other).encode() not in store_of(memory).get(manifest)
 
 
 def test_a_vacuum_next_to_a_repair_leaves_no_file_of_erased_rows(memory: Place) -> None:
@@ -171,6 +190,46 @@ def test_the_next_checkpoint_of_an_open_handle_does_not_name_a_part_that_is_lost
     assert [item.message for item in checked(memory).findings if item.severity == "warning"] == []
 
 
+def test_a_live_writer_is_not_undone_without_a_word(memory: Place, whole: Any) -> None:
+    """LOSES, LIES ("An entry is only put into a slot that the log has passed, so no writer can use it"): the newest
+    entries are lost, a writer opens and goes on from there, and one that paused appends behind the lost ones. The
+    repair replaces what the first one was told is committed, and no line of the answer says so, or where it is kept."""
+    paused, content, _ = whole
+    paused.produce("orders", rows(300))
+    paused.produce("orders", rows(301))
+    paused.produce("orders", rows(302))
+    content = of_namespace(memory)
+    source, _ = copied(content)
+    for place in (-1, -2, -3):
+        store_of(memory).delete(entry(content, place))
+    live = memory.open(clock=ManualClock(START_MS))
+    live.produce("audit", rows(400))
+    assert 400 in read(live, "audit")
+    paused.produce("orders", rows(303))
+    found = repaired(memory, source)
+    fresh = memory.open(mode="r", clock=ManualClock(START_MS))
+    kept = [key for key in of_namespace(memory) if key.startswith("_log/replaced/")]
+    assert 400 in read(fresh, "audit") or any(
+        kept[0] in text for item in found.objects for text in (item.done, item.left, item.advice)
+    ), (found, kept)
+
+
+def test_a_heartbeat_that_its_owner_has_written_again_stays(memory: Place, whole: Any) -> None:
+    """LIES ("What decodes stays, whatever it says"), loses a hint: read as damaged, written anew by its owner, and
+    deleted then, without a second look. With ``closed`` in it, the next consumer waits a whole lease for nobody."""
+    store, key = store_of(memory), keys.heartbeat_key(3, 4)
+    good = b'{"consumer":"a","beat":2,"closed":true}'
+    assert is_heartbeat(good)
+    store.put(key, b"{")
+
+    def after(call: StoreCall, at: str, _result: object) -> None:
+        if call is StoreCall.GET and at.endswith(key):
+            store.put(key, good)
+
+    repaired(memory, store=HookStore(memory.store(), after=after))
+    assert objects(store).get(key) == good
+
+
 def test_a_backup_behind_a_repair_has_no_wrong_checkpoint(memory: Place) -> None:
     """RESURRECTS damage, LIES (page, step 4: "make a new backup: the same folder takes it"): a checkpoint says
     something else than the entries, and a backup has it. A repair makes it again; the next backup into the folder takes
@@ -197,6 +256,55 @@ def test_a_backup_behind_a_repair_has_no_wrong_checkpoint(memory: Place) -> None
     report = check_namespace("x", "again", level="full", store=memory.store(), clock=ManualClock(START_MS))
     assert not report.of("damage")
     assert read(memory.open("again", mode="r", clock=ManualClock(START_MS))) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("with_source", [True, False])
+def test_an_entry_that_the_disk_cannot_read_does_not_end_the_repair(
+    memory: Place,
+    whole: Any,
+    *,
+    with_source: bool,
+) -> None:
+    """BLOCKS: the newest entry answers EIO. The repair raised, so that what it had done was not said. A missing segment
+    stays away: that entry may be the one of a vacuum that deleted it."""
+    _, content, source = whole
+    newest, segment, manifest = (
+        entry(content, -1),
+        first_of(content, keys.SegmentKey),
+        first_of(content, keys.ManifestKey),
+    )
+    store_of(memory).delete(segment)
+    damaged(store_of(memory), manifest, "flipped")
+
+    def unreadable(call: StoreCall, key: str) -> None:
+        if call is StoreCall.GET and key.endswith(newest):
+            raise StoreError("Input/output error", durable=Durable.NOTHING)
+
+    broken = HookStore(memory.store(), before=unreadable)
+    assert check_namespace("x", FOLDER, level="full", store=broken, clock=ManualClock(START_MS)).of("unchecked")
+    found = repaired(memory, source if with_source else None, store=broken)
+    assert manifest in done(found)
+    assert {newest, segment} <= {item.key for item in found.of("unchecked")}
+    assert segment not in of_namespace(memory)
+
+
+def test_an_entry_that_the_disk_cannot_read_comes_back(memory: Place, whole: Any) -> None:
+    """LIES ("an entry: brought back from the source, if the entry behind it is there and names its digest"; "Disks lose
+    blocks"): one that answers EIO is left, although the next one names it and the source has it; so is a segment."""
+    _, content, source = whole
+    lost, segment = entry(content, 4), first_of(content, keys.SegmentKey)
+    bad = {f"{FOLDER}/{lost}", f"{FOLDER}/{segment}"}
+
+    def unreadable(call: StoreCall, key: str) -> None:
+        if call is StoreCall.GET and key in bad:
+            raise StoreError("Input/output error", durable=Durable.NOTHING)
+
+    def replaced(call: StoreCall, key: str, _result: object) -> None:
+        if call is StoreCall.PUT:
+            bad.discard(key)
+
+    found = repaired(memory, source, store=HookStore(memory.store(), before=unreadable, after=replaced))
+    assert {lost, segment} <= set(done(found))
 
 
 def test_a_repair_that_wakes_up_leaves_the_namespace_that_was_restored_meanwhile_alone(memory: Place) -> None:
