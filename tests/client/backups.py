@@ -26,6 +26,17 @@ def stopping(store: Store, calls: Iterator[int], point: int, side: str, error: C
     return HookStore(store, before=stop) if side == "before" else HookStore(store, after=stop)
 
 
+def before_first(store: Store, call: StoreCall, of: str, act: Callable[[], object]) -> Store:
+    """A store at which somebody acts once, before the first request of a kind that concerns a key."""
+    left = [act]
+
+    def before(asked: StoreCall, key: str) -> None:
+        if asked is call and of in key and left:
+            left.pop()()
+
+    return HookStore(store, before=before)
+
+
 def with_everything(place: Place, **options: Any) -> tuple[Any, dict[str, Any]]:
     """A namespace with merged, replaced, aborted, prepared and open work, a subscription and a checkpoint."""
     ns = place.open(**options)

@@ -287,11 +287,13 @@ class Administration:
 
         Args:
             topic: the topic.
-            max_bytes: read no more than about this; what is left is done by the next call.
+            max_bytes: read no more than about this, but look once at what is new at least, up to some millions of
+                messages: what is left is done by the next call, and by :meth:`maintain`.
             dry_run: only say what would go first. Works with mode="r" too.
 
         What goes in which order, and which messages stay in any case, is as :meth:`create_topic` says of its settings.
-        A call that was interrupted is simply made again.
+        A call that was interrupted is simply made again. Settings that are altered meanwhile count at once: what was
+        decided by others, and is not written yet, is decided again.
 
         Raises:
             InvalidInputError: the topic is not to be compacted; nothing was written.
@@ -315,8 +317,8 @@ class Administration:
 
         Args:
             topic: the topic.
-            where: a pyarrow expression over its columns, such as ``pc.field("customer") == "C-17"``. Rows for which it
-                is null stay.
+            where: a pyarrow expression over its columns by their names, such as ``pc.field("customer") == "C-17"``.
+                Rows for which it is null stay.
             dry_run: only say what would go, and where else such rows are. Works with mode="r" too.
 
         The namespace needs the feature ``holes`` (:meth:`enable`). Every file of the topic is read. Entries of the log
@@ -324,8 +326,8 @@ class Administration:
         ``statistics="off"``. ``bounds`` of the result names the columns of which such a value is one of an erased row.
 
         Raises:
-            InvalidInputError: the condition does not fit the columns, or names one that older rows do not have; nothing
-                was written.
+            InvalidInputError: the condition does not fit the columns, names one that older rows do not have, or goes by
+                places of columns; nothing was written.
             UnsupportedFeature: the namespace lacks the feature; nothing was written.
             TopicNotFound: also where it is dropped meanwhile.
             CorruptionError: a file is missing or damaged; what was done before stays done.

@@ -30,6 +30,7 @@ DEFAULT_DELETE_RETENTION_MS: Final = 24 * 60 * 60 * 1_000
 _COMPACTED_TO: Final = f"{RESERVED}compacted_to"
 _COMPACTED_MS: Final = f"{RESERVED}compacted_ms"
 _LEFT_ENDED: Final = f"{RESERVED}compacted_left_ended"
+_LEFT_NEW: Final = f"{RESERVED}compacted_left_new"
 _DIGITS: Final = 20
 _decode: Final = msgspec.json.Decoder(dict[int, int]).decode
 
@@ -56,15 +57,21 @@ def left_ended(properties: Mapping[str, str]) -> bool | None:
     return {"true": True, "false": False}.get(properties.get(_LEFT_ENDED, ""))
 
 
+def left_new(properties: Mapping[str, str]) -> bool:
+    """Whether that was a part, so that maintenance goes on, however little is left. False where nobody said."""
+    return properties.get(_LEFT_NEW) == "true"
+
+
 def with_compaction(
-    properties: Mapping[str, str], ends: Mapping[int, int], time_ms: int, *, left_ended: bool
+    properties: Mapping[str, str], ends: Mapping[int, int], time_ms: int, *, left_ended: bool, left_new: bool
 ) -> dict[str, str]:
-    """Properties that say all three."""
+    """Properties that say all four."""
     return {
         **properties,
         _COMPACTED_TO: msgspec.json.encode(dict(sorted(ends.items()))).decode(),
         _COMPACTED_MS: str(time_ms),
         _LEFT_ENDED: "true" if left_ended else "false",
+        _LEFT_NEW: "true" if left_new else "false",
     }
 
 
@@ -78,5 +85,6 @@ __all__ = [
     "compacted_ms",
     "compacted_to",
     "left_ended",
+    "left_new",
     "with_compaction",
 ]

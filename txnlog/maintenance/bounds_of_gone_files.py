@@ -1,13 +1,13 @@
 """Bounds in the log, of files that are deleted: no row is left that would say whether one was erased.
 
-A bound is a value of some row of its file. Where a row of the topic that stays has the value, it says nothing of the
-others. Else it counts as a value of an erased row, where the bounds of the file admit one: rather one column too
-many is named than one too few.
+A bound is a value of some row of its file. Where a row that goes has the value, it is one of an erased row, whoever
+else has it. Where only rows that stay have it, it says nothing of the others. Else it counts as a value of an erased
+row, where the bounds of the file admit one: rather one column too many is named than one too few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import reduce
 from operator import and_
 from typing import Any, Final
@@ -25,7 +25,7 @@ _MOST_ASKED: Final = 1_000
 
 
 class BoundsOfGoneFiles:
-    """The bounds of some segments, as far as no row of the topic that was seen has them.
+    """The bounds of some segments, and which of them no row of the topic that was seen has.
 
     Args:
         records: the segments, whose files are gone.
@@ -49,6 +49,7 @@ class BoundsOfGoneFiles:
         if len(named) == 1:  # then it says itself which values are those of such rows
             self._keep_matching(named[0], where)
         self._values = {name: values for name, values in self._values.items() if values}
+        self._all = {name: frozenset(values) for name, values in self._values.items()}
 
     def _keep_matching(self, name: str, where: pc.Expression) -> None:
         values = self._values.get(name, set())
@@ -65,21 +66,23 @@ class BoundsOfGoneFiles:
     def see(self, rows: pa.Table) -> None:
         """Rows of the topic that stay: what they say, the bounds say of them."""
         for name in self.columns:
-            self._values[name] -= self._among(name, rows)
+            self._values[name] -= _among(self._values[name], rows.column(name))
             if not self._values[name]:
                 del self._values[name]
 
     def said_of(self, rows: pa.Table) -> set[str]:
-        """The columns with bounds that are values of rows which go."""
-        return {name for name in self._values if self._among(name, rows)}
+        """The columns with bounds that are values of rows which go, also where others that were seen have them."""
+        if not len(rows):
+            return set()
+        return {name for name, values in self._all.items() if _among(values, rows.column(name))}
 
-    def _among(self, name: str, rows: pa.Table) -> set[Any]:
-        """The bounds of a column that are values of some rows."""
-        column = rows.column(name)
-        if pa.types.is_string(column.type):
-            column = pc.utf8_slice_codeunits(column, 0, STATISTICS_CHARACTERS)
-        wanted = pa.array(list(self._values[name]), column.type)
-        return set(column.filter(pc.is_in(column, value_set=wanted)).unique().to_pylist())
+
+def _among(values: Set[Any], column: pa.ChunkedArray) -> set[Any]:
+    """Those of some bounds that are values of a column."""
+    if pa.types.is_string(column.type):
+        column = pc.utf8_slice_codeunits(column, 0, STATISTICS_CHARACTERS)
+    wanted = pa.array(list(values), column.type)
+    return set(column.filter(pc.is_in(column, value_set=wanted)).unique().to_pylist())
 
 
 def _begin_of(value: Any) -> Any:

@@ -21,8 +21,9 @@ from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.fold.acknowledgements import subscriptions_of
-from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
+from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
 from txnlog.fold.topics import value_columns
+from txnlog.format import schema as schemas
 from txnlog.format.actions import AlterTopic, Header
 from txnlog.format.compaction import (
     CLEANUP_POLICY,
@@ -33,6 +34,7 @@ from txnlog.format.compaction import (
     compacted_ms,
     compacted_to,
     left_ended,
+    left_new,
     with_compaction,
 )
 from txnlog.log.commands import Answer, effect
@@ -68,6 +70,7 @@ class _Pass:
 
     Attributes:
         known: the version at which all of it was looked at.
+        topic: as that version has it.
         starts: the earliest offsets.
         ordered: all segments up to the new ones, so that the offsets of each partition ascend.
         new: the numbers of those whose keys were not looked at yet.
@@ -78,6 +81,7 @@ class _Pass:
     """
 
     known: int
+    topic: TopicRecord
     starts: Mapping[int, int]
     ordered: Sequence[SegmentRecord]
     new: frozenset[int]
@@ -231,6 +235,14 @@ def is_compacted(topic: TopicRecord) -> bool:
     return CLEANUP_POLICY.of(topic.properties) == "compact" and topic.key is not None
 
 
+def _settings(topic: TopicRecord) -> tuple[object, ...]:
+    """What the settings of a topic say of the messages that may go."""
+    return tuple(
+        setting.of(topic.properties)
+        for setting in (CLEANUP_POLICY, DELETE_RETENTION_MS, MIN_COMPACTION_LAG_MS, COMPACT_UNACKNOWLEDGED)
+    )
+
+
 def begin(connection: Connection, topic: str, *, max_bytes: int | None = None, dry_run: bool = False) -> Compaction:
     """Begin to compact a topic (see ``Namespace.compact``): to be run, or only foreseen."""
     if max_bytes is not None:
@@ -257,16 +269,17 @@ class Compaction:
         self._connection = connection
         self._topic = topic
         self._max_bytes = max_bytes
-        self._merger = Merger(connection, topic, IfUnknown.COMPACT)
+        self._merger = Merger(connection, topic, IfUnknown.COMPACT, self._decides_alike)
         self._times = Times(connection)
         self._done = Rewritten()
         self._read_bytes = 0
         self._lost_races = 0
 
     def is_due(self) -> bool:
-        """Whether enough is new."""
-        found = self._next(None)
-        if found.new and found.new_bytes >= _LEAST_DIRTY * sum(record.size_bytes for record in found.ordered):
+        """Whether enough is new, or a part was left of what was."""
+        found = self._next()
+        all_bytes = sum(record.size_bytes for record in found.ordered)
+        if found.new and (left_new(self._topic.properties) or found.new_bytes >= _LEAST_DIRTY * all_bytes):
             return True
         return self._may_have_ended(found)
 
@@ -276,7 +289,7 @@ class Compaction:
         All of them that the last compaction left are over when their time has passed since then. Those that came
         later are over when theirs has. Either way it is no sooner than that after the last one.
         """
-        values = self._deciding(self._merger.schema())[1:]
+        values = _deciding(self._topic)[1:]
         before_ms = self._times.now_ms - self._kept_ms()
         properties = self._topic.properties
         last_ms = compacted_ms(properties)
@@ -295,7 +308,7 @@ class Compaction:
 
     def foresee(self) -> Compacted:
         """What the first pass would do."""
-        found = self._next()
+        found = self._next(_MOST_KEYS)
         decision = self._looked_at(found)
         going = Going() if decision is None else decision.going
         self._done.removed_messages = going.total
@@ -303,15 +316,15 @@ class Compaction:
         return self._result(finished=not going.counts and found.is_last, dry_run=True)
 
     def run(self) -> Compacted:
-        """Compact, pass by pass, until nothing is left or as much was read as one call may."""
+        """Compact, pass by pass, until nothing is left or as much was read as one call may: one pass in any case."""
         passes = 0
         for _ in range(_MOST_ROUNDS):
-            found = self._next()
-            if passes and not is_compacted(self._topic):
+            found = self._next(_MOST_KEYS)
+            if not is_compacted(self._topic):
                 return self._result(finished=True)  # by now it is to keep all
             if not found.new and passes:  # the first one may find messages without a value whose time is over
                 return self._result(finished=True)
-            if self._max_bytes is not None and self._read_bytes >= self._max_bytes:
+            if passes and self._max_bytes is not None and self._read_bytes >= self._max_bytes:
                 return self._result(finished=False)
             if not self._compacted(found):
                 self._lost_races += 1
@@ -343,18 +356,11 @@ class Compaction:
 
     # --- what is compacted --------------------------------------------------------------------------------------------
 
-    def _next(self, most_keys: int | None = _MOST_KEYS) -> _Pass:
+    def _next(self, most_keys: int | None = None) -> _Pass:
         """The next pass, by what the log shows now; with None as many keys as there are."""
         connection = self._connection
         connection.follower.refresh()
-        # In one look: a column that came with a version is one of it.
-        known, topic, starts = connection.follower.look(
-            lambda state: (
-                state.head.version,
-                state.topics[self._topic.id],
-                start_offsets(connection.follower, self._topic),
-            )
-        )
+        known, topic, starts = connection.follower.look(self._in)
         self._topic = topic
         ordered, _ = segments_at(connection, topic, known)
         limits, done = self._limits(topic), compacted_to(topic.properties)
@@ -368,7 +374,7 @@ class Compaction:
             width = sum(max(0, end - max(start, done.get(p, 0))) for p, start, end in spans)
             if width:
                 if most_keys is not None and new and rows + record.rows > most_keys:
-                    return _Pass(known, starts, chosen, frozenset(new), ends, limits, new_bytes, is_last=False)
+                    return _Pass(known, topic, starts, chosen, frozenset(new), ends, limits, new_bytes, is_last=False)
                 new.add(record.number)
                 rows += record.rows
                 new_bytes += record.size_bytes * min(width, record.rows) // max(1, record.rows)  # new: no holes
@@ -376,7 +382,12 @@ class Compaction:
                     ends[p] = max(ends[p], end)
             if spans:
                 chosen.append(record)
-        return _Pass(known, starts, chosen, frozenset(new), ends, limits, new_bytes, is_last=True)
+        return _Pass(known, topic, starts, chosen, frozenset(new), ends, limits, new_bytes, is_last=True)
+
+    def _in(self, state: State) -> tuple[int, TopicRecord, dict[int, int]]:
+        """What a state says, in one look: a column that came with a version is one of the topic then."""
+        topic = state.topics[self._topic.id]
+        return state.head.version, topic, start_offsets(self._connection.follower, topic)
 
     def _limits(self, topic: TopicRecord) -> dict[int, int]:
         """By partition the offset up to which messages may go: what is too new stays, and what somebody may need."""
@@ -410,7 +421,7 @@ class Compaction:
 
     def _looked_at(self, found: _Pass) -> _Decision | None:
         """Decide which messages go. None: others were ahead."""
-        columns = self._deciding(self._merger.schema())
+        columns = _deciding(found.topic)
         try:
             decision = _Decision(columns, found, self._times.now_ms - self._kept_ms())
             decision.begin(self._rows([item for item in found.ordered if item.number in found.new], found, columns))
@@ -424,7 +435,7 @@ class Compaction:
 
     def _rows(self, records: Sequence[SegmentRecord], found: _Pass, columns: Sequence[str]) -> Iterator[Rows]:
         """What decides of some segments: the key alone where the log says that every message has a value."""
-        schema = self._merger.schema()
+        schema = schemas.to_arrow(found.topic.schema)
         valued = [record for record in records if any(_has_no_null(record, name) for name in columns[1:])]
         yield from self._merger.rows(valued, found.known, schema, columns[:1])
         numbers = {record.number for record in valued}
@@ -436,24 +447,18 @@ class Compaction:
         kept_ms = DELETE_RETENTION_MS.of(self._topic.properties)
         return DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms
 
-    def _deciding(self, schema: pa.Schema) -> list[str]:
-        """The columns that decide which messages go: the key, and those that make up the value, if all may be null.
-
-        A topic that began with its key alone is a set: its messages end no key.
-        """
-        key = self._topic.key
-        assert key is not None, "a topic without a key is not compacted"
-        assert key in schema.names, "a key is a column, which stays"
-        values = [name for name in value_columns(self._topic) if name in schema.names]
-        return [key, *(values if all(schema.field(name).nullable for name in values) else ())]
+    def _decides_alike(self, topic: TopicRecord) -> bool:
+        """Whether the settings of the topic are yet those by which this pass decided: somebody may want all again."""
+        return _settings(topic) == _settings(self._topic)
 
     def _note(self, found: _Pass, *, left: bool) -> None:
         """Note in the log up to where it was done, and whether messages without a value wait for their time.
 
-        Whether there are any that this pass did not look at, the log said before.
+        Whether there are any that this pass did not look at, the log said before; and whether more was left, where
+        others came further.
         """
         now_ms, kept_ms = self._times.now_ms, self._kept_ms()
-        looked_at = dict.fromkeys(found.limits, 0)
+        looked_at = dict(found.starts)
         for record in found.ordered:
             for item in record.slices:
                 p = item.partition
@@ -467,14 +472,29 @@ class Compaction:
             after = {p: max(end, before.get(p, 0)) for p, end in found.ends.items()}
             unseen = any(end > looked_at[p] for p, end in after.items())
             left_there = left or (unseen and left_ended(topic.properties) is not False)
-            is_said = after == before and left_ended(topic.properties) is left_there
+            is_part = not found.is_last or (after != found.ends and left_new(topic.properties))
+            is_said = after == before and (left_there, is_part) == (
+                left_ended(topic.properties),
+                left_new(topic.properties),
+            )
             waited = left_there and (last_ms is None or last_ms + kept_ms <= now_ms)  # so that maintenance waits again
             if not any(after.values()) or (is_said and not waited):
                 return Answer(None)
-            properties = with_compaction(topic.properties, after, now_ms, left_ended=left_there)
+            properties = with_compaction(topic.properties, after, now_ms, left_ended=left_there, left_new=is_part)
             return [AlterTopic(topic.id, None, properties)]
 
         self._connection.appender.call(effect(decide))
+
+
+def _deciding(topic: TopicRecord) -> list[str]:
+    """The columns that decide which messages go: the key, and those that make up the value, if all may be null.
+
+    A topic that began with its key alone is a set: its messages end no key.
+    """
+    assert topic.key is not None, "a topic without a key is not compacted"
+    values = value_columns(topic)
+    may_be_null = {field.name for field in topic.schema.fields if field.nullable}
+    return [topic.key, *(values if may_be_null.issuperset(values) else ())]
 
 
 def _has_no_null(record: SegmentRecord, name: str) -> bool:

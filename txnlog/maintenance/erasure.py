@@ -70,6 +70,11 @@ def erase(connection: Connection, topic: str, where: object, *, dry_run: bool) -
             f"where is a pyarrow.compute expression, not {type(where).__name__}",
             advice='use one such as pyarrow.compute.field("customer") == "C-17"',
         )
+    if _goes_by_places(where):
+        raise InvalidInputError(
+            "the condition goes by places of columns or fields, and topics of dead letters may have them elsewhere",
+            advice='name them: pyarrow.compute.field("customer")',
+        )
     if not dry_run:
         _ = connection.appender  # a reader is refused before it looks at anything
     with contextlib.nullcontext() if dry_run else refused_write():
@@ -117,6 +122,16 @@ def _takers_of(state: State, name: str) -> set[str]:
     return {item.name for item in dead_letters.of_source(state.draft(), source)}
 
 
+def _goes_by_places(where: pc.Expression) -> bool:
+    """Whether a condition has columns, or fields of structs, by their places. No name of one has a parenthesis."""
+    try:
+        where.__reduce__()
+    except pa.ArrowNotImplementedError as error:
+        if "field_ref" in str(error):  # Arrow writes down only names
+            return True
+    return "FieldRef.FieldPath(" in str(where)
+
+
 def _misfit(empty: pa.Table, where: pc.Expression) -> str | None:
     """How a condition does not fit the columns of a table without rows; None where it does."""
     try:
@@ -128,11 +143,6 @@ def _misfit(empty: pa.Table, where: pc.Expression) -> str | None:
 
 def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
     """Raise InvalidInputError for a condition that does not fit the columns, or that older rows cannot answer."""
-    if "FieldPath(" in str(where):
-        raise InvalidInputError(
-            "the condition has columns by their places, which other topics and older files have otherwise",
-            advice="name them: pc.field('customer')",
-        )
     empty = schemas.to_arrow(topic.schema).empty_table()
     misfit = _misfit(empty, where)
     if misfit is not None:
@@ -243,7 +253,7 @@ class _Erasure:
             for rows in self._merger.rows(visible, known, schema, [name for name in schema.names if name in named]):
                 mask = self._goes(rows)
                 going.note(rows.part, mask)
-                if self._gone is not None and self._gone.columns:
+                if self._gone is not None:
                     self._bounds |= self._gone.said_of(rows.table.filter(pa.array(mask)))
                     self._gone.see(rows.table.filter(pa.array(~mask)))
         except Gone:
@@ -368,9 +378,10 @@ class _Erasure:
             return 0, set()
         reader = self._connection.reader
         going = _matching(reader.whole_of(data, schema, planned, columns).select(columns), self._where)
-        if not (going.any() and record.statistics):
+        if not going.any() or (self._gone is None and not record.statistics):
             return int(going.sum()), set()
-        return int(going.sum()), _bounds_of(record, reader.whole_of(data, schema, planned).filter(pa.array(going)))
+        rows = reader.whole_of(data, schema, planned).filter(pa.array(going))
+        return int(going.sum()), _bounds_of(record, rows) | (self._gone.said_of(rows) if self._gone else set())
 
 
 def _bounds_of(record: SegmentRecord, rows: pa.Table) -> set[str]:
@@ -383,9 +394,7 @@ def _bounds_of(record: SegmentRecord, rows: pa.Table) -> set[str]:
 
 
 def _named_by(where: pc.Expression, schema: pa.Schema) -> list[str]:
-    """The columns that a condition names, at least one; all where it goes by their places."""
-    if "FieldPath(" in str(where):
-        return list(schema.names)
+    """The columns that a condition names, at least one."""
     empty = schema.empty_table()
     return [name for name in schema.names if _misfit(empty.drop_columns(name), where) is not None] or schema.names[:1]
 

@@ -20,7 +20,7 @@ from typing import Final
 from txnlog.data.segment_order import in_log_order
 from txnlog.errors import Durable, TopicNotFound
 from txnlog.fold.segment_replacement import is_small
-from txnlog.fold.state import Draft, SegmentRecord
+from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import AnyAction, Begin, Header, Replace, Segment
 from txnlog.log.commands import Answer, Piece, SharedNumbers
@@ -250,6 +250,7 @@ class ReplaceCommand:
         known: the version up to which it was looked at all segments and removals.
         forgotten: asked for the version up to which the state has forgotten removals.
         needed: segments that have to be there as well: they are why rows of others go.
+        still: whether the topic, as it is by now, asks for it yet.
     """
 
     txn: int
@@ -260,6 +261,7 @@ class ReplaceCommand:
     known: int
     forgotten: Callable[[], int]
     needed: tuple[int, ...] = ()
+    still: Callable[[TopicRecord], bool] = lambda _topic: True
     alone: None = None
     is_upkeep: bool = False
     travels: bool = False
@@ -280,6 +282,8 @@ class ReplaceCommand:
             raise TopicNotFound(
                 f"the topic {topic.name if topic else self.topic!r} was dropped meanwhile", durable=Durable.NOTHING
             )
+        if not self.still(topic):
+            return Answer(None)
         if not all(self._is_there(draft, number) for number in (*self.removed, *self.needed)):
             return Answer(None)
         return [Begin(self.txn), *self.segments, Replace(self.topic, self.txn, self.removed, self.offsets)]

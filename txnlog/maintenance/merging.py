@@ -104,12 +104,21 @@ class Merger:
     Attributes:
         is_gentle: it works in the background, next to those who commit.
         if_unknown: what an unknown outcome of its entry means for the caller.
+        still: whether the topic, as it is when the entry is written, asks for it yet. Else it counts as if others had
+            been ahead.
     """
 
-    def __init__(self, connection: Connection, topic: TopicRecord, if_unknown: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        topic: TopicRecord,
+        if_unknown: str,
+        still: Callable[[TopicRecord], bool] = lambda _topic: True,
+    ) -> None:
         self._connection = connection
         self._topic = topic
         self._if_unknown = if_unknown
+        self._still = still
         self.is_gentle = False
 
     def merge(self, merge: Merge, known: int, keep: Keep | None = None, needed: tuple[int, ...] = ()) -> Merged | None:
@@ -161,6 +170,7 @@ class Merger:
                 known,
                 lambda: -1 if follower.base is None else follower.base.version,
                 needed,
+                self._still,
             )
             with unknown_outcome(self._if_unknown):
                 version = self._connection.appender.call(command)

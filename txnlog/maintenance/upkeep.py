@@ -107,7 +107,7 @@ def _compacted(connection: Connection, most_bytes: int, failures: dict[str, str]
     for topic in connection.live_topics():
         if not is_compacted(topic):
             continue
-        work = Compaction(connection, topic, max(1, most_bytes - sum(item.read_bytes for item in found)))
+        work = Compaction(connection, topic, max(0, most_bytes - sum(item.read_bytes for item in found)))
         try:
             if work.is_due():
                 found.append(work.run())

@@ -198,8 +198,8 @@ class Erased(Shown):
         entries: how often segments were replaced: each is a version of the log.
         waiting: files that have such rows yet, and why. A vacuum deletes most of them: :meth:`Namespace.vacuum`.
         bounds: columns of which the log holds a value of these rows for ever, as the least or the greatest one of a
-            file; of a file that is deleted, columns with a value that no row of the topic has any more, where it may
-            have been one of these rows. A topic with ``statistics="off"`` has none.
+            file; of a file that is deleted, also columns with a value that no row of the topic has any more, where it
+            may have been one of these rows. A topic with ``statistics="off"`` has none.
         is_complete: whether nothing is left: no file has such a row.
         dry_run: whether nothing was written.
         dead_letters: the same of the topics that take dead letters of this one.

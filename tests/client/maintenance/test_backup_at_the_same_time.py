@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import catalog as txn_catalog
-from tests.client.backups import back_up, folder, restore, shown, with_everything
+from tests.client.backups import back_up, before_first, folder, restore, shown, with_everything
 from tests.client.support import Place, read, rows, unique_name
 from txnlog.errors import Durable, InvalidTransactionState, OutcomeUnknown, StoreError
 from txnlog.format import keys
@@ -29,17 +29,6 @@ def made(place: Place) -> tuple[Any, Store, int]:
     ns, _ = with_everything(place)
     backups = folder()
     return ns, backups, back_up(place, backups).version
-
-
-def before_first(store: Store, call: StoreCall, of: str, act: Callable[[], object]) -> Store:
-    """A store at which somebody acts once, before the first request of a kind that concerns a key."""
-    left = [act]
-
-    def before(asked: StoreCall, key: str) -> None:
-        if asked is call and of in key and left:
-            left.pop()()
-
-    return HookStore(store, before=before)
 
 
 def check_usable(place: Place, name: str, version: int, expected: dict[str, Any]) -> None:

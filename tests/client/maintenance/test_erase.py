@@ -12,7 +12,9 @@ import pytest
 import txnlog
 from tests.client.maintenance.people import PEOPLE, people, positions, put, vacuumed
 from tests.client.support import Place, raises, read
+from txnlog.client import dead_letters
 from txnlog.errors import InvalidInputError, TopicNotFound, UnsupportedFeature
+from txnlog.format import schema as schemas
 from txnlog.testing import ManualClock
 
 START_MS = 1_700_000_000_000
@@ -179,6 +181,35 @@ def test_a_condition_that_older_rows_cannot_answer_is_refused(place: Place) -> N
         ns.erase("order", pc.field("id") == 1)
     assert ns.snapshot().version == before
     assert ns.erase("orders", pc.field("id") == 1).erased_messages == 1
+
+
+def test_a_condition_by_places_is_refused(memory: Place) -> None:
+    """A topic may take dead letters and have its columns, and the fields of structs, in another order."""
+    ns = memory.open()
+    ns.enable("holes")
+    names = pa.struct([("first", pa.string()), ("last", pa.string())])
+    ns.create_topic("orders", pa.schema([("customer", pa.string()), ("friend", pa.string()), ("names", names)]))
+    columns = schemas.to_arrow(dead_letters.schema_of(ns._connection.topic_record("orders").schema))
+    others = [field for field in columns if field.name not in {"customer", "friend", "names"}]
+    turned = pa.field("names", pa.struct(list(names)[::-1]))
+    ns.create_topic("letters", pa.schema([columns.field("friend"), columns.field("customer"), turned, *others]))
+    ns.create_subscription("orders", "s", dead_letter_topic="letters")
+    for customer, friend in (("C-17", "C-1"), ("C-1", "C-17")):
+        row = {"customer": customer, "friend": friend, "names": {"first": customer, "last": friend}}
+        ns.produce("letters", [{**row, "_source_topic": "orders"}])
+    before = ns.snapshot().version
+    for where in (
+        pc.field(0) == "C-17",
+        pc.field("names", 0) == "C-17",
+        pc.struct_field(pc.field("names"), [0]) == "C-17",
+        (pc.field("customer") == "x") | ~pc.field(1).isin(["C-17"]),
+    ):
+        with raises(InvalidInputError, match="goes by places of columns"):
+            ns.erase("orders", where)
+    assert ns.snapshot().version == before
+    named = pc.struct_field(pc.field("names"), "first") == "C-17"
+    ns.erase("orders", named & (pc.field("customer") != "FieldPath(0)"))
+    assert ns.snapshot().read("letters").column("customer").to_pylist() == ["C-1"]
 
 
 def test_an_erasure_needs_the_feature(place: Place) -> None:

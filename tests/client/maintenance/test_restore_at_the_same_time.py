@@ -9,9 +9,8 @@ from collections.abc import Iterator
 import pyarrow.compute as pc
 import pytest
 
-from tests.client.backups import Killed, back_up, folder, objects, restore, with_everything
+from tests.client.backups import Killed, back_up, before_first, folder, objects, restore, with_everything
 from tests.client.maintenance.people import people, put, vacuumed
-from tests.client.maintenance.test_backup_at_the_same_time import before_first
 from tests.client.support import Place, read, rows, unique_name
 from txnlog.errors import Durable, InvalidInputError, StoreError
 from txnlog.format import keys

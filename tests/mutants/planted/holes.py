@@ -7,6 +7,9 @@ from typing import Final
 from tests.mutants.mutant import Mutant
 
 _COMPACT: Final = "tests/client/maintenance/test_compact.py::test_"
+_MEANWHILE: Final = "tests/client/maintenance/test_compact_meanwhile.py::test_"
+_IN_MAINTENANCE: Final = "tests/client/maintenance/test_compact_in_maintenance.py::test_"
+_LEFT: Final = "tests/client/maintenance/test_erase_what_is_left.py::test_"
 _ERASE: Final = "tests/client/maintenance/test_erase.py::test_"
 _FOLD: Final = "tests/unit/fold/test_apply_holes.py::test_"
 
@@ -108,5 +111,72 @@ MUTANTS: Final = (
         "known = field",
         "older rows stay without a word",
         (_ERASE + "a_condition_that_older_rows_cannot_answer_is_refused",),
+    ),
+    Mutant(
+        "compaction knows the columns of before",
+        "txnlog/maintenance/compaction.py",
+        "topic = state.topics[self._topic.id]",
+        "topic = self._topic",
+        "a message with a value in a column that just came ends its key, and is lost",
+        (_MEANWHILE + "a_value_in_a_column_that_just_came_is_one",),
+    ),
+    Mutant(
+        "a compaction ends by the settings that it began with",
+        "txnlog/maintenance/compaction.py",
+        "if not is_compacted(self._topic):",
+        "if self._topic is None:",
+        "a topic that is to keep all again loses messages",
+        (_MEANWHILE + "a_topic_that_is_to_keep_all_again_loses_nothing_with_the_next_pass",),
+    ),
+    Mutant(
+        "what was decided by other settings goes",
+        "txnlog/maintenance/compaction.py",
+        "return _settings(topic) == _settings(self._topic)",
+        "return topic is not None",
+        "messages go that the settings keep by then",
+        (_MEANWHILE + "what_was_decided_by_other_settings_does_not_go",),
+    ),
+    Mutant(
+        "maintenance forgets what a call left",
+        "txnlog/maintenance/compaction.py",
+        "(left_new(self._topic.properties) or found",
+        "(found",
+        "less than half of a topic stays as it is for ever",
+        (_IN_MAINTENANCE + "maintenance_goes_on_with_what_one_call_left",),
+    ),
+    Mutant(
+        "what compaction did not look at is nothing",
+        "txnlog/maintenance/compaction.py",
+        "left_there = left or (unseen and left_ended(topic.properties) is not False)",
+        "left_there = left",
+        "messages without a value stay for ever",
+        (
+            _IN_MAINTENANCE + "a_subscription_that_comes_later_makes_nobody_forget_what_waits",
+            _MEANWHILE + "who_was_overtaken_does_not_say_that_nothing_is_left",
+        ),
+    ),
+    Mutant(
+        "a compaction that may read little does nothing",
+        "txnlog/maintenance/compaction.py",
+        "if passes and self._max_bytes is not None",
+        "if self._max_bytes is not None",
+        "however often it is called, it is never finished",
+        (_IN_MAINTENANCE + "one_pass_is_done_however_little_may_be_read",),
+    ),
+    Mutant(
+        "a bound is nobody's where another row has it",
+        "txnlog/maintenance/bounds_of_gone_files.py",
+        "in self._all.items() if _among",
+        "in self._values.items() if _among",
+        "whether the log says a value of an erased row is told by the order of the segments",
+        (_LEFT + "a_bound_is_a_value_of_an_erased_row_whoever_else_has_it",),
+    ),
+    Mutant(
+        "a condition goes by places",
+        "txnlog/maintenance/erasure.py",
+        'if "field_ref" in str(error):',
+        'if "fields" in str(error):',
+        "rows of others are erased from dead letters, and those that were meant stay",
+        (_ERASE + "a_condition_by_places_is_refused",),
     ),
 )
