@@ -18,14 +18,6 @@ MUTANTS: Final = (
         (REPAIR + "what_the_copy_has_damaged_is_not_taken",),
     ),
     Mutant(
-        "the newest entry taken for named",
-        "txnlog/maintenance/repair/entries.py",
-        '    named = ""\n    waves',
-        '    named = _digest_in(copy, last) or ""\n    waves',
-        "the slot of the newest entry gets what a copy has, which may have gone on by itself",
-        (REPAIR + "the_newest_entry_is_never_put_back",),
-    ),
-    Mutant(
         "the end of a copy that was adopted taken for a lost one",
         "txnlog/maintenance/repair/entries.py",
         " and not _is_adopted(behind):",
