@@ -7,6 +7,7 @@ ledger says, and nobody needs a lock.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -179,6 +180,7 @@ class TopicDelivery:
         self._read_ahead = ReadAhead(connection, topic)
         self._turn = 0
         self._starts: dict[int, int] = {}
+        self._density = 1.0  # of the offsets that were read last the share that has a message
         self._holes: dict[int, Ranges] = {}  # offsets that were read and have no message: they never get one
 
     @property
@@ -255,7 +257,7 @@ class TopicDelivery:
 
         No message would ever acknowledge it. Best effort: what fails is done by the next call.
         """
-        empty = {p: found for p, found in offsets.items() if not ranges.subtract(found, self._holes.get(p, EMPTY))}
+        empty = {p: found for p, found in offsets.items() if ranges.covers(self._holes.get(p, EMPTY), found)}
         if not empty:
             return False
         pass_over = partial(acknowledge_holes, self._connection, self.subscription, self.epoch, self._consumer, empty)
@@ -268,7 +270,7 @@ class TopicDelivery:
 
     def _with_messages(self, ready: Mapping[int, Ranges]) -> dict[int, Ranges]:
         """What is ready, but for partitions in which nothing but holes is, as far as that is known."""
-        return {p: found for p, found in ready.items() if ranges.subtract(found, self._holes.get(p, EMPTY))}
+        return {p: found for p, found in ready.items() if not ranges.covers(self._holes.get(p, EMPTY), found)}
 
     def deliver(self, received: Received, call: Receiving) -> Delivery:
         """The call returns these messages: they are delivered."""
@@ -293,16 +295,16 @@ class TopicDelivery:
         segments that are met; where it has none of the first partition, that has nothing but holes.
         """
         first = next(iter(ready))
-        width = most  # offsets to read: behind a read that found nothing but holes twice as many
+        width = self._width(most)  # offsets to read: behind a read that found nothing but holes twice as many
         while self._with_messages(ready if others else {first: ready[first]}):
             wanted = first_of_all(self._with_messages(ready), width, self._holes)
             try:
                 self._read_ahead.ready = dict(ready)
                 table = await self._connection.runtime.read(partial(self._read, wanted))
                 self._note_holes(holes_in(wanted, table))
-                if len(table) > most:
-                    width = most
-                elif len(table):
+                if len(table):
+                    self._density = min(len(table) / width, 1.0)
+                    table, wanted = _first_rows(table, wanted, most)
                     offsets, holes = carried(wanted, self._holes)
                     ranges.exclude(self._holes, offsets)  # delivered: the ledger has them from here on
                     return Received(table, redeliveries, self._ledger, offsets, holes)
@@ -315,6 +317,10 @@ class TopicDelivery:
                         stops[partition] = Stop(start, end, self._in_the_way(error, damaged, partition))
                         ready[partition] = below(ready[partition], start)
         return None
+
+    def _width(self, most: int) -> int:
+        """The offsets to read for so many messages, if as many of them are holes as at the last read."""
+        return max(most, min(math.ceil(most / self._density), _MOST_WIDTH))
 
     def _note_holes(self, found: Mapping[int, Ranges]) -> None:
         """Note what was read and has no message, and forget what the cursors have passed."""
@@ -471,6 +477,23 @@ def _first_of(found: Ranges, most: int) -> Ranges:
         chosen.append((start, min(end, start + most)))
         most -= end - start
     return tuple(chosen)
+
+
+def _first_rows(table: pa.Table, wanted: dict[int, Ranges], most: int) -> tuple[pa.Table, dict[int, Ranges]]:
+    """The first messages of what was read, in the order in which the partitions were wanted, and their offsets."""
+    if len(table) <= most:
+        return table, wanted
+    partitions, offsets = np.asarray(table.column("_partition")), np.asarray(table.column("_offset"))
+    pieces: dict[int, pa.Table] = {}
+    chosen: dict[int, Ranges] = {}
+    for partition, found in wanted.items():
+        first, behind = np.searchsorted(partitions, [partition, partition + 1]).tolist()
+        count = min(most, behind - first)
+        if count:
+            pieces[partition] = table.slice(first, count)
+        chosen[partition] = found if first + count == behind else ranges.below(found, int(offsets[first + count]))
+        most -= count
+    return pa.concat_tables([pieces[partition] for partition in sorted(pieces)]), chosen
 
 
 def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:

@@ -7,6 +7,7 @@ passes over it, and no two transactions claim it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,15 +27,28 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
 
-class Hole(NamedTuple):
-    """Offsets from ``start`` to ``end`` without a message, which go with the message at ``carrier``."""
+class Gaps(NamedTuple):
+    """The holes of a partition among delivered offsets.
 
-    start: int
-    end: int
-    carrier: int
+    Attributes:
+        holes: offsets without a message. Each goes with the message in front of it.
+        leading: starts of holes in front of which nothing was delivered: they go with the message behind them.
+    """
+
+    holes: Ranges
+    leading: frozenset[int]
+
+    def of(self, start: int, end: int) -> Range:
+        """The offsets of messages that follow each other without a hole, and the holes that go with them."""
+        place = bisect_left(self.holes, (end,))
+        if place and self.holes[place - 1][1] == start and self.holes[place - 1][0] in self.leading:
+            start = self.holes[place - 1][0]
+        if place < len(self.holes) and self.holes[place][0] == end and end not in self.leading:
+            end = self.holes[place][1]
+        return start, end
 
 
-Holes = Mapping[int, tuple[Hole, ...]]
+Holes = Mapping[int, Gaps]
 """By partition."""
 
 
@@ -64,37 +78,38 @@ def holes_in(wanted: Mapping[int, Ranges], table: pa.Table) -> dict[int, Ranges]
     """Of offsets that were read those without a message."""
     if sum(map(ranges.size, wanted.values())) == len(table):
         return {}
-    there = offsets_in(table)
-    left = {p: ranges.subtract(found, there.get(p, EMPTY)) for p, found in wanted.items()}
-    return {p: found for p, found in left.items() if found}
+    offsets = _numbers(table, "_offset")
+    found: dict[int, Ranges] = {}
+    for partition, several in wanted.items():
+        own = np.sort(offsets if len(wanted) == 1 else offsets[_numbers(table, "_partition") == partition])
+        left: list[Range] = []
+        for start, end in several:
+            first, behind = np.searchsorted(own, (start, end))
+            edges = np.concatenate(((start - 1,), own[first:behind], (end,)))
+            before = np.flatnonzero(edges[1:] - edges[:-1] > 1)
+            left += zip((edges[before] + 1).tolist(), edges[before + 1].tolist(), strict=True)
+        if left:
+            found[partition] = tuple(left)
+    return found
 
 
 def carried(wanted: Mapping[int, Ranges], holes: Mapping[int, Ranges]) -> tuple[dict[int, Ranges], Holes]:
-    """Of offsets that were read those that are delivered, and their holes, each with its message.
+    """Of offsets that were read those that are delivered, and their holes.
 
     A range of which nothing is left is not delivered: no message would ever acknowledge it.
     """
     if not holes:
         return dict(wanted), {}
     delivered: dict[int, Ranges] = {}
-    found: dict[int, tuple[Hole, ...]] = {}
+    found: dict[int, Gaps] = {}
     for partition, several in wanted.items():
-        own: list[Hole] = []
-        left: list[Range] = []
-        for start, end in several:
-            inside = ranges.intersect(holes.get(partition, EMPTY), ((start, end),))
-            if inside == ((start, end),):
-                continue
-            left.append((start, end))
-            for first, behind in inside:
-                if first > start:
-                    own.append(Hole(first, behind, first - 1))
-                else:
-                    own.append(Hole(first, behind, behind))
+        own = holes.get(partition, EMPTY)
+        left = tuple(each for each in several if not ranges.covers(own, (each,)))
         if left:
-            delivered[partition] = tuple(left)
-        if own:
-            found[partition] = tuple(own)
+            delivered[partition] = left
+        if inside := ranges.intersect(own, left):
+            starts = {start for start, _ in left}
+            found[partition] = Gaps(inside, frozenset(starts.intersection(start for start, _ in inside)))
     return delivered, found
 
 
@@ -102,9 +117,7 @@ def with_holes(offsets: Mapping[int, Ranges], holes: Holes) -> dict[int, Ranges]
     """The offsets of some messages, and the holes that they carry."""
     found = dict(offsets)
     for partition in found.keys() & holes.keys():
-        own = [hole for hole in holes[partition] if ranges.contains(found[partition], hole.carrier)]
-        if own:
-            found[partition] = ranges.union(found[partition], _of(own))
+        found[partition] = ranges.normalize(holes[partition].of(*each) for each in found[partition])
     return found
 
 
@@ -132,8 +145,4 @@ def acknowledge_holes(
     connection.appender.call(Simple(decide, lambda _draft, _at: None, txn_ids=(number,)))
 
 
-def _of(holes: list[Hole]) -> Ranges:
-    return ranges.normalize((hole.start, hole.end) for hole in holes)
-
-
-__all__ = ["Hole", "Holes", "acknowledge_holes", "carried", "holes_in", "offsets_in", "with_holes"]
+__all__ = ["Gaps", "Holes", "acknowledge_holes", "carried", "holes_in", "offsets_in", "with_holes"]

@@ -5,7 +5,7 @@ Immutable tuples: a state that holds them can be shared between threads without 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
@@ -53,6 +53,8 @@ def union(left: Ranges, right: Ranges) -> Ranges:
         return left or right
     if left[-1][1] < right[0][0]:
         return left + right
+    if right[-1][1] < left[0][0]:
+        return right + left
     return normalize(left + right)
 
 
@@ -60,6 +62,10 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
     """All offsets of both. One range against many costs a search, and not a walk through all of them."""
     if not left or not right:
         return EMPTY
+    if len(right) == 1:
+        return _between(left, *right[0])
+    if len(left) == 1:
+        return _between(right, *left[0])
     result: list[Range] = []
     i, j = _first_near(left, right[0][0]), _first_near(right, left[0][0])
     while i < len(left) and j < len(right):
@@ -74,9 +80,13 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
 
 
 def subtract(left: Ranges, right: Ranges) -> Ranges:
-    """The offsets of ``left`` that ``right`` lacks. One range less many costs a search, as with ``intersect``."""
+    """The offsets of ``left`` that ``right`` lacks. Many ranges less one cost a search, as with ``intersect``."""
     if not left or not right:
         return left
+    if len(right) == 1:
+        return _without(left, *right[0])
+    if len(left) == 1:
+        return _gaps(right, *left[0])
     result: list[Range] = []
     j = _first_near(right, left[0][0])
     for start, end in left:
@@ -91,6 +101,48 @@ def subtract(left: Ranges, right: Ranges) -> Ranges:
         if position < end:
             result.append((position, end))
     return tuple(result)
+
+
+def _between(ranges: Ranges, start: int, end: int) -> Ranges:
+    """The offsets of a set from one on, and below another."""
+    first, behind = _overlapping(ranges, start, end)
+    if first == behind:
+        return EMPTY
+    if ranges[first][0] >= start and ranges[behind - 1][1] <= end:
+        return ranges[first:behind]
+    found = list(ranges[first:behind])
+    found[0] = (max(found[0][0], start), found[0][1])
+    found[-1] = (found[-1][0], min(found[-1][1], end))
+    return tuple(found)
+
+
+def _without(ranges: Ranges, start: int, end: int) -> Ranges:
+    """The offsets of a set below one, and from another on."""
+    first, behind = _overlapping(ranges, start, end)
+    if first == behind:
+        return ranges
+    cut: Ranges = ((ranges[first][0], start), (end, ranges[behind - 1][1]))
+    return ranges[:first] + tuple(each for each in cut if each[0] < each[1]) + ranges[behind:]
+
+
+def _gaps(ranges: Ranges, start: int, end: int) -> Ranges:
+    """The offsets from one on, and below another, that a set lacks."""
+    inside = _between(ranges, start, end)
+    if not inside:
+        return ((start, end),)
+    result = [(before[1], behind[0]) for before, behind in pairwise(inside)]
+    if start < inside[0][0]:
+        result.insert(0, (start, inside[0][0]))
+    if inside[-1][1] < end:
+        result.append((inside[-1][1], end))
+    return tuple(result)
+
+
+def _overlapping(ranges: Ranges, start: int, end: int) -> tuple[int, int]:
+    """The index of the first range that has any offset from one on and below another, and that behind the last one."""
+    first = _first_near(ranges, start)
+    first += ranges[first][1] <= start
+    return first, max(first, bisect_left(ranges, (end,)))
 
 
 def _first_near(ranges: Ranges, start: int) -> int:
@@ -114,6 +166,17 @@ def contains(ranges: Ranges, value: int) -> bool:
     """Whether one offset is in the set."""
     near = _first_near(ranges, value)
     return any(start <= value < end for start, end in ranges[near : near + 2])
+
+
+def covers(ranges: Ranges, part: Ranges) -> bool:
+    """Whether all offsets of a part are in the set."""
+    if not ranges:
+        return not part
+    for start, end in part:
+        near = _first_near(ranges, start)
+        if not any(first <= start and end <= behind for first, behind in ranges[near : near + 2]):
+            return False
+    return True
 
 
 def include(sets: dict[int, Ranges], more: Mapping[int, Ranges]) -> None:
@@ -140,6 +203,7 @@ __all__ = [
     "append",
     "below",
     "contains",
+    "covers",
     "exclude",
     "from_values",
     "include",

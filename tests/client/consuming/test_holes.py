@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, rows
 from txnlog.api.namespace import Namespace
-from txnlog.client.holes import Hole, carried, holes_in, with_holes
+from txnlog.client.holes import Gaps, carried, holes_in, with_holes
 
 
 @pytest.fixture
@@ -104,8 +104,41 @@ def test_each_hole_goes_with_one_message() -> None:
     assert found == {0: ((2, 4), (5, 6), (8, 9), (12, 14), (20, 22), (23, 25))}
     delivered, holes = carried(wanted, found)
     assert delivered == {0: ((2, 9), (20, 25))}
-    assert holes == {0: (Hole(2, 4, 4), Hole(5, 6, 4), Hole(8, 9, 7), Hole(20, 22, 22), Hole(23, 25, 22))}
+    assert holes == {0: Gaps(((2, 4), (5, 6), (8, 9), (20, 22), (23, 25)), frozenset({2, 20}))}
     assert with_holes({0: ((4, 5),)}, holes) == {0: ((2, 6),)}
     assert with_holes({0: ((6, 8),)}, holes) == {0: ((6, 9),)}
     assert with_holes({0: ((22, 23),), 1: ((0, 1),)}, holes) == {0: ((20, 25),), 1: ((0, 1),)}
     assert carried({0: ((0, 3),)}, {}) == ({0: ((0, 3),)}, {})
+
+
+def test_as_many_messages_as_wanted_come_in_spite_of_holes(ns: Namespace) -> None:
+    """As many offsets are read as it takes, by what was read before; what is read beyond comes with the next call."""
+    ns.produce("orders", rows(*range(100)))
+    erase(ns, *(number for number in range(100) if number % 4))
+    with ns.consumer("orders", subscription="audit") as consumer:
+        found = [ids(consumer.receive(5, timeout_ms=0)) for _ in range(6)]
+        assert [len(each) for each in found] == [2, 3, 5, 5, 5, 5]
+        assert [number for each in found for number in each] == list(range(0, 100, 4))
+        consumer.redeliver_unacknowledged()
+        again = consumer.receive(50, timeout_ms=0)
+        consumer.acknowledge(again[:10])
+        consumer.acknowledge(again[10:])
+    assert cursor(ns) == (100, ())
+
+
+def test_partitions_that_are_read_together_are_cut_in_their_order(memory: Place) -> None:
+    ns = memory.open()
+    ns.enable("holes")
+    ns.create_topic("orders", SCHEMA, partitions=3)
+    for partition in range(3):
+        ns.produce("orders", rows(*range(100 * partition, 100 * partition + 20)), partition=partition)
+    ns.erase("orders", pc.bit_wise_and(pc.field("id"), 1) == 1)
+    seen: list[int] = []
+    with ns.consumer("orders", subscription="audit") as consumer:
+        while messages := consumer.receive(7, timeout_ms=0):
+            assert len(messages) <= 7
+            seen += ids(messages)
+            consumer.acknowledge(messages)
+    assert sorted(seen) == [number for number in range(300) if number % 100 < 20 and number % 2 == 0]
+    found = ns.subscription("orders", "audit").cursors
+    assert [(each.cursor, each.acknowledged) for each in found] == [(20, ())] * 3

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
+_CONSUMING: Final = "tests/client/consuming/test_holes.py::test_"
 _COMPACT: Final = "tests/client/maintenance/test_compact.py::test_"
 _MEANWHILE: Final = "tests/client/maintenance/test_compact_meanwhile.py::test_"
 _IN_MAINTENANCE: Final = "tests/client/maintenance/test_compact_in_maintenance.py::test_"
@@ -49,10 +50,21 @@ MUTANTS: Final = (
     Mutant(
         "no message takes a hole with it",
         "txnlog/client/holes.py",
-        "own.append(Hole(first, behind, first - 1))",
-        "pass",
+        "            end = self.holes[place][1]",
+        "            pass",
         "cursors stand still in front of a hole",
         (_COMPACT + "a_hole_goes_with_the_message_in_front_of_it",),
+    ),
+    Mutant(
+        "what is read beyond the wanted messages counts as delivered",
+        "txnlog/client/delivery.py",
+        "found if first + count == behind else ranges.below(found, int(offsets[first + count]))",
+        "found",
+        "messages are acknowledged that nobody was delivered",
+        (
+            _CONSUMING + "as_many_messages_as_wanted_come_in_spite_of_holes",
+            _CONSUMING + "partitions_that_are_read_together_are_cut_in_their_order",
+        ),
     ),
     Mutant(
         "a cumulative acknowledgement stops at a hole",

@@ -94,3 +94,26 @@ def test_what_overlaps_touches_is_empty_or_out_of_order_is_not_normal():
     assert not ranges.is_normal(((4, 5), (0, 2)))
     assert ranges.is_normal(())
     assert ranges.is_normal(((0, 2), (3, 4)))
+
+
+@example(((0, 2), (5, 9)), ((5, 9),))
+@example(((0, 2),), ((1, 3),))
+@example((), ())
+@given(normal, normal)
+def test_a_set_covers_what_is_a_part_of_it(some, part):
+    assert ranges.covers(some, part) == (members(part) <= members(some))
+    assert ranges.covers(some, ranges.intersect(some, part))
+
+
+@given(normal, st.integers(0, 40), st.integers(1, 40))
+def test_one_range_and_many_are_as_sets(some, start, width):
+    one = ((start, start + width),)
+    for found, expected in (
+        (ranges.intersect(some, one), members(some) & members(one)),
+        (ranges.intersect(one, some), members(some) & members(one)),
+        (ranges.subtract(some, one), members(some) - members(one)),
+        (ranges.subtract(one, some), members(one) - members(some)),
+        (ranges.union(one, some), members(one) | members(some)),
+    ):
+        assert_normal(found)
+        assert members(found) == expected
