@@ -73,6 +73,22 @@ def test_a_finding_speaks_python(memory: Place, clock: ManualClock) -> None:
     assert not report.is_healthy
 
 
+def test_a_subscription_that_nobody_reads_comes_with_what_retention_keeps_for_it(
+    memory: Place, clock: ManualClock
+) -> None:
+    ns = memory.orders(clock=clock)
+    ns.alter_topic("orders", retention_ms=86_400_000)
+    ns.create_subscription("orders", "billing")
+    ns.produce("orders", rows(1, 2))
+    clock.advance(2 * 86_400_000)
+    ns.produce("orders", rows(3))
+    clock.advance(60_000)
+    (found,) = [item for item in ns.doctor().of("warning") if item.kind == "subscription"]
+    assert found.message == (
+        "3 messages are not acknowledged, the oldest for 2 days; retention keeps 2 messages for it"
+    )
+
+
 def test_a_reader_looks_and_does_not_probe(memory: Place) -> None:
     memory.orders(1)
     reader = memory.open(mode="r")

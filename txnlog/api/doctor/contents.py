@@ -163,6 +163,11 @@ def look_at_subscriptions(notes: Notes, connection: Connection) -> None:
     table = tables.table(connection, "subscriptions", None)
     groups = table.group_by(["topic", "subscription"])
     found = groups.aggregate([("lag_messages", "sum"), ("lag_ms", "max")]).to_pylist()
+    kept = {
+        (info.topic, item.subscription): f"; retention keeps {item.messages:,} messages for it"
+        for info in retention.listing(connection, None)
+        for item in info.kept_for
+    }
     for row in sorted(found, key=lambda item: (item["topic"], item["subscription"])):
         topic, name, behind_ms = row["topic"], row["subscription"], row["lag_ms_max"]
         if behind_ms is None or behind_ms < DAY_MS:
@@ -171,7 +176,8 @@ def look_at_subscriptions(notes: Notes, connection: Connection) -> None:
         notes.warn(
             "subscription",
             f"{topic}/{name}",
-            f"{row['lag_messages_sum']:,} messages are not acknowledged, the oldest for {rough_duration(behind_ms)}",
+            f"{row['lag_messages_sum']:,} messages are not acknowledged, the oldest for {rough_duration(behind_ms)}"
+            + kept.get((topic, name), ""),
             advice_to(
                 f"drop_subscription({topic!r}, {name!r})", command, "start its consumer, or, if nobody needs it, "
             ),
