@@ -274,6 +274,7 @@ class Compaction:
         self._done = Rewritten()
         self._read_bytes = 0
         self._lost_races = 0
+        self._needed_from: Mapping[int, int] = {}  # by partition what the pass at work may not touch
 
     def is_due(self) -> bool:
         """Whether enough is new, or a part was left of what was."""
@@ -410,6 +411,7 @@ class Compaction:
 
     def _compacted(self, found: _Pass) -> bool:
         """Compact what a pass has, and note it. False where others were ahead."""
+        self._needed_from = found.limits
         decision = self._looked_at(found)
         if decision is None:
             return False
@@ -447,9 +449,17 @@ class Compaction:
         kept_ms = DELETE_RETENTION_MS.of(self._topic.properties)
         return DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms
 
-    def _decides_alike(self, topic: TopicRecord) -> bool:
-        """Whether the settings of the topic are yet those by which this pass decided: somebody may want all again."""
-        return _settings(topic) == _settings(self._topic)
+    def _decides_alike(self, draft: Draft, topic: TopicRecord) -> bool:
+        """Whether a pass would decide alike by now: somebody may want all again, or read from the beginning."""
+        if _settings(topic) != _settings(self._topic):
+            return False
+        if COMPACT_UNACKNOWLEDGED.of(topic.properties):
+            return True
+        return all(
+            cursor_in(draft, item, p).position >= limit
+            for item in subscriptions_of(draft, topic.id)
+            for p, limit in self._needed_from.items()
+        )
 
     def _note(self, found: _Pass, *, left: bool) -> None:
         """Note in the log up to where it was done, and whether messages without a value wait for their time.

@@ -250,7 +250,7 @@ class ReplaceCommand:
         known: the version up to which it was looked at all segments and removals.
         forgotten: asked for the version up to which the state has forgotten removals.
         needed: segments that have to be there as well: they are why rows of others go.
-        still: whether the topic, as it is by now, asks for it yet.
+        still: whether the topic, as it and its subscriptions are by now, asks for it yet.
     """
 
     txn: int
@@ -261,7 +261,7 @@ class ReplaceCommand:
     known: int
     forgotten: Callable[[], int]
     needed: tuple[int, ...] = ()
-    still: Callable[[TopicRecord], bool] = lambda _topic: True
+    still: Callable[[Draft, TopicRecord], bool] = lambda _draft, _topic: True
     alone: None = None
     is_upkeep: bool = False
     travels: bool = False
@@ -282,7 +282,7 @@ class ReplaceCommand:
             raise TopicNotFound(
                 f"the topic {topic.name if topic else self.topic!r} was dropped meanwhile", durable=Durable.NOTHING
             )
-        if not self.still(topic):
+        if not self.still(draft, topic):
             return Answer(None)
         if not all(self._is_there(draft, number) for number in (*self.removed, *self.needed)):
             return Answer(None)

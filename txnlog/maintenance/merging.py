@@ -23,7 +23,7 @@ from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWri
 from txnlog.data.segment_rows import PlannedSegment, naming_segment
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CoordinatorFenced
-from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
+from txnlog.fold.state import Draft, SegmentRecord, Statistics, TopicRecord
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.format.kept_statistics import kept_statistics
@@ -104,8 +104,8 @@ class Merger:
     Attributes:
         is_gentle: it works in the background, next to those who commit.
         if_unknown: what an unknown outcome of its entry means for the caller.
-        still: whether the topic, as it is when the entry is written, asks for it yet. Else it counts as if others had
-            been ahead.
+        still: whether the topic, as it and its subscriptions are when the entry is written, asks for it yet. Else it
+            counts as if others had been ahead.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Merger:
         connection: Connection,
         topic: TopicRecord,
         if_unknown: str,
-        still: Callable[[TopicRecord], bool] = lambda _topic: True,
+        still: Callable[[Draft, TopicRecord], bool] = lambda _draft, _topic: True,
     ) -> None:
         self._connection = connection
         self._topic = topic

@@ -83,6 +83,37 @@ def test_what_was_decided_by_other_settings_does_not_go(
     assert shown(ns) == before
 
 
+@pytest.mark.parametrize("how", ["created", "sought"])
+def test_who_begins_to_read_during_a_compaction_is_delivered_all(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Where messages stay that a subscription may need in full, also for one that came since the decision."""
+    ns, other = compacted_topic(memory.open(), compact_unacknowledged=False), memory.open()
+    put(ns, ("a", 1), ("a", 2), ("b", 1))
+    if how == "sought":
+        ns.create_subscription("prices", "audit", start="latest")
+    before = shown(ns)
+    looked_at = Compaction._looked_at
+    decided: list[object] = []
+
+    def late(self: Compaction, found: Any) -> object:
+        decision = looked_at(self, found)
+        if not decided and how == "created":
+            other.create_subscription("prices", "audit", start="earliest")
+        elif not decided:
+            with other.consumer("prices", subscription="audit") as consumer:
+                consumer.seek("earliest")
+        decided.append(decision)
+        return decision
+
+    monkeypatch.setattr(Compaction, "_looked_at", late)
+    done = ns.compact("prices")
+    assert (done.removed_messages, done.lost_races, done.finished) == (0, 1, True)
+    with other.consumer("prices", subscription="audit") as consumer:
+        assert len(consumer.receive(10, timeout_ms=0)) == 3
+    assert shown(ns) == before
+
+
 def test_a_value_in_a_column_that_just_came_is_one(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread of the handle adds a column, and a row with it, in front of any look at the state."""
     look, moments = Follower.look, 0

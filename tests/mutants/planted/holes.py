@@ -143,7 +143,7 @@ MUTANTS: Final = (
     Mutant(
         "what was decided by other settings goes",
         "txnlog/maintenance/compaction.py",
-        "return _settings(topic) == _settings(self._topic)",
+        "if _settings(topic) != _settings(self._topic):",
         "return topic is not None",
         "messages go that the settings keep by then",
         (_MEANWHILE + "what_was_decided_by_other_settings_does_not_go",),
@@ -182,6 +182,14 @@ MUTANTS: Final = (
         "in self._values.items() if _among",
         "whether the log says a value of an erased row is told by the order of the segments",
         (_LEFT + "a_bound_is_a_value_of_an_erased_row_whoever_else_has_it",),
+    ),
+    Mutant(
+        "a compaction does not look again who reads",
+        "txnlog/maintenance/compaction.py",
+        "            cursor_in(draft, item, p).position >= limit\n",
+        "            limit is not None\n",
+        "a subscription that came during a compaction is not delivered what it may need in full",
+        (_MEANWHILE + "who_begins_to_read_during_a_compaction_is_delivered_all",),
     ),
     Mutant(
         "a condition goes by places",
