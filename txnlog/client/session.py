@@ -28,6 +28,7 @@ from txnlog.engine.worker import refuse_after_end
 from txnlog.errors import (
     ClockSkew,
     InvalidInputError,
+    InvalidTransactionState,
     NamespaceNotFound,
     ReadOnly,
     TxnLogError,
@@ -38,9 +39,9 @@ from txnlog.format import keys
 from txnlog.format.actions import AbortReason, Adopt, AnyAction, Header, Verdict
 from txnlog.log.append_counts import AppendCounts
 from txnlog.log.appender import Appender
-from txnlog.log.commands import ONE_PROTOCOL, effect
+from txnlog.log.commands import ONE_PROTOCOL, Answer, effect
 from txnlog.log.follower import Follower
-from txnlog.log.log_identity import LogIdentity
+from txnlog.log.log_identity import LogIdentity, Standing, standing
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import Root, adopted_meanwhile, has_verdict_on, namespaces_below, not_found, probed, remains
 from txnlog.log.segment_builder import SharedSegmentBuilder
@@ -66,6 +67,8 @@ _IDLE_MS: Final = 60_000
 """Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
 
 _MOST_SLOTS: Final = 3
+_MOST_ADOPTIONS: Final = 8
+_BETWEEN_ADOPTIONS_MS: Final = 200.0
 """Slots of manifests that are found occupied, before a call that makes a checkpoint fails."""
 
 
@@ -207,15 +210,41 @@ class Session:
         """
         self._root.ensure_safe(adopting=True)
         _ = self.appender  # a reader is refused before it looks at anything
-        adopted = self._adopt(force=force)
+        self._root.ensure_safe(adopting=True)
+        mine = {self._adopt(force=force)}
         with finishing(Rest.ADOPT):
-            # Somebody else's adoption may have ended between its two entries, the one in the root being the later one:
-            # then nobody could open the namespace.
-            while (listed := self._root.registration(self.name)) is not None and listed.coordinator != adopted:
-                adopted = self._adopt(force=True)
-        return adopted
+            # An adoption has an entry in the root and one in the log. Where several are under way, or one ended between
+            # its two, the root may list another one than the log has last, and then nobody could open the namespace.
+            for _ in range(_MOST_ADOPTIONS):
+                if self._is_listed():
+                    break
+                self.runtime.sleep_ms(self.runtime.spread(_BETWEEN_ADOPTIONS_MS))
+                with contextlib.suppress(InvalidTransactionState):
+                    mine.add(self._adopt(force=True))
+        if self.identity.coordinator not in mine:
+            raise adopted_meanwhile(self.name)
+        return self.identity.coordinator
+
+    def _is_listed(self) -> bool:
+        """Whether the root lists what the log's newest adoption made of it; also where the root cannot be read.
+
+        Whoever opens the namespace looks as well. Between the two entries of an adoption both are read once more.
+        """
+        try:
+            for _ in range(2):
+                self._root.refresh()
+                self.follower.refresh()
+                if standing(self._root.namespaces(), self.name, self.identity)[0] is Standing.LISTED:
+                    return True
+        except TxnLogError:
+            return True
+        return False
 
     def _adopt(self, *, force: bool) -> int:
+        """Adopt it in the root, and then in the log, unless somebody else was quicker there. Returns the root's id.
+
+        Raises InvalidTransactionState where nothing was written, since somebody else has adopted it in the root.
+        """
         appender = self.appender
         seen = self._root.registration(self.name)
         self.follower.refresh()
@@ -223,9 +252,9 @@ class Session:
         head = self.follower.state.head
         record = self._root.adopt(self.name, self.identity, head.coordinators, seen, force=force)
 
-        def decide(draft: Draft, _at: Header) -> list[Adopt]:
+        def decide(draft: Draft, _at: Header) -> list[Adopt] | Answer[None]:
             if draft.head.adoptions != head.adoptions:
-                raise adopted_meanwhile(self.name)
+                return Answer(None)
             return [Adopt(self.name, record.coordinator)]
 
         with finishing(Rest.ADOPT):

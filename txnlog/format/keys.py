@@ -18,7 +18,8 @@ CATALOG_FOLDER: Final = "_catalog"
 LOG_FOLDER: Final = "_log/"
 CHECKPOINT_FOLDER: Final = f"{LOG_FOLDER}checkpoints/"
 _PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
-_REPLACED_FOLDER: Final = f"{LOG_FOLDER}replaced/"
+REPLACED_FOLDER: Final = f"{LOG_FOLDER}replaced/"
+"""What repairs replaced."""
 PROBE_FOLDER: Final = "_probe/"
 """Below the folder of a log: what is tried before the log is appended to. Deleted afterwards, where that is allowed."""
 PROPOSAL_FOLDER: Final = "_proposals/"
@@ -70,7 +71,7 @@ def replaced_key(key: str, digest: str) -> str:
     """Key under which a repair keeps what it replaces: the bytes with a digest, of an entry or of a manifest."""
     kind = "checkpoints" if key.startswith(CHECKPOINT_FOLDER) else "entries"
     version = key.rpartition("/")[2].removesuffix(".json")
-    return f"{_REPLACED_FOLDER}{kind}/{version}-{digest}.json"
+    return f"{REPLACED_FOLDER}{kind}/{version}-{digest}.json"
 
 
 def mailbox_key(writer: str) -> str:
@@ -226,7 +227,7 @@ _BACKUP: Final = re.compile(rf"{BACKUP_FOLDER}({_VERSION})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
 _REPLACED: Final = re.compile(
-    rf"{_REPLACED_FOLDER}(entries|checkpoints)/({_VERSION})-({UNIQUE.pattern})\.json", re.ASCII
+    rf"{REPLACED_FOLDER}(entries|checkpoints)/({_VERSION})-({UNIQUE.pattern})\.json", re.ASCII
 )
 _MAILBOX: Final = re.compile(rf"{PROPOSAL_FOLDER}({UNIQUE.pattern})\.msgpack", re.ASCII)
 _HEARTBEAT: Final = re.compile(rf"{HEARTBEAT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
@@ -300,6 +301,7 @@ __all__ = [
     "LOG_FOLDER",
     "PROBE_FOLDER",
     "PROPOSAL_FOLDER",
+    "REPLACED_FOLDER",
     "RESTORE_KEY",
     "SEGMENTS_TABLE",
     "SEGMENT_COLUMN",

@@ -39,6 +39,7 @@ from txnlog.maintenance.backup_folder import (
     in_waves,
     versions_in_waves,
 )
+from txnlog.maintenance.fsck.findings import attempted
 from txnlog.replies import Rest, finishing, note_written, reworded
 from txnlog.results import BackedUp
 from txnlog.sentences import Either, Words
@@ -413,10 +414,8 @@ class _Backup:
         """Whether the namespace has another manifest than the one with a digest."""
         if not isinstance(keys.parse_key(key), keys.ManifestKey):
             return False
-        try:
-            return digest_of(self._source.get(key)) != digest
-        except ObjectNotFound:
-            return False
+        found = attempted(partial(self._source.get, key))
+        return isinstance(found, bytes) and digest_of(found) != digest
 
     def _checkpoint(self, version: int) -> list[BackupFile]:
         """Copy a checkpoint, its manifest last. Returns its objects; none where it is unusable."""

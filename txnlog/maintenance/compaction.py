@@ -40,7 +40,7 @@ from txnlog.format.compaction import (
 from txnlog.log.commands import Answer, effect
 from txnlog.maintenance.ages import Times, older_than
 from txnlog.maintenance.expiry import cursor_in
-from txnlog.maintenance.merge_plan import Part
+from txnlog.maintenance.merge_plan import Part, not_dropped
 from txnlog.maintenance.merging import Gone, Merger, Numbers, Rows
 from txnlog.maintenance.rewriting import Going, Mask, Rewritten, rewrite, segments_at
 from txnlog.replies import IfUnknown, refused_write
@@ -362,6 +362,7 @@ class Compaction:
         connection = self._connection
         connection.follower.refresh()
         known, topic, starts = connection.follower.look(self._in)
+        not_dropped(topic, topic.id)
         self._topic = topic
         ordered, _ = segments_at(connection, topic, known)
         limits, done = self._limits(topic), compacted_to(topic.properties)
@@ -475,9 +476,7 @@ class Compaction:
                 looked_at[p] = max(looked_at[p], min(record.end_of(item), found.limits[p]))
 
         def decide(draft: Draft, _at: Header) -> list[AlterTopic] | Answer[None]:
-            topic = draft.topics.get(self._topic.id)
-            if topic is None or topic.dropped:
-                return Answer(None)
+            topic = not_dropped(draft.topics.get(self._topic.id), self._topic.id)
             before, last_ms = compacted_to(topic.properties), compacted_ms(topic.properties)
             after = {p: max(end, before.get(p, 0)) for p, end in found.ends.items()}
             unseen = any(end > looked_at[p] for p, end in after.items())

@@ -238,6 +238,15 @@ def _worth_it(group: Sequence[SegmentRecord]) -> list[Sequence[SegmentRecord]]:
 # --- the entry --------------------------------------------------------------------------------------------------------
 
 
+def not_dropped(topic: TopicRecord | None, number: int) -> TopicRecord:
+    """A topic of this id. Raises TopicNotFound where it was dropped while it was being rewritten."""
+    if topic is None or topic.dropped:
+        raise TopicNotFound(
+            f"the topic {topic.name if topic else number!r} was dropped meanwhile", durable=Durable.NOTHING
+        )
+    return topic
+
+
 @dataclass(frozen=True, slots=True)
 class ReplaceCommand:
     """Replace segments by merged ones, which are on the store: the version that did, None where some are gone by now.
@@ -277,11 +286,7 @@ class ReplaceCommand:
         outcome = draft.outcomes.get(self.txn)
         if outcome is not None:
             return Answer(outcome.version if outcome.state == "COMMITTED" else None, settled=True)
-        topic = draft.topics.get(self.topic)
-        if topic is None or topic.dropped:
-            raise TopicNotFound(
-                f"the topic {topic.name if topic else self.topic!r} was dropped meanwhile", durable=Durable.NOTHING
-            )
+        topic = not_dropped(draft.topics.get(self.topic), self.topic)
         if not self.still(draft, topic):
             return Answer(None)
         if not all(self._is_there(draft, number) for number in (*self.removed, *self.needed)):
@@ -309,6 +314,7 @@ __all__ = [
     "ReplaceCommand",
     "merges",
     "newest",
+    "not_dropped",
     "outputs_of",
     "parts_of",
 ]

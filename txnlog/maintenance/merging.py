@@ -233,6 +233,7 @@ class Merger:
         """Raise what a missing file means, unless segments were replaced meanwhile, and vacuumed."""
         follower = self._connection.follower
         follower.refresh()
+        merge_plan.not_dropped(self._connection.topic_record_by_id(self._topic.id), self._topic.id)
         _, removals = follower.segments(self._topic.id)
         if all(record.number not in removals for record in records):
             raise follower.missing_at(known, self._topic.name, self._topic.folder, missing) from None

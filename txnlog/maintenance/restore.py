@@ -129,6 +129,7 @@ class _Restore:
         if not begun:
             note_written()
             self._occupy(keys.RESTORE_KEY, encode_backup(self._mark))
+            self._check_still_free()
         if keys.entry_key(0) not in self._sizes:
             self._make_log()
         coordinator = self._adopted_as()
@@ -182,6 +183,17 @@ class _Restore:
             raise self._refusal("where a namespace is")  # it was restored, and others have written to it since
         return begun
 
+    def _check_still_free(self) -> None:
+        """Raise InvalidInputError where somebody created a namespace between the look at the folder and the mark in it.
+
+        From the mark on nobody begins to.
+        """
+        first = self._log.get(0)
+        if first is not None and digest_of(first) != self._manifest.beginning:
+            with contextlib.suppress(StoreError):
+                self._store.delete(keys.RESTORE_KEY)
+            raise self._refusal("where somebody else created a namespace at the same time")
+
     def _records(self) -> Sequence[NamespaceRecord]:
         if self._root.exists():
             return self._root.namespaces()
@@ -225,7 +237,7 @@ class _Restore:
                 self._put(key, data)
 
         self._copy(put)
-        if self._log.get(0) is not None:
+        if self._log.get(0) == first[0]:
             self._remove_what_is_over()
         self._occupy(keys.entry_key(0), first[0])
 

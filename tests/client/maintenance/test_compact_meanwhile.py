@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.client.maintenance.people import vacuumed
 from tests.client.maintenance.prices import DAY_MS, compacted_topic, put, shown
 from tests.client.support import Place
+from txnlog.errors import TopicNotFound
 from txnlog.fold.state import State
 from txnlog.log.follower import Follower
 from txnlog.maintenance import compaction
@@ -173,3 +175,58 @@ def test_who_was_overtaken_does_not_say_that_nothing_is_left(memory: Place, monk
         clock.advance(2 * DAY_MS)
         ns.maintain()
     assert "a" not in [row[2] for row in shown(ns)]
+
+
+@pytest.mark.parametrize("is_vacuumed", [False, True])
+@pytest.mark.parametrize("moment", [1, 2])
+def test_a_topic_that_is_dropped_meanwhile_is_said_to_be(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, moment: int, *, is_vacuumed: bool
+) -> None:
+    """LIES ("TopicNotFound: also where it is dropped meanwhile")."""
+    clock = ManualClock(START_MS)
+    ns, other = compacted_topic(memory.open(clock=clock)), memory.open(clock=clock)
+    put(ns, ("a", 1), ("b", 1))
+    real = Compaction._next
+
+    def drop() -> None:
+        other.drop_topic("prices")
+        if is_vacuumed:
+            vacuumed(other, clock)
+
+    calls: list[int] = []
+
+    def late(self: Compaction, *arguments: Any) -> object:
+        calls.append(1)
+        if len(calls) == 1 and moment == 1:
+            drop()
+        found = real(self, *arguments)
+        if len(calls) == 1 and moment == 2:
+            drop()
+        return found
+
+    monkeypatch.setattr(Compaction, "_next", late)
+    with pytest.raises(TopicNotFound):
+        ns.compact("prices")
+
+
+def test_maintain_goes_on_behind_a_topic_that_is_dropped_and_vacuumed_meanwhile(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BLOCKS: the call ends with the topic that somebody dropped; nothing behind it is done."""
+    clock = ManualClock(START_MS)
+    ns, other = compacted_topic(memory.open(clock=clock)), memory.open(clock=clock)
+    put(ns, ("a", 1), ("b", 1))
+    real = Compaction._looked_at
+    once = [1]
+
+    def late(self: Compaction, *arguments: Any) -> object:
+        if once:
+            once.clear()
+            other.drop_topic("prices")
+            vacuumed(other, clock)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Compaction, "_looked_at", late)
+    done = ns.maintain()
+    assert not once
+    assert not done.failures, done.failures

@@ -1,4 +1,4 @@
-"""Attacks on ``ns.repair``, and on backups next to it: each test is a claim that fails."""
+"""``ns.repair`` while others write, restore, back up or vacuum, and over stores that do not answer."""
 
 from __future__ import annotations
 
@@ -36,11 +36,14 @@ from tests.client.support import SCHEMA, Place, read, rows
 from txnlog.api.checking import check_namespace, repair_namespace
 from txnlog.client.checkpointer import checkpoint_of
 from txnlog.client.consumer_heartbeats import is_heartbeat
-from txnlog.errors import Durable, StoreError, TxnLogError
+from txnlog.engine.runtime import Runtime
+from txnlog.errors import Durable, InvalidInputError, StoreError, TxnLogError
 from txnlog.format import keys
 from txnlog.format.codec import digest_of
 from txnlog.log.checkpoint_codec import encode_manifest
-from txnlog.store import HookStore, StoreCall
+from txnlog.maintenance.repair.repair import repair
+from txnlog.maintenance.repair.work import Copy
+from txnlog.store import HookStore, MemoryStore, StoreCall
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -339,3 +342,258 @@ def test_a_repair_that_wakes_up_leaves_the_namespace_that_was_restored_meanwhile
     assert ran
     assert not checked(memory).of("damage")
     assert read(memory.open(FOLDER, mode="r", create=False)) == [0, *range(100, 112)]
+
+
+def timed_out(on: StoreCall, where: str, times: int = 1_000_000) -> Any:
+    """A hook that answers nothing, so many times."""
+    left = [None] * times
+
+    def hook(call: StoreCall, key: str, _result: object = None) -> None:
+        if call is on and key.endswith(where) and left:
+            left.pop()
+            raise StoreError("timed out", durable=Durable.MAYBE)
+
+    return hook
+
+
+def with_another_in_the_gap(memory: Place, paused: Any) -> tuple[str, str, bytes]:
+    """The newest entries are lost, a live writer commits in the gap, and one that paused appends behind it.
+
+    Returns the source, the key of the slot, and what the live writer put there.
+    """
+    for number in (300, 301, 302):
+        paused.produce("orders", rows(number))
+    content = of_namespace(memory)
+    source, _ = copied(content)
+    for number in (-1, -2, -3):
+        store_of(memory).delete(entry(content, number))
+    with memory.open(clock=ManualClock(START_MS)) as live:
+        live.produce("audit", rows(400))
+    slot = entry(content, -2)  # in the one before it the live writer has reserved numbers
+    paused.produce("orders", rows(303))
+    data = store_of(memory).get(slot)
+    assert b"n400" in data
+    return source, slot, data
+
+
+def test_what_a_live_writer_committed_is_kept_although_one_read_has_no_answer(memory: Place, whole: Any) -> None:
+    """LOSES: one read times out, which the next one would not, and the entry of a writer that was told that it
+    committed is overwritten: nowhere kept, and no word of it."""
+    source, slot, data = with_another_in_the_gap(memory, whole[0])
+    asked: list[str] = []
+    lost: list[str] = []
+
+    def of_source(call: StoreCall, key: str) -> None:
+        if call is StoreCall.GET and key == slot:
+            asked.append(key)  # once to see that it is what the log names, and once to bring it back
+
+    def before(call: StoreCall, key: str) -> None:
+        if call is StoreCall.GET and key == slot and len(asked) == 2 and not lost:
+            lost.append(key)
+            raise StoreError("timed out", durable=Durable.NOTHING)
+
+    copy = Copy(HookStore(MemoryStore(source.removeprefix("memory://")), before=of_source))
+    store = HookStore(store_of(memory), before=before)
+    found = repair(store, Runtime(ManualClock(START_MS)), copy, dry_run=False, progress=None)
+    assert lost
+    assert slot in done(found)
+    kept = [value for key, value in of_namespace(memory).items() if key.startswith("_log/replaced/")]
+    assert data in kept, found
+
+
+def test_a_put_without_an_answer_does_not_hide_what_was_replaced(memory: Place, whole: Any) -> None:
+    """LOSES without a word: the put that replaces the entry of a live writer lands, and its answer is lost. The check
+    finds all well, and the answer is clean: nobody hears that what the writer committed must be done again."""
+    source, slot, data = with_another_in_the_gap(memory, whole[0])
+    store = HookStore(memory.store(), after=timed_out(StoreCall.PUT, slot, 1))
+    found = repaired(memory, source, store=store)
+    kept = next(key for key, value in of_namespace(memory).items() if "/replaced/" in key and value == data)
+    texts = [text for item in found.objects for text in (item.key, item.done, item.left, item.advice)]
+    assert any(kept in text for text in texts), found
+
+
+def test_a_heartbeat_that_could_not_be_removed_is_not_left_out_of_the_answer(memory: Place, whole: Any) -> None:
+    """LIES: the delete times out, and did nothing. Before, the answer had a line; now it is clean (exit code 0)."""
+    store, key = store_of(memory), keys.heartbeat_key(3, 4)
+    store.put(key, b"{")
+    found = repaired(memory, store=HookStore(memory.store(), before=timed_out(StoreCall.DELETE, key)))
+    assert store.get(key) == b"{"
+    assert not found.is_clean, found
+
+
+def test_a_source_that_gives_no_answer_is_not_said_to_be_no_copy(memory: Place, whole: Any) -> None:
+    """LIES (unknown reported as failed): every read of the source times out, and the repair says that the source "is
+    no copy of this namespace: it has no first entry of a log", and to name another one."""
+    _, content, _ = whole
+    store_of(memory).delete(entry(content, 4))
+    _, there = copied(content)
+    source = HookStore(there, before=timed_out(StoreCall.GET, ""))
+    with pytest.raises(TxnLogError) as caught:
+        repair(store_of(memory), Runtime(ManualClock(START_MS)), Copy(source), dry_run=False, progress=None)
+    assert not isinstance(caught.value, InvalidInputError), str(caught.value)
+
+
+def test_a_lost_end_is_not_passed_over_where_the_source_gives_no_answer(memory: Place, whole: Any) -> None:
+    """LIES: the newest entry is lost here, and only the source shows it. Its read times out: the answer is clean."""
+    paused, _, _ = whole
+    paused.produce("orders", rows(300))
+    content = of_namespace(memory)
+    _, there = copied(content)
+    newest = entry(content, -1)
+    store_of(memory).delete(newest)
+    runtime = Runtime(ManualClock(START_MS))
+    assert not repair(store_of(memory), runtime, Copy(there), dry_run=True, progress=None).is_clean
+    source = HookStore(there, before=timed_out(StoreCall.GET, newest))
+    found = repair(store_of(memory), runtime, Copy(source), dry_run=False, progress=None)
+    assert not found.is_clean, found
+
+
+def test_what_was_only_not_read_once_is_not_said_to_be_brought_back(memory: Place, whole: Any) -> None:
+    """LIES: one read of an entry times out; it was there all the time, and nothing was written."""
+    _, content, source = whole
+    there = entry(content, 4)
+    wrote: list[str] = []
+
+    def after(call: StoreCall, key: str, _result: object) -> None:
+        if call in (StoreCall.PUT, StoreCall.CREATE) and key.endswith(there):
+            wrote.append(key)
+
+    store = HookStore(memory.store(), before=timed_out(StoreCall.GET, there, 2), after=after)
+    found = repaired(memory, source, store=store)
+    assert there not in done(found)
+
+
+def test_a_repair_that_is_run_again_says_what_the_interrupted_one_replaced(memory: Place, whole: Any) -> None:
+    """LOSES without a word: the same at a crash. "If a repair is interrupted, run it again": the second one says that
+    all is well, and nobody hears of the entry that the first one replaced."""
+    source, slot, data = with_another_in_the_gap(memory, whole[0])
+
+    def die(call: StoreCall, key: str, _result: object) -> None:
+        if call is StoreCall.PUT and key.endswith(slot):
+            raise Killed
+
+    with pytest.raises(Killed):
+        repaired(memory, source, store=HookStore(memory.store(), after=die))
+    found = repaired(memory, source)
+    kept = next(key for key, value in of_namespace(memory).items() if "/replaced/" in key and value == data)
+    texts = [text for item in found.objects for text in (item.key, item.done, item.left, item.advice)]
+    assert any(kept in text for text in texts), found
+
+
+def test_an_entry_that_cannot_be_put_does_not_keep_the_older_ones_away(memory: Place, whole: Any) -> None:
+    """BLOCKS ("others are repaired all the same"): three entries are lost, the source has them, the log names all of
+    them, and the newest one cannot be put. The two before it stay lost as well, and the answer says of each of them
+    that the entry behind it "is another one by now"."""
+    _, content, source = whole
+    lost = [entry(content, number) for number in (4, 5, 6)]
+    for key in lost:
+        store_of(memory).delete(key)
+
+    def refused(call: StoreCall, key: str) -> None:
+        if call in (StoreCall.PUT, StoreCall.CREATE) and key.endswith(lost[-1]):
+            raise StoreError("Input/output error", durable=Durable.NOTHING)
+
+    found = repaired(memory, source, store=HookStore(memory.store(), before=refused))
+    assert set(lost[:2]) <= set(done(found))
+
+
+def test_a_dry_run_does_not_say_that_an_entry_was_replaced(memory: Place, whole: Any) -> None:
+    """LIES: nothing was replaced, and what the live writer wrote is where it was. The dry run says that it "was
+    replaced", that it is in a file only, which is not there, and that it must be done again."""
+    source, _, _ = with_another_in_the_gap(memory, whole[0])
+    found = repaired(memory, source, dry_run=True)
+    warnings = [item for item in found.objects if "/replaced/" in item.key]
+    assert warnings
+    assert all("would take the place" in item.left for item in warnings)
+    assert not {item.key for item in warnings} & set(of_namespace(memory))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_segment_that_was_removed_again_is_not_said_to_be_brought_back(memory: Place, *, fails: bool) -> None:
+    """LIES, BLOCKS: a vacuum comes meanwhile, and the segment that was put is deleted again: the answer says that it
+    was brought back. Where the delete has no answer, the repair raises, and nobody hears what else it did."""
+    clock = ManualClock(START_MS)
+    ns = people(memory.open(clock=clock))
+    put(ns, *range(20))
+    content = of_namespace(memory)
+    source, _ = copied(content)
+    ns.erase("orders", pc.field("id") == 3)
+    segment = first_of(content, keys.SegmentKey)
+    damaged(store_of(memory), segment, "flipped")
+    ran: list[str] = []
+
+    def before(call: StoreCall, key: str) -> None:
+        if call is StoreCall.PUT and key.endswith(segment) and not ran:
+            ran.append(key)
+            vacuumed(ns, clock)
+            vacuumed(ns, clock)
+        elif call is StoreCall.DELETE and key.endswith(segment) and ran and fails:
+            raise StoreError("timed out", durable=Durable.MAYBE)
+
+    found = repair_namespace("x", FOLDER, source=source, store=HookStore(memory.store(), before=before), clock=clock)
+    assert ran
+    assert segment not in done(found)
+    assert (segment in of_namespace(memory)) == fails
+    assert [item.key for item in found.of("unchecked")] == [segment] * fails
+
+
+def test_a_checkpoint_of_a_log_that_is_gone_replaces_none_of_the_one_that_was_restored(memory: Place) -> None:
+    """LIES ("Right before each put the entry behind is read again"): a repair pauses before it puts a checkpoint.
+    Somebody restores an older backup under the name, and goes on there. The repair wakes up, and puts a checkpoint of
+    the log that is gone in the place of the living log's."""
+    ns = memory.open(clock=ManualClock(START_MS))
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    backup = folder()
+    back_up(memory, backup)
+    for number in range(1, 5):
+        ns.produce("orders", rows(number))
+    ns.checkpoint()
+    ns.produce("orders", rows(9))
+    manifest = first_of(of_namespace(memory), keys.ManifestKey)
+    damaged(store_of(memory), manifest, "flipped")
+    ran: list[str] = []
+    live_manifest: list[bytes] = []
+
+    def before(call: StoreCall, key: str) -> None:
+        if call in (StoreCall.CREATE, StoreCall.PUT) and key.endswith(manifest) and not ran:
+            ran.append(key)
+            remove(memory, FOLDER)
+            restore(memory, backup, FOLDER)
+            with Place("memory", memory.root).open(FOLDER, create=False) as live:
+                parsed = keys.parse_key(manifest)
+                assert isinstance(parsed, keys.ManifestKey)
+                number = 100
+                while live._connection.follower.refresh() < parsed.version:
+                    live.produce("orders", rows(number))
+                    number += 1
+                live.checkpoint()
+                live.produce("orders", rows(200))
+            live_manifest.append(store_of(memory).get(manifest))
+
+    with contextlib.suppress(TxnLogError):
+        repaired(memory, store=HookStore(memory.store(), before=before))
+    assert ran
+    assert store_of(memory).get(manifest) == live_manifest[0]
+
+
+def test_a_manifest_that_the_disk_cannot_read_does_not_end_every_backup(memory: Place) -> None:
+    """BLOCKS: an earlier backup has the checkpoint, whole. In the namespace its manifest answers EIO from now on, and
+    no backup is made any more, of nothing that is needed ("one that is unusable is left out, and nothing is lost")."""
+    ns = memory.open(clock=ManualClock(START_MS))
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    ns.checkpoint()
+    ns.produce("orders", rows(2))
+    ns.checkpoint()
+    backup = folder()
+    back_up(memory, backup)
+    ns.produce("orders", rows(3))
+    manifest = first_of(of_namespace(memory), keys.ManifestKey)  # the older one, which nobody needs
+
+    def unreadable(call: StoreCall, key: str) -> None:
+        if call is StoreCall.GET and key.endswith(manifest):
+            raise StoreError("Input/output error", durable=Durable.NOTHING)
+
+    newest = back_up(memory, backup, store=HookStore(memory.store(), before=unreadable)).version
+    restore(memory, backup, "again", version=newest)

@@ -20,6 +20,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.slots import put_unnamed
 from txnlog.maintenance.fsck.checkpoints import Checkpoints
 from txnlog.maintenance.fsck.findings import attempted
+from txnlog.maintenance.repair.entries import check_of_log
 from txnlog.maintenance.repair.work import FROM_COPY, LeftError, Work
 from txnlog.store.base import ObjectNotFound, Store
 
@@ -80,7 +81,8 @@ def _made_again(work: Work, version: int, usable: dict[int, Manifest]) -> Manife
         except (CorruptionError, UnsupportedFeature) as error:
             raise LeftError(f"it cannot be made again: {error.message}") from None
         put_unnamed(work.store, work.runtime, objects)
-        work.put_in_place(keys.manifest_key(version), checkpoint_codec.encode_manifest(manifest))
+        check = partial(check_of_log, Log(work.store, work.runtime), version, manifest.digest)
+        work.put_in_place(keys.manifest_key(version), checkpoint_codec.encode_manifest(manifest), check)
         made.append(manifest)
 
     work.attempt("checkpoint", keys.manifest_key(version), _AGAIN, make)

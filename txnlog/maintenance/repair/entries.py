@@ -16,19 +16,27 @@ from txnlog.format.codec import Entry, decode_entry, digest_of
 from txnlog.log.log_reader import NO_ENTRIES, Log
 from txnlog.maintenance.backup_folder import versions_in_waves
 from txnlog.maintenance.fsck.entries import find_slots
-from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted
-from txnlog.maintenance.repair.work import FROM_COPY, Copy, Kept, LeftError, Work
+from txnlog.maintenance.fsck.findings import PAGE, Findings, all_attempted, attempted
+from txnlog.maintenance.repair.work import FROM_COPY, Copy, LeftError, Work
 from txnlog.store.base import ObjectNotFound
 
 _COMPARED: Final = 3
 """Entries that are compared with the copy's, to see whether it is of this log: the first one may be damaged there."""
 
 
-class _Lost(NamedTuple):
-    """An entry that the copy has, and the digest by which the next one names it."""
+class _Anchor(NamedTuple):
+    """An entry that is there: it says by the hash chain what all entries before it were."""
 
     version: int
     digest: str
+
+
+class _Lost(NamedTuple):
+    """An entry that the copy has, the digest by which the next one names it, and the anchor that proves both."""
+
+    version: int
+    digest: str
+    anchor: _Anchor
 
 
 def repair_entries(work: Work) -> None:
@@ -41,18 +49,60 @@ def repair_entries(work: Work) -> None:
     if work.copy is None:
         return
     _check_copy(work, work.copy, log, last)
-    for version, digest in _lost(work, work.copy, log, last):  # the newest first: each is there when it proves the next
-        key = keys.entry_key(version)
-        work.attempt("entry", key, FROM_COPY, partial(_bring_back, work, work.copy, log, version, digest))
+    for lost in reversed(_lost(work, work.copy, log, last)):
+        key = keys.entry_key(lost.version)
+        work.attempt("entry", key, FROM_COPY, partial(_bring_back, work, work.copy, log, lost))
     _compare_ends(work, work.copy, log, last)
+
+
+def report_replaced(work: Work) -> None:
+    """Warn of entries that other clients had put where an entry was lost, and that this or an earlier repair replaced.
+
+    By what is kept, so that no answer that was lost, and no process that ended, hides one.
+    """
+    log = Log(work.store, work.runtime)
+    try:
+        there = list(work.store.list(keys.REPLACED_FOLDER))
+    except TxnLogError as error:
+        work.fail("entry", keys.REPLACED_FOLDER, error)
+        return
+    for info in there:
+        key = keys.parse_key(info.key)
+        of = keys.parse_key(key.key) if isinstance(key, keys.ReplacedKey) else None
+        if not isinstance(of, keys.EntryKey):
+            continue
+        kept = _decoded(attempted(partial(work.store.get, info.key)), of.version)
+        right = _decoded(_got(log, of.version), of.version)
+        if kept is not None and right is not None and kept.header.writer != right.header.writer:
+            takes = "would take" if work.dry_run else "takes"
+            work.warn(
+                "entry",
+                info.key,
+                f"entry {of.version} of the log {takes} the place of one that another client had put there after the "
+                f"loss; that one is kept as {info.key}",
+                "if that client reported success, what it wrote is in this file only, and must be done again; delete "
+                "the file when that is settled",
+            )
 
 
 def _compare_ends(work: Work, copy: Copy, log: Log, last: int) -> None:
     """Warn where the copy ends otherwise: nothing in this log says so, and nothing says which of the two is right."""
-    newest, behind = _decoded(_got(log, last), last), _decoded(_bytes_in(copy, last + 1), last + 1)
-    other = _decoded(_bytes_in(copy, last), last)
+    newest = _decoded(_got(log, last), last)
     if newest is None or _got(log, last + 1) is not None:
         return
+    found = [attempted(partial(copy.store.get, keys.entry_key(version))) for version in (last, last + 1)]
+    for error in found:
+        if isinstance(error, TxnLogError):
+            key = keys.entry_key(last)
+            work.warn(
+                "entry",
+                key,
+                f"whether the copy has another entry {last}, or goes on behind it, is not known: {error.message}",
+                error.advice,
+                "unchecked",
+            )
+            return
+    other, behind = _decoded(found[0], last), _decoded(found[1], last + 1)
     if other is not None and other.digest != newest.digest:
         version, what, then = last, f"entry {last}, the newest one, is another one in the copy", "this one is damaged"
     elif behind is not None and behind.header.previous == newest.digest and not _is_adopted(behind):
@@ -72,31 +122,20 @@ def _is_adopted(entry: Entry) -> bool:
     return any(isinstance(action, Adopt) for action in entry.actions)
 
 
-def _bring_back(work: Work, copy: Copy, log: Log, version: int, digest: str) -> None:
-    key = keys.entry_key(version)
-    data = copy.take(key, partial(_check_digest, digest))
-    kept = work.put_in_place(key, data, partial(_check_named, log, version, digest))
-    _warn_of_another(work, version, data, kept)
+def _bring_back(work: Work, copy: Copy, log: Log, lost: _Lost) -> None:
+    key = keys.entry_key(lost.version)
+    data = copy.take(key, partial(_check_digest, lost.digest))
+    work.put_in_place(key, data, partial(check_of_log, log, *lost.anchor))
 
 
-def _warn_of_another(work: Work, version: int, data: bytes, kept: Kept | None) -> None:
-    """Warn where a writer had put an entry of its own into the gap, before the newer entries came back."""
-    other, right = None if kept is None else _decoded(kept.data, version), _decoded(data, version)
-    if kept is None or other is None or right is None or other.header.writer == right.header.writer:
-        return
-    work.warn(
-        "entry",
-        kept.key,
-        f"entry {version} was replaced by the one of the log; another client had put its own there after the loss",
-        f"if that client reported success, what it wrote is in {kept.key} only, and must be done again",
-    )
+def check_of_log(log: Log, version: int, digest: str) -> None:
+    """Raise LeftError unless an entry is the one by which something was decided.
 
-
-def _check_named(log: Log, version: int, digest: str) -> None:
-    """Raise LeftError where the next entry names another one by now: somebody restored the namespace, for instance."""
-    following = _decoded(_got(log, version + 1), version + 1)
-    if following is None or following.header.previous != digest:
-        raise LeftError("the entry behind it is another one by now, or cannot be read")
+    Somebody may have given up on the folder and restored it meanwhile, for instance.
+    """
+    data = _got(log, version)
+    if data is None or digest_of(data) != digest:
+        raise LeftError(f"entry {version}, which says what it was, is another one by now, or cannot be read")
 
 
 def _got(log: Log, version: int) -> bytes | None:
@@ -113,27 +152,38 @@ def _check_digest(digest: str, data: bytes) -> None:
 
 
 def _check_copy(work: Work, copy: Copy, log: Log, last: int) -> None:
-    """Raise InvalidInputError unless the copy has entries of this log.
+    """Raise InvalidInputError unless the copy has entries of this log, or the error for which that is not known.
 
     An entry that both have proves all before it. Where the first ones are missing here, the next one names the last of
     them.
     """
     compared = 0
+    unread: list[TxnLogError] = []
+
+    def digest_in(version: int) -> str | None:
+        found = attempted(partial(copy.store.get, keys.entry_key(version)))
+        if isinstance(found, TxnLogError):
+            unread.append(found)
+        return digest_of(found) if isinstance(found, bytes) else None
+
     for wave in versions_in_waves(0, last):
         for version, data in zip(wave, all_attempted(work.runtime, log.reads(wave, NO_ENTRIES)), strict=True):
             entry = _decoded(data, version)
             if entry is None:
                 continue
-            if _digest_in(copy, version) == entry.digest:
+            if digest_in(version) == entry.digest:
                 return
-            if version and _digest_in(copy, version - 1) == entry.header.previous:
+            if version and digest_in(version - 1) == entry.header.previous:
                 return
             compared += 1
             if compared == _COMPARED:
                 break
         if compared == _COMPARED:
             break
-    why = "its log begins otherwise" if _digest_in(copy, 0) is not None else "it has no first entry of a log"
+    begins = digest_in(0) is not None
+    if unread:
+        raise unread[0]
+    why = "its log begins otherwise" if begins else "it has no first entry of a log"
     raise InvalidInputError(
         f"the source {copy.url} is no copy of this namespace: {why}",
         advice="name the folder of a backup of this namespace, or another copy of it",
@@ -141,56 +191,57 @@ def _check_copy(work: Work, copy: Copy, log: Log, last: int) -> None:
     )
 
 
-def _digest_in(copy: Copy, version: int) -> str | None:
-    data = _bytes_in(copy, version)
-    return None if data is None else digest_of(data)
-
-
-def _bytes_in(copy: Copy, version: int) -> bytes | None:
-    try:
-        return copy.store.get(keys.entry_key(version))
-    except (ObjectNotFound, TxnLogError):
-        return None  # another one of the copy may prove as much; an entry that is needed is asked for again
-
-
 def _lost(work: Work, copy: Copy, log: Log, last: int) -> list[_Lost]:
     """The entries to bring back, newest first: the next one of each is whole, or is to be brought back itself."""
-    found: list[_Lost] = []
-    named = ""
+    search = _Search(work, copy)
     waves = list(versions_in_waves(0, last))
     for done, wave in enumerate(reversed(waves)):
         read = all_attempted(work.runtime, log.reads(wave, NO_ENTRIES))
         for version, data in reversed(list(zip(wave, read, strict=True))):
-            named = _named_below(work, copy, version, data, named, found)
+            search.look_at(version, data)
         work.show("entry", min(last + 1, (done + 1) * len(waves[0])), last + 1)
-    return found
+    return search.found
 
 
-def _named_below(
-    work: Work,
-    copy: Copy,
-    version: int,
-    data: bytes | TxnLogError | ObjectNotFound | None,
-    named: str,
-    found: list[_Lost],
-) -> str:
-    """Judge what is in a slot by the digest that the next entry names; "" for none. Returns the one named below."""
-    entry = _decoded(data, version)
-    if isinstance(data, bytes) and named == digest_of(data):
-        return "" if entry is None else entry.header.previous
-    key = keys.entry_key(version)
-    if not named:
-        if entry is None:
-            work.leave(key, "nothing that is left here names it, so it is not brought back from the copy")
-            return ""
-        return entry.header.previous
-    try:
-        proven = _decoded(copy.take(key, partial(_check_digest, named)), version)
-    except LeftError as error:
-        work.leave(key, str(error))
-        return "" if entry is None else entry.header.previous
-    found.append(_Lost(version, named))
-    return "" if proven is None else proven.header.previous
+class _Search:
+    """Goes through the slots of a log from the newest one down, and judges each by what the next entry names.
+
+    Attributes:
+        found: the entries to bring back, newest first.
+    """
+
+    def __init__(self, work: Work, copy: Copy) -> None:
+        self._work = work
+        self._copy = copy
+        self._named = ""  # the digest that the entry behind names; none where nothing is known
+        self._anchor = _Anchor(-1, "")
+        self.found: list[_Lost] = []
+
+    def look_at(self, version: int, data: bytes | TxnLogError | ObjectNotFound | None) -> None:
+        """Judge what is in a slot."""
+        entry = _decoded(data, version)
+        if isinstance(data, bytes) and (digest_of(data) == self._named or not self._named) and entry is not None:
+            self._anchor = _Anchor(version, entry.digest)
+            self._named = entry.header.previous
+        elif isinstance(data, bytes) and digest_of(data) == self._named:
+            self._named = ""  # right, and only a newer txnlog can read it
+        elif not self._named:
+            self._work.leave(keys.entry_key(version), "nothing that is left here names it")
+        else:
+            self._bring_back(version, entry)
+
+    def _bring_back(self, version: int, entry: Entry | None) -> None:
+        key = keys.entry_key(version)
+        try:
+            proven = _decoded(self._copy.take(key, partial(_check_digest, self._named)), version)
+        except LeftError as error:
+            self._work.leave(key, str(error))
+            self._named = "" if entry is None else entry.header.previous
+            if entry is not None:
+                self._anchor = _Anchor(version, entry.digest)
+            return
+        self.found.append(_Lost(version, self._named, self._anchor))
+        self._named = "" if proven is None else proven.header.previous
 
 
 def _decoded(data: object, version: int) -> Entry | None:
@@ -201,4 +252,4 @@ def _decoded(data: object, version: int) -> Entry | None:
         return None
 
 
-__all__ = ["repair_entries"]
+__all__ = ["check_of_log", "repair_entries", "report_replaced"]

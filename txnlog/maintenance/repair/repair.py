@@ -12,7 +12,7 @@ from txnlog.log.log_reader import Log
 from txnlog.maintenance.fsck.check import check, examine
 from txnlog.maintenance.fsck.findings import Progress
 from txnlog.maintenance.repair.checkpoints import repair_checkpoints
-from txnlog.maintenance.repair.entries import repair_entries
+from txnlog.maintenance.repair.entries import repair_entries, report_replaced
 from txnlog.maintenance.repair.foreseen import ForeseenStore
 from txnlog.maintenance.repair.hints import repair_hints
 from txnlog.maintenance.repair.segments import repair_segments
@@ -41,6 +41,7 @@ def repair(store: Store, runtime: Runtime, copy: Copy | None, *, dry_run: bool, 
     repair_checkpoints(work, found.checkpoints)
     if work.has_written:
         report = check(store, runtime, "full", progress=progress)
+    report_replaced(work)
     repair_hints(work)
     repair_tables(work)
     return work.result(report)

@@ -31,7 +31,8 @@ def repair_segments(work: Work, segments: Segments) -> None:
         work.begin_writing()
         work.runtime.run_all([partial(_repair, work, work.copy, file) for file in wave if file not in gone])
         for file in segments.vacuumed_since(wave):
-            work.store.delete(file.key)  # the vacuum that came meanwhile had found nothing to delete
+            # The vacuum that came meanwhile had found nothing to delete.
+            work.take_back("segment", file.key, "a vacuum has announced that it is deleted")
         done += len(wave)
         work.show("segment", done, len(wanted))
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from txnlog.common.validation import shortened
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
-from txnlog.errors import CorruptionError, Durable, InvalidInputError, TxnLogError, UnsupportedFeature
+from txnlog.errors import (
+    CorruptionError,
+    Durable,
+    InvalidInputError,
+    OutcomeUnknown,
+    TxnLogError,
+    UnsupportedFeature,
+)
 from txnlog.format import keys
 from txnlog.format.codec import digest_of
 from txnlog.log.slots import occupy
@@ -23,18 +30,14 @@ _logger = LogLines("txnlog.repair")
 
 FROM_COPY: Final = "brought back from the copy"
 
+_CHECKED: Final[frozenset[RepairKind]] = frozenset({"entry", "segment", "checkpoint"})
+"""What a check finds out about, where nobody knows whether it was put."""
+
 _ORDER: Final[tuple[Severity | None, ...]] = ("damage", "unchecked", "warning", None)
 
 
 class LeftError(Exception):
     """An object stays as it is; the text says why, such as that the copy does not have what is wanted."""
-
-
-class Kept(NamedTuple):
-    """What a repair replaced: the key below ``_log/replaced/``, and the bytes."""
-
-    key: str
-    data: bytes
 
 
 class Copy:
@@ -135,7 +138,7 @@ class Work:
         except LeftError as error:
             self.leave(key, str(error))
         except TxnLogError as error:
-            if error.durable is not Durable.NOTHING:
+            if error.durable is not Durable.NOTHING and kind in _CHECKED:
                 self._unknown.add(key)
             self.fail(kind, key, error)
         else:
@@ -161,25 +164,35 @@ class Work:
         """Note why an object stays as it is."""
         self._why[key] = why
 
-    def put_in_place(self, key: str, data: bytes, check: Callable[[], object] = lambda: None) -> Kept | None:
+    def take_back(self, kind: RepairKind, key: str, why: str) -> None:
+        """Delete what was put: it turned out that nobody wants it any more."""
+        self._done.pop(key, None)
+        try:
+            self.store.delete(key)
+        except TxnLogError as error:
+            self.fail(kind, key, error)
+        else:
+            self.leave(key, why)
+
+    def put_in_place(self, key: str, data: bytes, check: Callable[[], object]) -> None:
         """Put an object of the log where it is missing, or in place of other bytes, which are kept if they can be read.
 
         The slot is never free in between: a put replaces an object as a whole. ``check`` raises LeftError where it does
-        not belong there any more: it is asked right before each put. Returns what was replaced and kept.
+        not belong there any more: it is asked right before each put. LeftError also where it is there already.
         """
+        if attempted(partial(self.store.get, key)) == data:
+            raise LeftError("it is there, and was only not read")
         check()
-        if isinstance(attempted(partial(self.store.get, key)), TxnLogError):
-            check()
-            self.store.put(key, data)  # the store has lost what was there
-            return None
-        found = occupy(self.store, self.runtime, key, data)
-        if found == data:
-            return None
-        kept = Kept(keys.replaced_key(key, digest_of(found)), found)
-        occupy(self.store, self.runtime, kept.key, found)
+        try:
+            found = occupy(self.store, self.runtime, key, data)
+        except OutcomeUnknown:
+            _logger.warning("%s is there, and cannot be read: it is replaced, and not kept", key)
+        else:
+            if found == data:
+                return
+            occupy(self.store, self.runtime, keys.replaced_key(key, digest_of(found)), found)
         check()
         self.store.put(key, data)
-        return kept
 
     def result(self, report: FsckReport) -> Repaired:
         """All of it, with what a check found afterwards."""
@@ -196,4 +209,4 @@ class Work:
         return Repaired(report.version, self.dry_run, tuple(found))
 
 
-__all__ = ["FROM_COPY", "Copy", "Kept", "LeftError", "Work"]
+__all__ = ["FROM_COPY", "Copy", "LeftError", "Work"]
