@@ -144,7 +144,7 @@ MUTANTS: Final = (
         "what was decided by other settings goes",
         "txnlog/maintenance/compaction.py",
         "if _settings(topic) != _settings(self._topic):",
-        "return topic is not None",
+        "if topic is None:",
         "messages go that the settings keep by then",
         (_MEANWHILE + "what_was_decided_by_other_settings_does_not_go",),
     ),
