@@ -131,7 +131,7 @@ def _bring_back(work: Work, copy: Copy, log: Log, lost: _Lost) -> None:
 def check_of_log(log: Log, version: int, digest: str) -> None:
     """Raise LeftError unless an entry is the one by which something was decided.
 
-    Somebody may have given up on the folder and restored it meanwhile, for instance.
+    Somebody may have abandoned the folder and restored it meanwhile, for instance.
     """
     data = _got(log, version)
     if data is None or digest_of(data) != digest:
