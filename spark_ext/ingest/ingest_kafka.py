@@ -13,11 +13,9 @@ from spark_ext.ingest.kafka_options import HEADERS, KafkaOptions, gone, kafka_op
 from spark_ext.ingest.positions import (
     Ingestion,
     Part,
-    app_id,
     check_topic_ids,
     check_written_to,
     note_starts,
-    note_topics,
     positions,
 )
 from spark_ext.streaming.query_checkpoint import Checkpoint
@@ -70,7 +68,6 @@ def ingest_kafka(
 
     The rows of a partition of Kafka and its offsets are in one entry of the log. So a query that is started again, also
     with a new checkpoint, continues behind the last message that the log has, and brings none twice.
-    ``ns.last_txn_version(f"{name}/{kafka_topic}/{partition}")`` is the offset of that message.
 
     The messages of a partition are a transaction of their own in each micro-batch, and keep their order: in a topic
     without a key they all go to the same partition.
@@ -133,7 +130,6 @@ def ingest_kafka(
     ingestion = Ingestion(label, _epoch(ns, label), found.ids)
     connection_of(ns).follower.refresh()
     starts = _starts(ns, label, rows, wanted, found)
-    note_topics(ns, ingestion, check_topic_ids(ns, label, found.ids))
     known = positions(ns, label, starts)
     note_starts(ns, ingestion, {part: offset for part, offset in starts.items() if part not in known})
     batches = KafkaBatches(ns, target.storage, kept, ingestion, rows, cluster, wanted.fail_on_data_loss)
@@ -183,8 +179,8 @@ def _starts(ns: Namespace, name: str, rows: Rows, wanted: KafkaOptions, found: T
         InvalidInputError: a topic is not that of before.
         OffsetOutOfRange: Kafka does not have the messages at which the ingestion continues, or has fewer than the log.
     """
-    check_topic_ids(ns, name, found.ids)
-    known = positions(ns, name, found.bounds)
+    known = positions(ns, name, found.bounds)  # refuses a name that is too long, too
+    check_topic_ids(name, known, found.ids)
     if rows.topic is not None:
         check_written_to(ns, name, rows.topic, known)
     starts: dict[Part, int] = {}
@@ -207,8 +203,6 @@ def _starts(ns: Namespace, name: str, rows: Rows, wanted: KafkaOptions, found: T
             starts[part] = bounds.earliest
     new = {part: bounds for part, bounds in found.bounds.items() if part not in known}
     starts.update(wanted.starts(new, begun))
-    for part in found.bounds:
-        app_id(name, part)  # refuses a name that is too long with it
     return starts
 
 

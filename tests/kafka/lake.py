@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import spark_ext
+from txnlog.api.internals import connection_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,9 @@ class Lake:
 
     def position(self, partition: int = 0, name: str = "kafka:orders") -> int | None:
         """The last offset of a partition that the log has."""
-        return self.ns.last_txn_version(f"{name}/{self.source}/{partition}")
+        self.ns.snapshot()  # reads the log
+        record = connection_of(self.ns).stream(f"{name}/{self.source}/{partition}")
+        return None if record is None else record.batch
 
 
 @pytest.fixture

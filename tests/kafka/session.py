@@ -46,6 +46,7 @@ class Cluster:
     def __init__(self, spark: SparkSession, address: str) -> None:
         self.address = address
         self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
         properties = self._jvm.java.util.Properties()
         properties.put("bootstrap.servers", address)
         self._admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
@@ -87,8 +88,19 @@ class Cluster:
         """As retention does: a partition begins at an offset from now on."""
         wanted = self._jvm.java.util.HashMap()
         place = self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-        wanted.put(place, self._jvm.org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(before))
+        wanted.put(place, self._before(before))
         self._admin.deleteRecords(wanted).all().get()
+
+    def _before(self, offset: int) -> Any:
+        """By reflection: Py4J finds the method of an object that has the same name."""
+        loader = self._jvm.Thread.currentThread().getContextClassLoader()
+        kind = self._jvm.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete", True, loader)
+        (method,) = [
+            item for item in kind.getMethods() if item.getName() == "beforeOffset" and item.getParameterCount()
+        ]
+        given = self._gateway.new_array(self._jvm.Object, 1)
+        given[0] = offset
+        return method.invoke(None, given)
 
     def produce(self, topic: str, values: Iterable[object], partition: int = 0, **headers: str) -> None:
         """Produce messages whose key is their value, as text."""
