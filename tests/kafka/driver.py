@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 import spark_ext
-from spark_ext.ingest import kafka_batches
+from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from tests.kafka.lake import COLUMNS
 from tests.kafka.session import session
@@ -49,7 +49,7 @@ def main() -> None:
 def die_in(place: str) -> None:
     """Die in the second batch."""
     patch = pytest.MonkeyPatch()
-    commit, write, submit = kafka_batches.commit_parts, KafkaBatches._write, Transaction.commit_async
+    commit, write, submit = positions.commit_parts, KafkaBatches._write, Transaction.commit_async
     writes, commits, submits = itertools.count(1), itertools.count(1), itertools.count(1)
 
     def writing(batches: KafkaBatches, *given: Any) -> Any:

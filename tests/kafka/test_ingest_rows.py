@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -52,7 +53,7 @@ def test_several_topics_of_kafka_go_where_an_expression_says(lake: Lake) -> None
     for topic in ("low", "high"):
         lake.ns.create_topic(topic, SCHEMA, key="id", partitions=2)
     by = F.when(F.col("topic") == sources[0], "low").otherwise("high")
-    given = {"topic": None, "topic_by": by, "subscribe": sources, "name": "both"}
+    given: dict[str, Any] = {"topic": None, "topic_by": by, "subscribe": sources, "name": "both"}
     lake.ingest({"maxOffsetsPerTrigger": "17"}, **given)
     lake.lose_checkpoint()
     lake.ingest(**given)

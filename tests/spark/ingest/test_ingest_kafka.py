@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 
 import spark_ext
 from spark_ext.ingest import ingest_kafka as module
-from spark_ext.ingest import kafka_batches
+from spark_ext.ingest import kafka_batches, positions
 from tests.spark.ingest.recorded_kafka import FILE, NOTED, RecordedCluster, RecordedKafka, Recording
 from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, SchemaMismatch, UnsupportedFeature
 
@@ -112,7 +112,7 @@ def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(
 ) -> None:
     story.produce(0, 1, 2)
     story.produce(1, 3, 4)
-    commit = kafka_batches.commit_parts
+    commit = positions.commit_parts
 
     def one_of_them(ns: Any, ingestion: Any, parts: Any) -> Any:
         first = next(iter(parts))
