@@ -72,6 +72,12 @@ class Story:
     def ingest(self, **given: Any) -> None:
         self.start(**given).awaitTermination()
 
+    def take_place(self, patch: pytest.MonkeyPatch) -> None:
+        """Of Kafka and its source."""
+        patch.setattr(module, "_SOURCE", RecordedKafka.name())
+        patch.setattr(module, "_cluster", RecordedCluster)
+        patch.setattr(module, "check_source", lambda _: None)
+
     def ids(self) -> list[int]:
         return sorted(self.ns.snapshot().read("orders").column("id").to_pylist())
 
@@ -82,10 +88,9 @@ def story(
 ) -> Iterator[Story]:
     namespace.create_topic("orders", SCHEMA, partitions=2)
     spark.dataSource.register(RecordedKafka)
-    monkeypatch.setattr(module, "_SOURCE", RecordedKafka.name())
-    monkeypatch.setattr(module, "_cluster", RecordedCluster)
-    monkeypatch.setattr(module, "check_source", lambda _: None)
-    yield Story(spark, namespace, tmp_path)
+    made = Story(spark, namespace, tmp_path)
+    made.take_place(monkeypatch)
+    yield made
     for query in spark.streams.active:
         query.stop()
 
@@ -128,6 +133,42 @@ def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(
         shutil.rmtree(story.checkpoint)
     story.ingest()
     assert story.ids() == [1, 2, 3, 4]
+
+
+def test_of_a_batch_whose_commits_came_in_part_the_rest_comes_also_of_one_task(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Spark lets one task read several partitions, its rows still go into files by partition."""
+    frames = kafka_batches.KafkaBatches._write
+    monkeypatch.setattr(kafka_batches.KafkaBatches, "_write", lambda own, df, *rest: frames(own, df.coalesce(1), *rest))
+    test_of_a_batch_whose_commits_came_in_part_the_rest_comes(story, monkeypatch, lost=True)
+
+
+def test_a_new_checkpoint_begins_where_the_log_is(story: Story) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    story.produce(0, 3)
+    query = story.start(checkpoint=story.folder / "new")
+    query.awaitTermination()
+    assert story.ids() == [1, 2, 3]
+    assert sum(item["numInputRows"] for item in query.recentProgress) == 1
+
+
+def test_a_run_that_was_overtaken_while_it_hung_commits_nothing(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.produce(0, 1, 2)
+    write = kafka_batches.KafkaBatches._write
+
+    def hanging(*given: Any) -> Any:
+        monkeypatch.undo()
+        story.take_place(monkeypatch)
+        written = write(*given)
+        story.ingest(checkpoint=story.folder / "new", options={"startingOffsets": '{"source": {"0": 1, "1": 0}}'})
+        return written
+
+    monkeypatch.setattr(kafka_batches.KafkaBatches, "_write", hanging)
+    with pytest.raises(StreamingQueryException, match="ProducerFenced"):
+        story.ingest()
+    assert story.ids() == [2]
 
 
 def test_an_older_checkpoint_brings_what_the_log_does_not_have(story: Story) -> None:
