@@ -17,14 +17,6 @@ MUTANTS: Final = (
         (INGEST_KAFKA + "an_older_checkpoint_brings_what_the_log_does_not_have",),
     ),
     Mutant(
-        "a batch that came in part comes again",
-        "spark_ext/ingest/kafka_batches.py",
-        "for part, found in ranges.items() if not found.is_done}",
-        "for part, found in ranges.items()}",
-        "the log refuses it, and the query never gets over the death of a driver",
-        (INGEST_KAFKA + "of_a_batch_whose_commits_came_in_part_the_rest_comes",),
-    ),
-    Mutant(
         "a checkpoint may be ahead of the log",
         "spark_ext/ingest/kafka_batches.py",
         "if start > begin and self.fail_on_data_loss:",
