@@ -113,7 +113,7 @@ docs: install ## Build the site in build/docs/html: warnings are errors, and so 
 bench: install ## Figures of the core in three minutes, printed only: it fails if a benchmark cannot run, whatever it measures.
 	@$(RUN)/python -m benchmarks.run --quick $(ARGS)
 
-bench-all: install ## Measure again what benchmarks/RESULTS.md claims (the jars of Delta come with Maven, once).
+bench-all: install ## Measure again what benchmarks/RESULTS.md claims (the jars of Delta and Kafka come with Maven, once).
 	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)
 
 bench-peers: install ## Kafka, Pulsar and DuckLake beside txnlog, in one run: a report in out/bench-peers; needs a JDK and Maven.

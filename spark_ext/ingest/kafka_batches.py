@@ -172,7 +172,7 @@ class KafkaBatches:
         planned = write_jobs.planned(self.ns, self.rows.topic, without_source(frame))
         spec = planned.spec(self.ns, self.storage, tuple(part.partition for part in parts))
         written: dict[int, list[WrittenSegment]] = defaultdict(list)
-        for item in frame_job(frame, planned.record, spec).run(self.ns):
+        for item in frame_job(frame, planned.record, spec, without_python=True).run(self.ns):
             written[item.source].append(item)
         for topic in sorted({item.topic for items in written.values() for item in items}):
             write_jobs.check_there(

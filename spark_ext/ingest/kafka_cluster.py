@@ -5,6 +5,7 @@ Spark's Kafka source brings Kafka's own client in Java, and so this asks with th
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from spark_ext.ingest.positions import Part
+from spark_ext.support.python_process import ProcessLock, digest_of
 from spark_ext.support.spark_errors import first_line
 from spark_ext.support.spark_versions import has_jvm
 from txnlog.errors import Durable, InvalidInputError, RetriableError, TxnLogError, UnsupportedFeature
@@ -44,6 +46,13 @@ class Topics:
     bounds: Mapping[Part, Bounds]
 
 
+_MOST_CLIENTS: Final = 8
+_clients: Final[OrderedDict[tuple[int, str], Any]] = OrderedDict()
+"""Kafka's clients for administration by JVM and settings: a batch need not connect anew. The oldest one is closed."""
+
+_lock: Final = ProcessLock(_clients.clear)
+
+
 class KafkaCluster:
     """A cluster, asked through the JVM of a session.
 
@@ -54,6 +63,7 @@ class KafkaCluster:
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
         self._settings = {
             name[len(_PREFIX) :]: value for name, value in options.items() if name.lower().startswith(_PREFIX)
         }
@@ -65,7 +75,8 @@ class KafkaCluster:
             InvalidInputError: there is no such topic, or the cluster refuses the client.
             RetriableError: it does not answer.
         """
-        with self._admin() as admin:
+        with self._typed():
+            admin = self._admin()
             described = self._described(admin, names)
             parts = [Part(name, int(item.partition())) for name in names for item in described.get(name).partitions()]
             earliest, latest = (self._offsets(admin, parts, which) for which in ("earliest", "latest"))
@@ -73,8 +84,8 @@ class KafkaCluster:
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:
         """The ids alone. Raises what ``topics`` raises."""
-        with self._admin() as admin:
-            return _ids(self._described(admin, names), names)
+        with self._typed():
+            return _ids(self._described(self._admin(), names), names)
 
     def _described(self, admin: Any, names: Iterable[str]) -> Any:
         wanted = self._jvm.java.util.ArrayList()
@@ -97,21 +108,24 @@ class KafkaCluster:
     def _got(self, future: Any) -> Any:
         return future.get(_PATIENCE_S, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
 
-    @contextmanager
-    def _admin(self) -> Iterator[Any]:
-        """Context with a client for administration. Errors in it are ours."""
-        with self._typed():
-            clients = self._jvm.org.apache.kafka.clients.admin
-            known = set(clients.AdminClientConfig.configNames())
-            properties = self._jvm.java.util.Properties()
-            for name, value in self._settings.items():
-                if name in known:  # those of consumers are the source's alone
-                    properties.put(name, value)
-            admin = clients.AdminClient.create(properties)
-            try:
-                yield admin
-            finally:
-                admin.close()
+    def _admin(self) -> Any:
+        """The client for administration."""
+        key = id(self._gateway), digest_of(self._settings)
+        with _lock:
+            found = _clients.get(key)
+            if found is None:
+                clients = self._jvm.org.apache.kafka.clients.admin
+                known = set(clients.AdminClientConfig.configNames())
+                properties = self._jvm.java.util.Properties()
+                for name, value in self._settings.items():
+                    if name in known:  # those of consumers are the source's alone
+                        properties.put(name, value)
+                found = _clients[key] = clients.AdminClient.create(properties)
+            _clients.move_to_end(key)
+            dropped = [_clients.popitem(last=False)[1] for _ in range(len(_clients) - _MOST_CLIENTS)]
+        for client in dropped:
+            client.close()
+        return found
 
     @contextmanager
     def _typed(self) -> Iterator[None]:

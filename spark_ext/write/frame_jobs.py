@@ -52,15 +52,27 @@ class FrameJob:
         return [WrittenSegment.from_json(row.segment) for row in answers]
 
 
-def frame_job(df: DataFrame, record: TopicRecord | None, spec: WriteSpec) -> FrameJob:
-    """The job for a DataFrame whose rows go to a topic, or where its column ``topic`` says."""
+def frame_job(df: DataFrame, record: TopicRecord | None, spec: WriteSpec, *, without_python: bool = False) -> FrameJob:
+    """The job for a DataFrame whose rows go to a topic, or where its column ``topic`` says.
+
+    For ``without_python`` see ``arrow_batches.collect``.
+    """
     mark = f"(of the job {uuid.uuid4().hex})"
     rows_of = df if record is None else _with_partition(df, record)
     # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.
     plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
     task = partial(write_marked, names=rows_of.columns, spec=spec, mark=mark)
     place = (spec.root, spec.namespace, None if record is None else record.name)
-    return FrameJob(spec, mark, partial(arrow_batches.collect, plain, task, "segment string", mark=mark, place=place))
+    collect = partial(
+        arrow_batches.collect,
+        plain,
+        task,
+        "segment string",
+        mark=mark,
+        place=place,
+        without_python=without_python,
+    )
+    return FrameJob(spec, mark, collect)
 
 
 def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
