@@ -132,7 +132,8 @@ def ingest_kafka(
     starts = _starts(ns, label, rows, wanted, found)
     known = positions(ns, label, starts)
     note_starts(ns, ingestion, {part: offset for part, offset in starts.items() if part not in known})
-    batches = KafkaBatches(ns, target.storage, kept, ingestion, rows, cluster, wanted.fail_on_data_loss)
+    lost = {part: starts[part] for part, position in known.items() if starts[part] > position.offset}
+    batches = KafkaBatches(ns, target.storage, kept, ingestion, rows, cluster, lost)
     source = _reader(spark, wanted, rows, ns, {"startingOffsets": offsets_text(starts)})
     writer = triggered(source.writeStream.option("checkpointLocation", checkpoint), trigger).foreachBatch(batches.run)
     if query_name is not None:

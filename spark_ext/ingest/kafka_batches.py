@@ -65,7 +65,7 @@ class KafkaBatches:
         ingestion: its name and epoch, and the topics of Kafka.
         rows: how rows are made.
         cluster: asked before each commit whether the topics are still the same.
-        fail_on_data_loss: whether offsets that are gone are an error.
+        lost: by partition where it begins, if messages below that are gone from Kafka, and that was accepted.
         query: once it has started.
     """
 
@@ -75,7 +75,7 @@ class KafkaBatches:
     ingestion: Ingestion
     rows: Rows
     cluster: KafkaCluster
-    fail_on_data_loss: bool
+    lost: Mapping[Part, int]
     query: StreamingQuery | None = None
 
     def run(self, df: DataFrame, batch_id: int) -> None:
@@ -154,7 +154,7 @@ class KafkaBatches:
 
     def _range(self, part: Part, start: int, end: int, position: Position | None) -> Range:
         begin = 0 if position is None else position.offset
-        if start > begin and self.fail_on_data_loss:
+        if start > max(begin, self.lost.get(part, 0)):
             raise OffsetOutOfRange(
                 f"the checkpoint continues in the {part} at offset {start}, and the log has the ingestion "
                 f"{self.ingestion.name!r} up to {begin} alone: the messages between would be missing",

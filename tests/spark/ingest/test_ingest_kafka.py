@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
+pytestmark = pytest.mark.some(one_in=3)
+
 SCHEMA = pa.schema([("id", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())])
 COLUMNS = {"id": "cast(cast(value AS string) AS bigint)", "partition": "partition", "offset": "offset"}
 
@@ -184,12 +186,14 @@ def test_an_older_checkpoint_brings_what_the_log_does_not_have(story: Story) -> 
     assert story.ids() == [1, 2, 3, 4]
 
 
-def test_a_checkpoint_ahead_of_the_log_is_refused(story: Story) -> None:
+@pytest.mark.parametrize("options", [{}, {"failOnDataLoss": "false"}], ids=["strict", "lossy"])
+def test_a_checkpoint_ahead_of_the_log_is_refused(story: Story, options: dict[str, str]) -> None:
+    """Also where a loss is accepted: Kafka has these messages."""
     story.produce(0, 1, 2)
     story.ingest()
     story.produce(0, 3)
     with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the checkpoint continues in the partition 0"):
-        story.ingest(name="another")
+        story.ingest(name="another", options=options)
     assert story.ids() == [1, 2]
 
 
@@ -234,6 +238,14 @@ def test_messages_that_retention_took_are_an_error_and_going_on_without_them_is_
     assert "failOnDataLoss=false" in str(caught.value)
     story.ingest(options={"failOnDataLoss": "false"})
     assert story.ids() == [1, 2, 5, 6]
+
+
+def test_rows_that_are_wider_than_others_come_as_well(story: Story) -> None:
+    """Spark does not measure the rows of a batch, unless one is too wide for that."""
+    story.ns.create_topic("wide", pa.schema([("text", pa.string())]))
+    story.produce(0, 1, 2)
+    story.ingest(topic="wide", columns={"text": "repeat(cast(value AS string), 20000)"})
+    assert sorted(story.ns.snapshot().read("wide").column("text").to_pylist()) == ["1" * 20_000, "2" * 20_000]
 
 
 def test_offsets_that_went_back_are_refused(story: Story) -> None:
