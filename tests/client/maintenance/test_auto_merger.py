@@ -31,13 +31,15 @@ def test_small_segments_become_few_and_every_version_shows_the_same(place: Place
 
 
 def test_a_row_is_written_again_as_often_as_it_takes_for_as_many_to_come(memory: Place) -> None:
-    """Twice as many commits cost one merge of each row more, and not as many again."""
+    """Twice as many commits cost one merge of each row more, and not as many again.
+
+    How many merges there are is up to the background, which may be behind: the bound is that of doubling.
+    """
     ns = orders(memory)
     commit(ns, 128)
-    written = sum(item.rows for item in merged_segments(ns))
-    assert written <= 128 * 7
+    assert sum(item.rows for item in merged_segments(ns)) <= 128 * 7
     commit(ns, 128, 128)
-    assert sum(item.rows for item in merged_segments(ns)) <= 2 * written + 256
+    assert sum(item.rows for item in merged_segments(ns)) <= 256 * 8
 
 
 def merged_segments(ns: Any) -> list[Any]:
