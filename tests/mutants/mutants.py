@@ -22,7 +22,6 @@ from tests.mutants.planted import (
     fold,
     fold_subscriptions,
     holes,
-    ingest,
     killed,
     log,
     log_appending,
@@ -68,7 +67,6 @@ MUTANTS: Final = tuple(
         cli,
         catalog,
         spark,
-        ingest,
     )
     for mutant in room.MUTANTS
 )

@@ -1,1 +1,0 @@
-"""Ingestion from other systems: Kafka's messages into topics, exactly once."""
