@@ -546,7 +546,7 @@ MUTANTS: Final = (
     Mutant("a doubt taken for success", unknown_means_created),
     Mutant("a doubt taken for failure", unknown_means_failed),
     Mutant("an error taken for a free slot", errors_are_absence),
-    Mutant("LIST as truth", listing_is_truth),
+    Mutant("LIST as truth", listing_is_truth, ("writer", "reader"), Faults({"stale_list": 0.4})),
     Mutant("missing slot skipped", missing_slot_skipped),
     Mutant("retried entry with fresh bytes", fresh_bytes),
     Mutant("epoch not checked", epoch_not_checked),
