@@ -148,17 +148,22 @@ def test_no_checkpoint_is_made_from_an_entry_that_is_not_the_one_of_the_log(memo
     assert digest_of(other).encode() not in store_of(memory).get(manifest)
 
 
-def test_a_vacuum_next_to_a_repair_leaves_no_file_of_erased_rows(memory: Place) -> None:
-    """RESURRECTS: a replaced file of erased rows is damaged, and only older versions show it. The repair has checked;
-    a vacuum ends these versions and deletes the file; then the repair puts it back from an old copy."""
+def with_an_erased_row(memory: Place) -> tuple[ManualClock, Any, str, str]:
+    """A row was erased, and the old file that has it is damaged. The clock, the namespace, a copy, and the file."""
     clock = ManualClock(START_MS)
     ns = people(memory.open(clock=clock))
     put(ns, *range(20))
     content = of_namespace(memory)
-    source, _ = copied(content)
     ns.erase("orders", pc.field("id") == 3)
     segment = first_of(content, keys.SegmentKey)
     damaged(store_of(memory), segment, "flipped")
+    return clock, ns, copied(content)[0], segment
+
+
+def test_a_vacuum_next_to_a_repair_leaves_no_file_of_erased_rows(memory: Place) -> None:
+    """RESURRECTS: a replaced file of erased rows is damaged, and only older versions show it. The repair has checked;
+    a vacuum ends these versions and deletes the file; then the repair puts it back from an old copy."""
+    clock, ns, source, segment = with_an_erased_row(memory)
     ran: list[str] = []
     erased = pc.field("id") == 3
 
@@ -168,7 +173,7 @@ def test_a_vacuum_next_to_a_repair_leaves_no_file_of_erased_rows(memory: Place) 
             vacuumed(ns, clock)
             vacuumed(ns, clock)
             assert segment not in of_namespace(memory)
-            assert ns.erase("orders", erased).is_complete, "the caller was told that no file has such a row"
+            assert ns.erase("orders", erased).is_complete, "the caller hears that no file has such a row"
 
     found = repair_namespace("x", FOLDER, source=source, store=HookStore(memory.store(), before=before), clock=clock)
     assert ran
@@ -196,7 +201,7 @@ def test_the_next_checkpoint_of_an_open_handle_does_not_name_a_part_that_is_lost
 def test_a_live_writer_is_not_undone_without_a_word(memory: Place, whole: Any) -> None:
     """LOSES, LIES ("An entry is only put into a slot that the log has passed, so no writer can use it"): the newest
     entries are lost, a writer opens and goes on from there, and one that paused appends behind the lost ones. The
-    repair replaces what the first one was told is committed, and no line of the answer says so, or where it is kept."""
+    repair replaces what the first one heard is committed, and no line of the answer says so, or where it is kept."""
     paused, content, _ = whole
     paused.produce("orders", rows(300))
     paused.produce("orders", rows(301))
@@ -377,7 +382,7 @@ def with_another_in_the_gap(memory: Place, paused: Any) -> tuple[str, str, bytes
 
 
 def test_what_a_live_writer_committed_is_kept_although_one_read_has_no_answer(memory: Place, whole: Any) -> None:
-    """LOSES: one read times out, which the next one would not, and the entry of a writer that was told that it
+    """LOSES: one read times out, which the next one would not, and the entry of a writer that heard that it
     committed is overwritten: nowhere kept, and no word of it."""
     source, slot, data = with_another_in_the_gap(memory, whole[0])
     asked: list[str] = []
@@ -512,14 +517,7 @@ def test_a_dry_run_does_not_say_that_an_entry_was_replaced(memory: Place, whole:
 def test_a_segment_that_was_removed_again_is_not_said_to_be_brought_back(memory: Place, *, fails: bool) -> None:
     """LIES, BLOCKS: a vacuum comes meanwhile, and the segment that was put is deleted again: the answer says that it
     was brought back. Where the delete has no answer, the repair raises, and nobody hears what else it did."""
-    clock = ManualClock(START_MS)
-    ns = people(memory.open(clock=clock))
-    put(ns, *range(20))
-    content = of_namespace(memory)
-    source, _ = copied(content)
-    ns.erase("orders", pc.field("id") == 3)
-    segment = first_of(content, keys.SegmentKey)
-    damaged(store_of(memory), segment, "flipped")
+    clock, ns, source, segment = with_an_erased_row(memory)
     ran: list[str] = []
 
     def before(call: StoreCall, key: str) -> None:

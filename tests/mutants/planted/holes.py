@@ -180,7 +180,7 @@ MUTANTS: Final = (
         "txnlog/maintenance/bounds_of_gone_files.py",
         "in self._all.items() if _among",
         "in self._values.items() if _among",
-        "whether the log says a value of an erased row is told by the order of the segments",
+        "whether the log says a value of an erased row depends on the order of the segments",
         (_LEFT + "a_bound_is_a_value_of_an_erased_row_whoever_else_has_it",),
     ),
     Mutant(

@@ -163,15 +163,14 @@ def look_at_subscriptions(notes: Notes, connection: Connection) -> None:
     table = tables.table(connection, "subscriptions", None)
     groups = table.group_by(["topic", "subscription"])
     found = groups.aggregate([("lag_messages", "sum"), ("lag_ms", "max")]).to_pylist()
+    late = [row for row in found if row["lag_ms_max"] is not None and row["lag_ms_max"] >= DAY_MS]
     kept = {
         (info.topic, item.subscription): f"; retention keeps {item.messages:,} messages for it"
-        for info in retention.listing(connection, None)
+        for info in (retention.listing(connection, None) if late else ())
         for item in info.kept_for
     }
-    for row in sorted(found, key=lambda item: (item["topic"], item["subscription"])):
+    for row in sorted(late, key=lambda item: (item["topic"], item["subscription"])):
         topic, name, behind_ms = row["topic"], row["subscription"], row["lag_ms_max"]
-        if behind_ms is None or behind_ms < DAY_MS:
-            continue
         command = words_of("subscription", "drop", topic, name)
         notes.warn(
             "subscription",
