@@ -121,16 +121,19 @@ class Story:
         dead: tuple[tuple[int, int, int, int], ...] = (),
         missing: tuple[tuple[str, int | None], ...] = (),
         expired: tuple[tuple[int, int, int, int, int | None, tuple[tuple[int, int], ...]], ...] = (),
+        created: int | None = None,
         **topics: str,
     ) -> Story:
         """``dead`` letters are offset, value, redeliveries and version; ``missing`` files have the end of their use.
 
-        What ``expired`` are start, end, version, age, the age that was asked for, and what of it was at work.
+        What ``expired`` are start, end, version, age, the age that was asked for, and what of it was at work. The
+        subscription was ``created`` at a version, or nobody looked when it was.
         """
         letters = [(TOPIC, SUBSCRIPTION, 0, *letter) for letter in dead]
         gone = [(TOPIC, SUBSCRIPTION, 0, (item[:2],), *item[2:]) for item in expired]
         told = {"outcomes": outcomes or {}, "cursors": cursors or {}, "dead": letters, "missing": missing}
-        self.call("final", result={"rows": rows(**topics), "expired": gone, **told})
+        since = [] if created is None else [(TOPIC, SUBSCRIPTION, created)]
+        self.call("final", result={"rows": rows(**topics), "expired": gone, "created": since, **told})
         return self
 
     def vacuum(self, oldest: int, fails: Any = None) -> Story:

@@ -55,9 +55,12 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[Finding]:
     """What was deleted by calls that keep what subscriptions need was acknowledged, as nobody sought back."""
+    final = None if facts.final is None else result_of(facts.final, of.FinalState)
+    created = {(topic, name): version for topic, name, version in final.created} if final is not None else {}
     sought = {(asked(op, of.Seek).topic, asked(op, of.Seek).subscription) for op in facts.ops("seek")}
     for op in facts.deletions:
         item = asked(op, of.DeleteRecords)
+        version = result_of(op, of.Deleted).version if op.succeeded else None
         for at in item.before if op.succeeded else ():
             if not at.kept:
                 continue
@@ -71,6 +74,8 @@ def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[F
             for key, sets in shown.items():
                 if key[0] != at.topic or key in sought or low >= at.offset:
                     continue
+                if version is not None and created.get(key, 0) > version:
+                    continue  # a subscription that came later needed nothing of it, wherever it begins
                 left = ranges.subtract(((low, at.offset),), sets.get(at.partition, ()))
                 if left:
                     text = f"{key[0]}:{key[1]}/{at.partition}: {left} was deleted, and nobody had acknowledged it"

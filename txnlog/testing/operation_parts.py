@@ -58,6 +58,14 @@ class CursorAt(NamedTuple):
     acknowledged: tuple[tuple[int, int], ...]
 
 
+class Created(NamedTuple):
+    """A subscription, and the version whose entry created it."""
+
+    topic: str
+    subscription: str
+    version: int
+
+
 class Before(NamedTuple):
     """An offset of a partition, and whether what a subscription has not acknowledged below it is kept."""
 
@@ -115,6 +123,7 @@ class Ended(NamedTuple):
 
 __all__ = [
     "Before",
+    "Created",
     "CursorAt",
     "DeadLetter",
     "Ended",

@@ -50,6 +50,7 @@ import msgspec
 
 from txnlog.testing.operation_parts import (
     Before,
+    Created,
     CursorAt,
     DeadLetter,
     Ended,
@@ -432,7 +433,8 @@ class RestoredShown(_Result, frozen=True, tag="read_restored"):
 class FinalState(_Result, frozen=True, tag="final"):
     """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered.
 
-    ``rows`` has also what was deleted or erased, as it was before: it is the log that all else is compared with.
+    ``rows`` has also what was deleted or erased, as it was before: it is the log that all else is compared with. Of a
+    subscription that ``created`` leaves out, nobody looked when it was created: it counts as there from the beginning.
     """
 
     rows: tuple[PartitionRows, ...]
@@ -441,6 +443,7 @@ class FinalState(_Result, frozen=True, tag="final"):
     dead: tuple[DeadLetter, ...] = ()
     missing: tuple[MissingFile, ...] = ()
     expired: tuple[Expired, ...] = ()
+    created: tuple[Created, ...] = ()
 
 
 class Done(_Result, frozen=True, tag="done"):

@@ -40,6 +40,7 @@ from txnlog.testing.client import Client, rows_of
 from txnlog.testing.expiries import expired_of
 from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
+from txnlog.testing.operation_parts import Created
 from txnlog.testing.restored import Original
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
@@ -389,6 +390,9 @@ class Simulation:
             dead=dead,
             missing=missing,
             expired=tuple(expired_of(entries, rows, self.world.retainers)) if self.world.retainers else (),
+            created=tuple(
+                Created(replayed.topics[s.topic].name, s.name, s.id) for s in replayed.subscriptions.values()
+            ),
         )
         self.scheduler.trace("final", rows)
 

@@ -75,6 +75,18 @@ def what_a_subscription_needs_is_deleted(story):
     story.delete(2, version=7, kept=True).final(cursors=at(1), orders=FOUR)
 
 
+@good
+def a_subscription_that_came_behind_a_deletion_needed_nothing_of_it(story):
+    four(story).delete(2, version=6, kept=True).consumer(7).receive(7, "2=12 3=13")
+    story.take(None, 7, 2, 4, version=8).final(cursors=at(0, (2, 4)), created=7, orders=FOUR)
+
+
+@bad("deleted before it was acknowledged")
+def a_subscription_that_came_right_before_a_deletion_needs_what_is_deleted(story):
+    four(story).consumer(5).delete(2, version=6, kept=True).receive(5, "2=12 3=13")
+    story.take(None, 5, 2, 4, version=7).final(cursors=at(0, (2, 4)), created=5, orders=FOUR)
+
+
 # --- erased -----------------------------------------------------------------------------------------------------------
 
 
