@@ -23,7 +23,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights monitoring test-spark40 test-spark41 mutants sim crash crash-operations crash-spark crash-delta crash-operations conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
+.PHONY: help install check format test test-all test-fast test-delta test-kafka test-s3a test-rights monitoring test-spark40 test-spark41 mutants sim crash crash-operations crash-spark crash-delta crash-operations conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -42,13 +42,16 @@ format: install ## Format the code and sort the imports.
 	@$(RUN)/ruff format --quiet $(SOURCES)
 
 test: check ## The checks, then the tests that each push runs (ARGS="-n 0 -k fence": some, in one process); needs Maven, once.
-	@$(SPARK_ENV) $(RUN)/python -m pytest -n 4 --dist loadfile --ignore tests/delta $(ARGS)
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 4 --dist loadfile --ignore tests/delta --ignore tests/kafka $(ARGS)
 
 test-all: export TXNLOG_TESTS = long
 test-all: test ## The same, with all that a push leaves out, and three times as much where a test could try for ever.
 
 test-delta: install ## Foreign Delta tables, in a session that has Delta: minutes, fetches its jars with Maven once.
 	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 tests/delta $(ARGS)
+
+test-kafka: install ## Ingestion from a broker of Kafka 4.1 on loopback: minutes, fetches its jars with Maven once.
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 tests/kafka $(ARGS)
 
 test-fast: install ## Unit tests only: seconds, no Spark.
 	@$(RUN)/python -m pytest tests/unit $(ARGS)
@@ -110,7 +113,7 @@ docs: install ## Build the site in build/docs/html: warnings are errors, and so 
 bench: install ## Figures of the core in three minutes, printed only: it fails if a benchmark cannot run, whatever it measures.
 	@$(RUN)/python -m benchmarks.run --quick $(ARGS)
 
-bench-all: install ## Measure again what benchmarks/RESULTS.md claims (the jars of Delta come with Maven, once).
+bench-all: install ## Measure again what benchmarks/RESULTS.md claims (the jars of Delta and Kafka come with Maven, once).
 	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)
 
 bench-peers: install ## Kafka, Pulsar and DuckLake beside txnlog, in one run: a report in out/bench-peers; needs a JDK and Maven.

@@ -29,6 +29,7 @@ SCRIPTS = {
     "Scans in Spark": "scan",
     "Writes in Spark": "spark_write",
     "Streams in Spark": "spark_stream",
+    "From Kafka in Spark": "spark_kafka",
     "Topics as Delta tables": "publication",
 }
 QUICK = {

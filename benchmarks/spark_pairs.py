@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from tools import delta_jars
 WARM_UPS = 2
 
 
-def start_spark(*, delta: bool = False) -> SparkSession:
-    """A session on two cores."""
+def start_spark(*, delta: bool = False, jars: Sequence[str] = ()) -> SparkSession:
+    """A session on two cores, with Delta or some jars."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder
     builder = (
@@ -29,6 +29,8 @@ def start_spark(*, delta: bool = False) -> SparkSession:
         .config("spark.driver.memory", "3g")
         .config("spark.sql.session.timeZone", "UTC")
     )
+    if jars:
+        builder = builder.config("spark.jars", ",".join(jars))
     if delta:
         builder = builder.config("spark.jars", ",".join(delta_jars.delta_jars()))
         for name, value in delta_jars.SETTINGS.items():

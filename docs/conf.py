@@ -65,7 +65,7 @@ NAVIGATION = {
         "docs/recipes/time-travel", "docs/recipes/process-again", "docs/recipes/replace-a-topic", "docs/recipes/bad-messages", "docs/recipes/add-a-column",
         "docs/postgres", "docs/recipes/notebooks",
     ],
-    "In depth": ["docs/tour", "docs/python", "docs/spark", "docs/delta"],
+    "In depth": ["docs/tour", "docs/python", "docs/spark", "docs/ingest", "docs/delta"],
     "Operations": ["Overview </docs/operations/index>", "docs/stores", *OPERATIONS],
     "Reference": ["Overview </docs/reference/index>", *(f"docs/reference/{name}" for name in (
         "open", "namespace", "transaction", "producer", "consumer", "snapshot", "backup", "results", "errors", "catalog",

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spark_ext.ingest.ingest_kafka import ingest_kafka
     from spark_ext.processing.process import process
     from spark_ext.processing.run import Processed
     from spark_ext.read.metadata import metadata
@@ -25,6 +26,7 @@ _HOMES = {
     "Monitor": "spark_ext.streaming.monitor",
     "Processed": "spark_ext.processing.run",
     "TopicLag": "spark_ext.streaming.lag",
+    "ingest_kafka": "spark_ext.ingest.ingest_kafka",
     "metadata": "spark_ext.read.metadata",
     "monitor": "spark_ext.streaming.monitor",
     "process": "spark_ext.processing.process",
@@ -61,6 +63,7 @@ __all__ = [
     "Monitor",
     "Processed",
     "TopicLag",
+    "ingest_kafka",
     "metadata",
     "monitor",
     "process",

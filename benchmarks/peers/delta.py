@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from benchmarks.peers.load import Load, Outcome, in_threads
 from benchmarks.peers.peer import NotOfferedError, Peer
-from benchmarks.peers.processes import java
 from benchmarks.peers.values import random_values
 from tools.delta_jars import SETTINGS, delta_jars
+from tools.server_processes import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 import uuid
@@ -15,30 +14,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.peers.load import Load, Outcome, in_threads, is_aborted
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.processes import Server, free_port, java
 from benchmarks.peers.values import random_values
 from benchmarks.peers.watching import Watch, paced
-from tools.install import ROOT
-from tools.maven import jars
+from tools.kafka import VERSION, Broker, broker_jars
 
-VERSION: Final = "4.1.0"
-JARS: Final = ROOT / "out" / "jars" / f"kafka-{VERSION}"
-_MAVEN_S: Final = 600
 _BATCH: Final = 10_000
 _PATIENCE_S: Final = 60.0
-_PROPERTIES: Final = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
-controller.listener.names=CONTROLLER
-log.dirs={data}
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-group.initial.rebalance.delay.ms=0
-"""
 
 
 class Kafka(Peer):
@@ -51,28 +32,20 @@ class Kafka(Peer):
     extra: ClassVar[str] = ""
 
     def __init__(self) -> None:
-        self._server: Server | None = None
+        self._server: Broker | None = None
         self._address = ""
         self._topics: set[str] = set()
         self._producers: list[Producer] = []
 
     def bring(self) -> str:
         """The jars, with Maven."""
-        jars(JARS, f"org.apache.kafka:kafka_2.13:{VERSION}", timeout_s=_MAVEN_S)
+        broker_jars()
         return f"Kafka {VERSION}, confluent-kafka {confluent_kafka.__version__}"
 
     def start(self, folder: Path) -> None:
         """Format a folder, and start a broker on it."""
-        broker, controller = free_port(), free_port()
-        settings = folder / "server.properties"
-        text = _PROPERTIES.format(broker=broker, controller=controller, data=folder / "data") + self.extra
-        settings.write_text(text, encoding="utf-8")
-        program = [java(), "-Xms1g", "-Xmx1g", "-cp", f"{JARS}/*"]
-        made = ["kafka.tools.StorageTool", "format", "-t", str(uuid.uuid4()), "-c", str(settings)]
-        subprocess.run([*program, *made], cwd=folder, check=True, capture_output=True, timeout=_PATIENCE_S)
-        self._server = Server([*program, "kafka.Kafka", str(settings)], folder / "log", folder)
-        self._server.wait_for_port(broker)
-        self._address = f"127.0.0.1:{broker}"
+        self._server = Broker(folder, self.extra)
+        self._address = self._server.address
 
     def stop(self) -> None:
         """End the broker."""

@@ -14,9 +14,9 @@ import msgspec
 
 from benchmarks.peers.load import Load, Outcome
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.processes import NotStartedError, Server, free_port, java
 from tools.install import ROOT
 from tools.maven import jars
+from tools.server_processes import NotStartedError, Server, free_port, java
 from tools.servers import end
 
 VERSION: Final = "4.0.7"

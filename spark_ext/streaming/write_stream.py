@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-
 from spark_ext.delta.idempotence import of_stream
 from spark_ext.streaming import batch_commit
 from spark_ext.streaming.batch_errors import BatchOutcome, reaching_spark
 from spark_ext.streaming.query_checkpoint import Checkpoint
+from spark_ext.streaming.triggers import triggered
 from spark_ext.support.namespace_cache import Target, target_of
 from spark_ext.support.paths import check_absolute_checkpoint
-from spark_ext.support.spark_errors import first_line
 from spark_ext.support.spark_versions import has_jvm
 from spark_ext.write import write_jobs
 from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler, check_handler, no_frame
 from txnlog.api.internals import connection_of
-from txnlog.common.names import nearest, parse_label
+from txnlog.common.names import parse_label
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError
 from txnlog.fold.segment_replacement import check_holes
@@ -30,7 +27,6 @@ from txnlog.fold.segment_replacement import check_holes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from txnlog.api.namespace import Namespace
 
@@ -102,7 +98,7 @@ def write_stream(
         )
     check_absolute_checkpoint(checkpoint)
     _check_output_mode(output_mode)
-    writer = _triggered(df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint), trigger)
+    writer = triggered(df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint), trigger)
     target = target_of(df.sparkSession, path, storage_options, advice="name it in txn.write(df, topic)")
     is_complete = output_mode == "complete"
     batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex, is_complete)
@@ -140,24 +136,6 @@ def _check_output_mode(mode: object) -> None:
         raise InvalidInputError(
             f"Spark has no output mode {shown(mode)}", advice="use 'append', 'update' or 'complete'"
         )
-
-
-def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
-    """The writer with a trigger. Raises InvalidInputError for what Spark takes for none."""
-    if trigger is None:
-        return writer
-    example = 'pass a dict like {"processingTime": "10 seconds"} or {"availableNow": True}'
-    if not isinstance(trigger, Mapping):
-        raise InvalidInputError(f"trigger is a dict of one argument, not {shown(trigger)}", advice=example)
-    known = sorted(inspect.signature(writer.trigger).parameters)
-    for name in trigger:
-        if name not in known:
-            raise InvalidInputError(f"Spark has no trigger {shown(name)}", advice=nearest(str(name), known))
-    try:
-        return writer.trigger(**trigger)
-    except PySparkException as error:
-        text = f"Spark refuses the trigger {shown(dict(trigger))}: {first_line(error)}"
-        raise InvalidInputError(text, advice=example) from error
 
 
 @dataclass(eq=False)

@@ -60,7 +60,9 @@ _wide: Final[OrderedDict[Hashable, None]] = OrderedDict()
 _lock: Final = ProcessLock(_wide.clear)
 
 
-def collect(frame: DataFrame, task: Task, schema: str, *, mark: str, place: Hashable) -> list[Row]:
+def collect(
+    frame: DataFrame, task: Task, schema: str, *, mark: str, place: Hashable, without_python: bool = False
+) -> list[Row]:
     """``frame.mapInArrow(task, schema).collect()``, where Spark measures batches only if one might exceed its limit.
 
     A row that is too wide fails the job, which is then run again with measuring.
@@ -71,10 +73,11 @@ def collect(frame: DataFrame, task: Task, schema: str, *, mark: str, place: Hash
         schema: the schema of the task's rows.
         mark: a text that nothing else contains.
         place: the target of the rows: once a row was too wide, later jobs to the same place are measured at once.
+        without_python: what is before the plan's leaves, which it may hide, is known to be no Python code.
     """
     with _lock:
         known = place in _wide
-    share = None if known else _share(frame)
+    share = None if known else _share(frame, without_python=without_python)
     if share is not None:
         try:
             with _not_measured(frame.sparkSession):
@@ -89,7 +92,7 @@ def collect(frame: DataFrame, task: Task, schema: str, *, mark: str, place: Hash
     return frame.mapInArrow(task, schema).collect()
 
 
-def _share(frame: DataFrame) -> int | None:
+def _share(frame: DataFrame, *, without_python: bool) -> int | None:
     """The most bytes that the texts of a row may have; None where Spark must measure the batches.
 
     It must if the session sets a limit of its own (or the version has none), if widths of nested values or of very many
@@ -108,13 +111,13 @@ def _share(frame: DataFrame) -> int | None:
     rows = int(str(spark.conf.get(MAX_ROWS)))
     if limit == NOT_MEASURED or rows < 1:  # rows without a limit are as many as a task has
         return None
-    if _has_python(spark, frame._jdf.queryExecution()):
+    if _has_python(spark, frame._jdf.queryExecution(), in_leaves=not without_python):
         return None
     share = limit // rows - sum(_TEXT_BYTES if isinstance(kind, _TEXTS) else _FIXED_BYTES for kind in kinds)
     return share if share >= 0 else None
 
 
-def _has_python(spark: SparkSession, execution: Any) -> bool:
+def _has_python(spark: SparkSession, execution: Any, *, in_leaves: bool) -> bool:
     """Whether rows may pass through other Python code before the format's tasks get them."""
     jvm: Any = spark._jvm
     pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
@@ -126,6 +129,8 @@ def _has_python(spark: SparkSession, execution: Any) -> bool:
         pattern.EVAL_PYTHON_UDTF()
     ):
         return True
+    if not in_leaves:
+        return False
     leaves = plan.collectLeaves()
     # A checkpoint that is not written yet, or a stream's batch: the plan does not show what is before it.
     return any(leaves.apply(index).nodeName() == "LogicalRDD" for index in range(leaves.size()))

@@ -5,21 +5,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-import uuid
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
-
 from spark_ext.delta.idempotence import of_app
 from spark_ext.support import spark_errors
-from spark_ext.support.columns import named
 from spark_ext.support.namespace_cache import target_of
-from spark_ext.write import arrow_batches, write_jobs
-from spark_ext.write.task_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
+from spark_ext.write import write_jobs
+from spark_ext.write.frame_jobs import FrameJob, frame_job
 from txnlog.api.internals import check_open, check_truncatable, connection_of, discard, leave, truncate
 from txnlog.api.producer import begin_transaction
 from txnlog.common.names import parse_topic_name
@@ -32,12 +26,11 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.format.actions import Segment
-from txnlog.format.column_text import SPARK_SQL_NAMES
 from txnlog.log.transaction_commands import Skipped
 from txnlog.replies import Replying, copy_of, in_parts, note_written, reworded
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark_ext.delta.commit_arbiter import DeltaDecision
     from spark_ext.delta.idempotence import Identity
@@ -45,7 +38,6 @@ if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
     from txnlog.api.transaction import Transaction
     from txnlog.common.ids import TxnId
-    from txnlog.fold.state import TopicRecord
     from txnlog.results import Committed
 
 
@@ -172,18 +164,11 @@ class DataFrameTransaction:
         if mode == "overwrite":
             check_truncatable(self._txn, topic, allow_unacknowledged=allow_unacknowledged)
         spec = planned.spec(self._ns, self._storage)
-        mark = f"(of the job {uuid.uuid4().hex})"
         assert planned.record is not None, "a topic was named"
-        rows_of = _with_partition(df, planned.record)
-        # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.
-        plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
-        task = partial(write_marked, names=rows_of.columns, spec=spec, mark=mark)
-        job = partial(
-            arrow_batches.collect, plain, task, "segment string", mark=mark, place=(spec.root, spec.namespace, topic)
-        )
+        job = frame_job(df, planned.record, spec)
         self._begin_write(topic, overwrites=mode == "overwrite")
         try:
-            segments = self._run(job, spec, mark)
+            segments = self._run(job)
             rows = sum(item.rows for item in segments)
             with self._lock:
                 check_open(self._txn)  # it may have ended while the job ran, without these rows
@@ -216,21 +201,12 @@ class DataFrameTransaction:
             check_open(self._txn)
             self._failed = self._failed or copy_of(error)
 
-    def _run(self, job: Callable[[], list[Row]], spec: WriteSpec, mark: str) -> list[Segment]:
+    def _run(self, job: FrameJob) -> list[Segment]:
         """The files that a job wrote."""
         with self._lock:
-            # The log has none of these numbers yet: a vacuum would close their blocks while the job runs.
-            unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.numbers.txn]
-        with connection_of(self._ns).keep_blocks_alive(unnamed):
-            try:
-                answers = job()
-            except PySparkException as error:
-                ours = spark_errors.typed(error, mark) or spark_errors.without_txnlog(error)
-                if ours is None:
-                    raise
-                raise ours from error
-        written = [WrittenSegment.from_json(row.segment) for row in answers]
-        return write_jobs.segments_of(written, spec.numbers, self._txn.id.number)
+            unnamed = [self._txn.id.number, *(item.segment for item in self._segments)]
+        written = job.run(self._ns, unnamed)
+        return write_jobs.segments_of(written, job.spec.numbers, self._txn.id.number)
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Acknowledge received messages if this transaction commits.
@@ -462,19 +438,6 @@ def _twice(where: str, txn: TxnId) -> InvalidInputError:
         f"the {where} is written to twice in the transaction {txn}",
         advice="write one DataFrame: first.unionByName(second)",
     )
-
-
-def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
-    """The DataFrame with every row's partition, computed by Spark itself, if the topic has a key."""
-    if record.key is None or record.partitions == 1:
-        return df
-    kind = next(field.type for field in record.schema.fields if field.name == record.key)
-    assert isinstance(kind, str), "keys have plain types"
-    kind = SPARK_SQL_NAMES.get(kind, kind)
-    # The hash depends on the type, so it is the topic's, not the DataFrame's (an int hashes otherwise than a long).
-    key = named(record.key) if record.key in df.columns else F.lit(None)
-    # A value that is not of that type is refused later, with its column's name.
-    return df.withColumn(PARTITION_COLUMN, F.pmod(F.xxhash64(key.try_cast(kind)), F.lit(record.partitions)).cast("int"))
 
 
 def transaction(

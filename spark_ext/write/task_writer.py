@@ -46,6 +46,8 @@ SORTED_SEGMENT_BYTES: Final = 64 << 20
 
 ROUTING_COLUMN: Final = "topic"
 PARTITION_COLUMN: Final = "_partition"
+SOURCE_COLUMN: Final = "_txnlog_source"
+"""The place in ``WriteSpec.sources`` of each row's source."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class WriteSpec:
         refused: topics that rows of this schema do not fit, and why; for ``routes``.
         turn: where the turn of partitions begins, in a topic without a key.
         target_bytes: Arrow bytes after which a task begins the next file.
+        sources: where the rows come from, if each file may have rows of one source alone: of each the number of its
+            partition there, whose rows go to one partition of a topic without a key, so that they keep their order.
     """
 
     root: str
@@ -96,12 +100,16 @@ class WriteSpec:
     refused: tuple[tuple[str, str], ...] = ()
     turn: int = 0
     target_bytes: int = TARGET_SEGMENT_BYTES
+    sources: tuple[int, ...] = ()
     storage_options: str = field(default="{}", repr=False)
 
 
 @dataclass(frozen=True)
 class WrittenSegment:
-    """A file that is durable and that nothing names yet. ``task`` and ``position`` put the files of a job in order."""
+    """A file that is durable and that nothing names yet. ``task`` and ``position`` put the files of a job in order.
+
+    ``source`` is the place in the specification of the source that all of its rows are of; 0 without sources.
+    """
 
     task: int
     position: int
@@ -113,6 +121,7 @@ class WrittenSegment:
     checksum: str
     slices: tuple[tuple[int, int], ...]
     statistics: tuple[tuple[str, Any, Any, int | None], ...]
+    source: int = 0
 
     def to_json(self) -> str:
         """Text for a column of a DataFrame."""
@@ -186,24 +195,37 @@ class _TaskWriter:
         self._task = task
         self._store = store_of(spec.root, spec.namespace, json.loads(spec.storage_options))
         self._targets = {target.name: target for target in spec.targets}
-        self._writers: dict[str, _TopicWriter] = {}
+        self._writers: dict[tuple[int, str], _TopicWriter] = {}
         self._written: list[WrittenSegment] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows, and store the files that are full."""
         if not batch.num_rows:
             return
-        for name, rows in self._routed(batch):
-            writer = self._writers.get(name)
-            if writer is None:
-                writer = self._writers[name] = _TopicWriter(self._target(name), self._spec, self._task.partition)
-            self._store_all(writer.target, writer.add(rows))
+        for source, part in self._by_source(batch):
+            for name, rows in self._routed(part):
+                writer = self._writers.get((source, name))
+                if writer is None:
+                    made = _TopicWriter(self._target(name), self._spec, self._task.partition, source)
+                    writer = self._writers[source, name] = made
+                self._store_all(writer, writer.add(rows))
 
     def finish(self) -> list[WrittenSegment]:
         """Store what is left."""
         for writer in self._writers.values():
-            self._store_all(writer.target, writer.finish())
+            self._store_all(writer, writer.finish())
         return self._written
+
+    def _by_source(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows by their source, without the column that says it."""
+        if not self._spec.sources:
+            yield 0, batch
+            return
+        sources = batch.column(SOURCE_COLUMN)
+        rest = batch.drop_columns([SOURCE_COLUMN])
+        distinct = pc.unique(sources).to_pylist()
+        for source in distinct:
+            yield source, rest if len(distinct) == 1 else rest.filter(pc.equal(sources, source))
 
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows by topic, without the column that names it."""
@@ -238,7 +260,8 @@ class _TaskWriter:
             advice=nearest(name, known),
         )
 
-    def _store_all(self, target: TopicTarget, files: Iterator[_File]) -> None:
+    def _store_all(self, writer: _TopicWriter, files: Iterator[_File]) -> None:
+        target = writer.target
         for slices, encoded in files:
             position = len(self._written)
             if position >= FILES_PER_TASK:
@@ -261,6 +284,7 @@ class _TaskWriter:
                     encoded.checksum,
                     slices,
                     tuple((name, *bounds) for name, bounds in encoded.statistics.items()),
+                    writer.source,
                 )
             )
 
@@ -270,15 +294,17 @@ _File = tuple[tuple[tuple[int, int], ...], segment_file.EncodedSegment]
 
 
 class _TopicWriter:
-    """The rows of one task for one topic."""
+    """The rows of one task and one source for one topic."""
 
-    def __init__(self, target: TopicTarget, spec: WriteSpec, task: int) -> None:
+    def __init__(self, target: TopicTarget, spec: WriteSpec, task: int, source: int) -> None:
         self.target = target
+        self.source = source
         self._schema = pa.ipc.read_schema(pa.py_buffer(target.schema))
         self._target_bytes = spec.target_bytes
         self._sorted_bytes = min(spec.target_bytes, SORTED_SEGMENT_BYTES)
         # Tasks take turns, so that a job spreads its rows; each keeps to one partition: no file needs sorting.
-        self._own_partition = (spec.turn + task) % target.partitions
+        number = spec.sources[source] if spec.sources else spec.turn + task
+        self._own_partition = number % target.partitions
         self._in_turn: segment_file.SegmentWriter | None = None
         self._tables: list[pa.Table] = []
         self._partitions: list[npt.NDArray[np.int32]] = []
@@ -360,6 +386,7 @@ __all__ = [
     "JOB_NUMBERS",
     "PARTITION_COLUMN",
     "ROUTING_COLUMN",
+    "SOURCE_COLUMN",
     "JobNumbers",
     "TaskIdentity",
     "TopicTarget",

@@ -116,8 +116,8 @@ class Planned:
     columns: pa.Schema
     record: TopicRecord | None
 
-    def spec(self, ns: Namespace, storage: str) -> WriteSpec:
-        """The specification for the tasks. Reserves the job's numbers as its last step.
+    def spec(self, ns: Namespace, storage: str, sources: tuple[int, ...] = ()) -> WriteSpec:
+        """The specification for the tasks (``sources``: see there). Reserves the job's numbers as its last step.
 
         Raises, where rows are routed:
             InvalidInputError: there is no column to route by.
@@ -133,6 +133,7 @@ class Planned:
             routes=record is None,
             refused=refused,
             turn=_turn(ns),
+            sources=sources,
             storage_options=storage,
         )
 

@@ -22,6 +22,7 @@ from tests.mutants.planted import (
     fold,
     fold_subscriptions,
     holes,
+    ingest,
     killed,
     log,
     log_appending,
@@ -67,6 +68,7 @@ MUTANTS: Final = tuple(
         cli,
         catalog,
         spark,
+        ingest,
     )
     for mutant in room.MUTANTS
 )

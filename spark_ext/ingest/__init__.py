@@ -1,0 +1,1 @@
+"""Ingestion from other systems: Kafka's messages into topics, exactly once."""

@@ -1,0 +1,210 @@
+"""Messages of Kafka into topics, exactly once, whatever becomes of the checkpoint: ``spark_ext.ingest_kafka``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_ext.ingest.kafka_batches import KafkaBatches, without_source
+from spark_ext.ingest.kafka_cluster import KafkaCluster, check_source, stopped
+from spark_ext.ingest.kafka_frames import Rows, checked_rows, with_source
+from spark_ext.ingest.kafka_options import HEADERS, KafkaOptions, gone, kafka_options, offsets_text
+from spark_ext.ingest.positions import (
+    Ingestion,
+    Part,
+    check_topic_ids,
+    check_written_to,
+    note_starts,
+    positions,
+)
+from spark_ext.streaming.query_checkpoint import Checkpoint
+from spark_ext.streaming.triggers import triggered
+from spark_ext.support.namespace_cache import target_of
+from spark_ext.support.paths import check_absolute_checkpoint
+from spark_ext.support.spark_versions import is_stopped
+from spark_ext.write import write_jobs
+from txnlog.api.internals import connection_of
+from txnlog.common.names import parse_label
+from txnlog.common.validation import shown
+from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark_ext.ingest.kafka_cluster import Topics
+    from txnlog.api.namespace import Namespace
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+_SOURCE: Final = "kafka"
+_cluster: Final = KafkaCluster
+
+
+def ingest_kafka(
+    spark: SparkSession,
+    path: str,
+    *,
+    subscribe: str | Sequence[str],
+    options: Mapping[str, str],
+    checkpoint: str,
+    topic: str | None = None,
+    topic_by: str | Column | None = None,
+    columns: Mapping[str, str | Column] | None = None,
+    where: str | Column | None = None,
+    name: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    query_name: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Start a streaming query that brings messages of Kafka into topics, each exactly once.
+
+    ::
+
+        query = spark_ext.ingest_kafka(spark, "/data/lake/sales", subscribe="orders", topic="orders", checkpoint=c,
+            options={"kafka.bootstrap.servers": "kafka:9092"},
+            columns={"id": "cast(key AS bigint)", "carrier": "cast(value AS string)"})
+
+    The rows of a partition of Kafka and its offsets are in one entry of the log. So a query that is started again, also
+    with a new checkpoint, continues behind the last message that the log has, and brings none twice.
+
+    The messages of a partition are a transaction of their own in each micro-batch, and keep their order: in a topic
+    without a key they all go to the same partition.
+
+    Args:
+        spark: a classic session that has Spark's Kafka source (``spark-sql-kafka-0-10``).
+        path: ROOT/NAMESPACE.
+        subscribe: the Kafka topic, or a list of them. All of their partitions are read.
+        options: those of Spark's Kafka source, with ``kafka.bootstrap.servers`` and all that the client needs. Their
+            meaning is the source's, but for ``startingOffsets``, which is ``earliest`` if left out, and counts only
+            where the log has no position yet; and ``kafka.isolation.level``, which is ``read_committed`` if left out.
+        checkpoint: the query's checkpoint, a path or URL that this process can read. It may be lost.
+        topic: where the rows go.
+        topic_by: instead of ``topic`` an expression for the topic of each row, such as ``"topic"``: the name of
+            Kafka's. Needs ``name``.
+        columns: by column an expression over Kafka's columns (``key``, ``value``, ``topic``, ``partition``,
+            ``offset``, ``timestamp``, ``timestampType``, ``headers``), as SQL or as a column of Spark's. If left out,
+            the topic gets the columns that have Kafka's names.
+        where: a condition on Kafka's columns; other messages are left out, and count as ingested.
+        name: the ingestion's identity, and the producer of its transactions: a query that is started under it takes
+            over, and fences an older one. ``kafka:TOPIC`` if left out.
+        trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
+        query_name: shown by Spark.
+        storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
+
+    Raises:
+        InvalidInputError: an argument is not what it must be; Kafka has no such topic, or refuses the client; a Kafka
+            topic was created again under its name, or the topic that the rows go to was. No query was started.
+        OffsetOutOfRange: Kafka does not have the messages any more at which the ingestion continues
+            (``failOnDataLoss=false`` accepts that), or its offsets went back.
+        SchemaMismatch: the columns do not fit the topic, or its key is missing among them.
+        NamespaceNotFound, TopicNotFound: the path is no namespace, or it has no such topic.
+        UnsupportedFeature: the session has no Kafka source, or is a client of Spark Connect.
+        RetriableError: Kafka does not answer.
+        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the ingestion took over; call it again.
+    """
+    if not hasattr(spark, "readStream"):
+        raise InvalidInputError("ingest_kafka takes a Spark session first", advice="call it with (spark, path, ...)")
+    if is_stopped(spark):
+        raise stopped()
+    wanted = kafka_options(subscribe, options)
+    rows = checked_rows(topic, topic_by, columns, where)
+    label = _name(name, rows)
+    if query_name is not None and not isinstance(query_name, str):
+        raise InvalidInputError(
+            f"query_name is text, not {shown(query_name)}", advice="leave it out, or name the query"
+        )
+    check_absolute_checkpoint(checkpoint)
+    check_source(spark)
+    target = target_of(spark, path, storage_options, advice="name it in topic=")
+    ns = target.open()
+    connection_of(ns).follower.refresh()
+    source = _reader(spark, wanted, rows, ns, {})
+    _check_columns(ns, source, rows)
+    writer = triggered(source.writeStream, trigger)  # refuses here what is no trigger
+    kept = Checkpoint(checkpoint, target.location.root, target.storage_options)
+    cluster = _cluster(spark, wanted.given)
+    found = cluster.topics(wanted.subscribe)
+    _starts(ns, label, rows, wanted, found)  # refuses before it takes over from another run
+    ingestion = Ingestion(label, _epoch(ns, label), found.ids)
+    connection_of(ns).follower.refresh()
+    starts = _starts(ns, label, rows, wanted, found)
+    known = positions(ns, label, starts)
+    note_starts(ns, ingestion, {part: offset for part, offset in starts.items() if part not in known})
+    lost = {part: starts[part] for part, position in known.items() if starts[part] > position.offset}
+    batches = KafkaBatches(ns, target.storage, kept, ingestion, rows, cluster, lost)
+    source = _reader(spark, wanted, rows, ns, {"startingOffsets": offsets_text(starts)})
+    writer = triggered(source.writeStream.option("checkpointLocation", checkpoint), trigger).foreachBatch(batches.run)
+    if query_name is not None:
+        writer = writer.queryName(query_name)
+    batches.query = query = writer.start()
+    return query
+
+
+def _name(name: object, rows: Rows) -> str:
+    if name is not None:
+        return parse_label("name", name)
+    if rows.topic is None:
+        raise InvalidInputError(
+            "an ingestion with topic_by needs a name", advice="pass name=..., and keep it: it is the identity"
+        )
+    return parse_label("name", f"kafka:{rows.topic}")
+
+
+def _epoch(ns: Namespace, name: str) -> int:
+    epoch = ns.producer(name).epoch
+    assert epoch is not None, "a named producer has one"
+    return epoch
+
+
+def _reader(spark: SparkSession, wanted: KafkaOptions, rows: Rows, ns: Namespace, more: Mapping[str, str]) -> DataFrame:
+    record = None if rows.topic is None else connection_of(ns).topic_handle(rows.topic).record
+    reader = spark.readStream.format(_SOURCE).options(**wanted.given).option("subscribe", ",".join(wanted.subscribe))
+    if rows.needs_headers(record):
+        reader = reader.option(HEADERS, "true")
+    return reader.options(**more).load()
+
+
+def _check_columns(ns: Namespace, source: DataFrame, rows: Rows) -> None:
+    """Raise SchemaMismatch where the rows would fit no topic, before anything is asked of Kafka."""
+    record = None if rows.topic is None else connection_of(ns).topic_handle(rows.topic).record
+    frame = rows.of(with_source(source, [Part("any", 0)]), record)
+    write_jobs.planned(ns, rows.topic, without_source(frame))
+
+
+def _starts(ns: Namespace, name: str, rows: Rows, wanted: KafkaOptions, found: Topics) -> dict[Part, int]:
+    """Where each partition continues, or begins.
+
+    Raises:
+        InvalidInputError: a topic is not that of before.
+        OffsetOutOfRange: Kafka does not have the messages at which the ingestion continues, or has fewer than the log.
+    """
+    known = positions(ns, name, found.bounds)  # refuses a name that is too long, too
+    check_topic_ids(name, known, found.ids)
+    if rows.topic is not None:
+        check_written_to(ns, name, rows.topic, known)
+    starts: dict[Part, int] = {}
+    begun = {part.topic for part in known}
+    for part, position in known.items():
+        bounds = found.bounds[part]
+        if bounds.latest < position.offset:
+            raise OffsetOutOfRange(
+                f"the {part} ends at offset {bounds.latest}, and the log has its messages up to {position.offset}: it "
+                "was created again, or lost messages",
+                advice="to ingest what it has now, give the ingestion another name (name=...) and a new checkpoint",
+                durable=Durable.NOTHING,
+            )
+        starts[part] = position.offset
+        if bounds.earliest > position.offset:
+            error = gone(part, position.offset, bounds.earliest)
+            if wanted.fail_on_data_loss:
+                raise error
+            _logger.warning("%s", error.message)
+            starts[part] = bounds.earliest
+    new = {part: bounds for part, bounds in found.bounds.items() if part not in known}
+    starts.update(wanted.starts(new, begun))
+    return starts
+
+
+__all__ = ["ingest_kafka"]

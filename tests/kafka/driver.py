@@ -1,0 +1,88 @@
+"""A driver of Spark with Kafka, as a program: it ingests what is there, until it is done, or killed (SIGKILL).
+
+    python -m tests.kafka.driver FOLDER ADDRESS SOURCE PLACE
+
+PLACE is where in its second batch it dies: ``read`` (before its job), ``written`` (its files are there, and nothing in
+the log), ``between`` (a partition of several is committed), ``committed`` (all of them, and Spark does not know), or
+``nowhere``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import spark_ext
+from spark_ext.ingest import kafka_batches, positions
+from spark_ext.ingest.kafka_batches import KafkaBatches
+from tests.kafka.lake import COLUMNS
+from tests.kafka.session import session
+from txnlog.api.transaction import Transaction
+
+PLACES: Final = ("read", "written", "between", "committed")
+
+
+def main() -> None:
+    folder, address, source, place = Path(sys.argv[1]), *sys.argv[2:]
+    spark = session(folder)
+    die_in(place)
+    query = spark_ext.ingest_kafka(
+        spark,
+        f"{folder}/lake/sales",
+        subscribe=source,
+        topic="orders",
+        columns=COLUMNS,
+        checkpoint=f"{folder}/checkpoint",
+        options={"kafka.bootstrap.servers": address, "maxOffsetsPerTrigger": "9"},
+        trigger={"availableNow": True},
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+def die_in(place: str) -> None:
+    """Die in the second batch."""
+    patch = pytest.MonkeyPatch()
+    commit, write, submit = positions.commit_parts, KafkaBatches._write, Transaction.commit_async
+    writes, commits, submits = itertools.count(1), itertools.count(1), itertools.count(1)
+
+    def writing(batches: KafkaBatches, *given: Any) -> Any:
+        second = next(writes) == 2
+        if second and place == "read":
+            die()
+        written = write(batches, *given)
+        if second and place == "written":
+            die()
+        if second and place == "between":
+            patch.setattr(Transaction, "commit_async", submitting)
+        return written
+
+    def submitting(txn: Transaction) -> Any:
+        if next(submits) == 2:
+            die()
+        future = submit(txn)
+        future.result()
+        return future
+
+    def committing(*given: Any) -> Any:
+        done = commit(*given)
+        if next(commits) == 2 and place == "committed":
+            die()
+        return done
+
+    patch.setattr(KafkaBatches, "_write", writing)
+    patch.setattr(kafka_batches, "commit_parts", committing)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

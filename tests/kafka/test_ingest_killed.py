@@ -1,0 +1,79 @@
+"""Drivers that are killed (SIGKILL, JVM and all) in the middle of an ingestion, and others that go on."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.effort import tries
+from tests.kafka.driver import PLACES
+from tests.kafka.lake import Lake, lake
+
+__all__ = ["lake"]  # a fixture
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = {"read": 9, "written": 9, "between": 12, "committed": 18}
+"""How many messages are in the topic behind the death, by its place: of three partitions with as many in each batch."""
+
+
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("place", PLACES)
+def test_the_messages_of_a_killed_driver_come_once(lake: Lake, place: str, lost: bool) -> None:
+    lake.cluster.create(lake.source, partitions=3)
+    for partition in range(3):
+        lake.cluster.produce(lake.source, range(partition, 30, 3), partition)
+    folder = lake.checkpoint.parent
+    command = [sys.executable, "-m", "tests.kafka.driver", str(folder), lake.cluster.address, lake.source, place]
+    with open(folder / "driver.log", "ab") as log:
+        done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log, check=False)
+    assert done.returncode == -signal.SIGKILL, (folder / "driver.log").read_text()
+    assert len(lake.ids()) == COMMITTED[place]
+    if lost:
+        lake.lose_checkpoint()
+    lake.cluster.produce(lake.source, range(30, 40), 0)
+    lake.ingest()
+    assert lake.ids() == list(range(40))
+    assert lake.in_order()
+
+
+@pytest.mark.timeout(1800)  # a driver takes half a minute where the machine does much else
+def test_the_messages_of_drivers_that_are_killed_at_any_moment_come_once(lake: Lake) -> None:
+    """Python and the JVM die at once, some time behind one of the next entries; one in three checkpoints is lost."""
+    seed = int(os.environ.get("TXNLOG_CRASH_SEED") or secrets.randbits(32))
+    print(f"seed {seed}", flush=True)
+    chance = random.Random(seed)
+    count, kills = 0, tries(20, 3)
+    lake.cluster.create(lake.source, partitions=3)
+    folder = lake.checkpoint.parent
+    command = [sys.executable, "-m", "tests.kafka.driver", str(folder), lake.cluster.address, lake.source, "nowhere"]
+    for _ in range(kills):
+        for partition in range(3):
+            lake.cluster.produce(lake.source, range(count + partition, count + 120, 3), partition)
+        count += 120
+        version = lake.ns.snapshot().version
+        wanted = version + chance.randint(1, 6)
+        with open(folder / "driver.log", "ab") as log:
+            driver = subprocess.Popen(
+                command, cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log, start_new_session=True
+            )
+        while lake.ns.snapshot().version < wanted:
+            assert driver.poll() is None, (folder / "driver.log").read_text()
+            time.sleep(0.01)
+        time.sleep(chance.random())
+        os.killpg(driver.pid, signal.SIGKILL)
+        assert driver.wait() == -signal.SIGKILL, "it had messages for many more batches"
+        if lake.checkpoint.exists() and chance.random() < 1 / 3:
+            lake.lose_checkpoint()
+        found = lake.ids()
+        assert len(found) == len(set(found)), f"messages came twice (seed {seed})"
+    lake.ingest()
+    assert lake.ids() == list(range(count)), f"seed {seed}"
+    assert lake.in_order()

@@ -1,0 +1,314 @@
+"""``spark_ext.ingest_kafka`` over recorded messages: each comes once, and what cannot be right is refused.
+
+What a broker is needed for is in tests/kafka.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import spark_ext
+from spark_ext.ingest import ingest_kafka as module
+from spark_ext.ingest import kafka_batches, positions
+from tests.spark.ingest.recorded_kafka import FILE, NOTED, RecordedCluster, RecordedKafka, Recording
+from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, SchemaMismatch, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txnlog.api.namespace import Namespace
+
+pytestmark = pytest.mark.some(one_in=3)
+
+SCHEMA = pa.schema([("id", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())])
+COLUMNS = {"id": "cast(cast(value AS string) AS bigint)", "partition": "partition", "offset": "offset"}
+
+
+@dataclass
+class Story:
+    """Recorded messages of the Kafka topic ``source``, and the topic ``orders`` that gets them."""
+
+    spark: SparkSession
+    ns: Namespace
+    folder: Path
+    messages: list[list[int | None]] = field(default_factory=lambda: [[], []])
+
+    @property
+    def recording(self) -> Recording:
+        return Recording(self.folder / "recording.json")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def produce(self, partition: int, *messages: int | None, number: str = "id-1") -> None:
+        self.messages[partition].extend(messages)
+        self.recording.write("source", number, self.messages)
+
+    def start(self, **given: Any) -> Any:
+        checkpoint = given.pop("checkpoint", self.checkpoint)
+        options = {
+            "kafka.bootstrap.servers": "nowhere:9092",
+            FILE: str(self.recording.file),
+            NOTED: str(Path(checkpoint, "sources", "0", "0")),
+            **given.pop("options", {}),
+        }
+        arguments = {"subscribe": "source", "topic": "orders", "columns": COLUMNS, "trigger": {"availableNow": True}}
+        return spark_ext.ingest_kafka(
+            self.spark,
+            f"{self.ns.root}/{self.ns.name}",
+            checkpoint=str(checkpoint),
+            options=options,
+            **{**arguments, **given},
+        )
+
+    def ingest(self, **given: Any) -> None:
+        self.start(**given).awaitTermination()
+
+    def take_place(self, patch: pytest.MonkeyPatch) -> None:
+        """Of Kafka and its source."""
+        patch.setattr(module, "_SOURCE", RecordedKafka.name())
+        patch.setattr(module, "_cluster", RecordedCluster)
+        patch.setattr(module, "check_source", lambda _: None)
+
+    def ids(self) -> list[int]:
+        return sorted(self.ns.snapshot().read("orders").column("id").to_pylist())
+
+
+@pytest.fixture
+def story(
+    spark: SparkSession, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Story]:
+    namespace.create_topic("orders", SCHEMA, partitions=2)
+    spark.dataSource.register(RecordedKafka)
+    made = Story(spark, namespace, tmp_path)
+    made.take_place(monkeypatch)
+    yield made
+    for query in spark.streams.active:
+        query.stop()
+
+
+def test_messages_come_once_over_restarts_lost_checkpoints_and_offsets_without_messages(story: Story) -> None:
+    story.produce(0, 1, 2, None, 3)
+    story.produce(1, None, None)
+    story.ingest()
+    story.produce(0, None, 4)
+    story.produce(1, 5)
+    story.ingest()
+    shutil.rmtree(story.checkpoint)
+    story.produce(0, 6)
+    story.ingest()
+    assert story.ids() == [1, 2, 3, 4, 5, 6]
+    rows = story.ns.snapshot().read("orders", include_metadata=True).to_pylist()
+    assert all(row["_partition"] == row["partition"] for row in rows)
+    assert [row["id"] for row in rows if row["partition"] == 0] == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(
+    story: Story, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    story.produce(0, 1, 2)
+    story.produce(1, 3, 4)
+    commit = positions.commit_parts
+
+    def one_of_them(ns: Any, ingestion: Any, parts: Any) -> Any:
+        first = next(iter(parts))
+        commit(ns, ingestion, {first: parts[first]})
+        raise RuntimeError("the driver dies")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka_batches, "commit_parts", one_of_them)
+        with pytest.raises(StreamingQueryException, match="the driver dies"):
+            story.ingest()
+    assert story.ids() == [1, 2]
+    if lost:
+        shutil.rmtree(story.checkpoint)
+    story.ingest()
+    assert story.ids() == [1, 2, 3, 4]
+
+
+def test_of_a_batch_whose_commits_came_in_part_the_rest_comes_also_of_one_task(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Spark lets one task read several partitions, its rows still go into files by partition."""
+    frames = kafka_batches.KafkaBatches._write
+    monkeypatch.setattr(kafka_batches.KafkaBatches, "_write", lambda own, df, *rest: frames(own, df.coalesce(1), *rest))
+    test_of_a_batch_whose_commits_came_in_part_the_rest_comes(story, monkeypatch, lost=True)
+
+
+def test_a_new_checkpoint_begins_where_the_log_is(story: Story) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    story.produce(0, 3)
+    query = story.start(checkpoint=story.folder / "new")
+    query.awaitTermination()
+    assert story.ids() == [1, 2, 3]
+    assert sum(item["numInputRows"] for item in query.recentProgress) == 1
+
+
+def test_a_run_that_was_overtaken_while_it_hung_commits_nothing(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.produce(0, 1, 2)
+    write = kafka_batches.KafkaBatches._write
+
+    def hanging(*given: Any) -> Any:
+        monkeypatch.undo()
+        story.take_place(monkeypatch)
+        written = write(*given)
+        story.ingest(checkpoint=story.folder / "new", options={"startingOffsets": '{"source": {"0": 1, "1": 0}}'})
+        return written
+
+    monkeypatch.setattr(kafka_batches.KafkaBatches, "_write", hanging)
+    with pytest.raises(StreamingQueryException, match="ProducerFenced"):
+        story.ingest()
+    assert story.ids() == [2]
+
+
+def test_an_older_checkpoint_brings_what_the_log_does_not_have(story: Story) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    copy = shutil.copytree(story.checkpoint, story.folder / "copy")
+    story.produce(0, 3)
+    story.ingest()
+    shutil.rmtree(story.checkpoint)
+    copy.rename(story.checkpoint)
+    story.produce(0, 4)  # in one batch with what the log has
+    story.ingest()
+    assert story.ids() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("options", [{}, {"failOnDataLoss": "false"}], ids=["strict", "lossy"])
+def test_a_checkpoint_ahead_of_the_log_is_refused(story: Story, options: dict[str, str]) -> None:
+    """Also where a loss is accepted: Kafka has these messages."""
+    story.produce(0, 1, 2)
+    story.ingest()
+    story.produce(0, 3)
+    with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the checkpoint continues in the partition 0"):
+        story.ingest(name="another", options=options)
+    assert story.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_topic_of_kafka_that_was_made_again_is_refused_before_anything_is_written(story: Story, count: int) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    story.messages = [list(range(10, 10 + count)), []]
+    story.produce(1, number="id-2")
+    version = story.ns.snapshot().version
+    with pytest.raises(InvalidInputError, match="'source' is not the one that the ingestion 'kafka:orders' read"):
+        story.start()
+    assert story.ns.snapshot().version == version
+    story.ingest(name="another", checkpoint=story.folder / "another")
+    assert story.ids() == [1, 2, *range(10, 10 + count)]
+
+
+def test_a_topic_of_kafka_that_is_made_again_while_a_batch_is_read_ends_the_query(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.produce(0, 1, 2)
+    write = kafka_batches.KafkaBatches._write
+
+    def writing(*given: Any) -> Any:
+        written = write(*given)
+        story.produce(1, number="id-2")
+        return written
+
+    monkeypatch.setattr(kafka_batches.KafkaBatches, "_write", writing)
+    with pytest.raises(StreamingQueryException, match="InvalidInputError: the Kafka topic 'source' is not the one"):
+        story.ingest()
+    assert story.ids() == []
+
+
+def test_messages_that_retention_took_are_an_error_and_going_on_without_them_is_a_choice(story: Story) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    shutil.rmtree(story.checkpoint)
+    story.recording.write("source", "id-1", [[5, 6], []], first=4)
+    with pytest.raises(OffsetOutOfRange, match="begins at offset 4, and the ingestion continues at 2") as caught:
+        story.start()
+    assert "failOnDataLoss=false" in str(caught.value)
+    story.ingest(options={"failOnDataLoss": "false"})
+    assert story.ids() == [1, 2, 5, 6]
+
+
+def test_rows_that_are_wider_than_others_come_as_well(story: Story) -> None:
+    """Spark does not measure the rows of a batch, unless one is too wide for that."""
+    story.ns.create_topic("wide", pa.schema([("text", pa.string())]))
+    story.produce(0, 1, 2)
+    story.ingest(topic="wide", columns={"text": "repeat(cast(value AS string), 20000)"})
+    assert sorted(story.ns.snapshot().read("wide").column("text").to_pylist()) == ["1" * 20_000, "2" * 20_000]
+
+
+def test_offsets_that_went_back_are_refused(story: Story) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    story.messages = [[9], []]
+    story.produce(1)
+    with pytest.raises(OffsetOutOfRange, match="ends at offset 1, and the log has its messages up to 2"):
+        story.start(options={"failOnDataLoss": "false"})
+
+
+def test_arguments_that_cannot_be_right_are_refused(story: Story) -> None:
+    story.produce(0, 1)
+    story.ns.create_topic("keyed", SCHEMA, key="id")
+    version = story.ns.snapshot().version
+    refusals: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (InvalidInputError, "one of topic and topic_by", {"topic": None}),
+        (InvalidInputError, "one of topic and topic_by", {"topic_by": "topic"}),
+        (InvalidInputError, "topic_by needs a name", {"topic": None, "topic_by": "topic"}),
+        (InvalidInputError, "subscribe is the name", {"subscribe": []}),
+        (InvalidInputError, "subscribe is the name", {"subscribe": ["a", "a"]}),
+        (InvalidInputError, "columns is a dict", {"columns": ["id"]}),
+        (InvalidInputError, "is a SQL expression or a column", {"columns": {"id": 1}}),
+        (InvalidInputError, "columns cannot name", {"columns": {"_txnlog_source": "1"}}),
+        (InvalidInputError, "no option 'startingOfsets'", {"options": {"startingOfsets": "latest"}}),
+        (InvalidInputError, "'subscribePattern' is none", {"options": {"subscribepattern": "a.*"}}),
+        (InvalidInputError, "'startingOffsets' is 'earliest'", {"options": {"startingOffsets": "soon"}}),
+        (InvalidInputError, "'failOnDataLoss' is true or false", {"options": {"failOnDataLoss": "never"}}),
+        (InvalidInputError, "is given twice", {"options": {"KAFKA.bootstrap.servers": "twice"}}),
+        (InvalidInputError, "no trigger 'always'", {"trigger": {"always": True}}),
+        (InvalidInputError, "query_name is text", {"query_name": 7}),
+        (NameNotAllowed, "name", {"name": ""}),
+        (NameNotAllowed, "name of the ingestion with topic", {"name": "x" * 250}),
+        (SchemaMismatch, "has the key 'id', and no column", {"topic": "keyed", "columns": {"offset": "offset"}}),
+        (SchemaMismatch, "no column 'value'", {"columns": None}),
+    ]
+    for kind, why, given in refusals:
+        with pytest.raises(kind, match=why):
+            story.start(**given)
+    with pytest.raises(InvalidInputError, match="options lack"):
+        spark_ext.ingest_kafka(story.spark, "/nowhere", subscribe="a", topic="a", checkpoint="/c", options={})
+    assert story.ns.snapshot().version == version
+
+
+def test_sessions_without_kafka_or_a_jvm_or_that_are_stopped_are_refused(
+    spark: SparkSession, namespace: Namespace, tmp_path: Path
+) -> None:
+    namespace.create_topic("orders", SCHEMA)
+    given: dict[str, Any] = {
+        "subscribe": "source",
+        "topic": "orders",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "options": {"kafka.bootstrap.servers": "nowhere:9092"},
+    }
+    path = f"{namespace.root}/{namespace.name}"
+    with pytest.raises(UnsupportedFeature, match="the session has no Kafka source") as caught:
+        spark_ext.ingest_kafka(spark, path, **given)
+    assert f"spark-sql-kafka-0-10_2.13:{spark.version}" in str(caught.value)
+    connect: Any = SimpleNamespace(readStream=None, is_stopped=False)
+    with pytest.raises(UnsupportedFeature, match="client of Spark Connect"):
+        spark_ext.ingest_kafka(connect, path, **given)
+    stopped: Any = SimpleNamespace(readStream=None, _jsparkSession=None, sparkContext=SimpleNamespace(_jsc=None))
+    with pytest.raises(InvalidInputError, match="the Spark session was stopped"):
+        spark_ext.ingest_kafka(stopped, path, **given)
+    with pytest.raises(InvalidInputError, match="takes a Spark session first"):
+        spark_ext.ingest_kafka(path, spark, **given)  # type: ignore[arg-type]
