@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_ext.ingest.kafka_batches import KafkaBatches, without_source
 from spark_ext.ingest.kafka_cluster import KafkaCluster, check_source, stopped
-from spark_ext.ingest.kafka_frames import Rows, checked_rows, with_source
-from spark_ext.ingest.kafka_options import HEADERS, KafkaOptions, gone, kafka_options, offsets_text
-from spark_ext.ingest.positions import (
-    Ingestion,
-    Part,
-    check_topic_ids,
-    check_written_to,
-    note_starts,
-    positions,
+from spark_ext.ingest.kafka_frames import Rows, check_message_by_message, checked_rows, with_source
+from spark_ext.ingest.kafka_options import (
+    HEADERS,
+    ISOLATION_LEVEL,
+    KafkaOptions,
+    gone,
+    kafka_options,
+    offsets_text,
+    went_back,
 )
+from spark_ext.ingest.positions import Ingestion, Part, check_positions, note_starts, positions
 from spark_ext.streaming.query_checkpoint import Checkpoint
 from spark_ext.streaming.triggers import triggered
 from spark_ext.support.namespace_cache import target_of
 from spark_ext.support.paths import check_absolute_checkpoint
+from spark_ext.support.spark_errors import unless_refused
 from spark_ext.support.spark_versions import is_stopped
 from spark_ext.write import write_jobs
 from txnlog.api.internals import connection_of
 from txnlog.common.names import parse_label
 from txnlog.common.validation import shown
-from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange
+from txnlog.errors import Durable, InvalidInputError, RetriableError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
     from spark_ext.ingest.kafka_cluster import Topics
     from txnlog.api.namespace import Namespace
+    from txnlog.errors import TxnLogError
+    from txnlog.fold.state import TopicRecord
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
@@ -111,35 +115,48 @@ def ingest_kafka(
     wanted = kafka_options(subscribe, options)
     rows = checked_rows(topic, topic_by, columns, where)
     label = _name(name, rows)
-    if query_name is not None and not isinstance(query_name, str):
-        raise InvalidInputError(
-            f"query_name is text, not {shown(query_name)}", advice="leave it out, or name the query"
-        )
+    _check_query_name(spark, query_name)
     check_absolute_checkpoint(checkpoint)
     check_source(spark)
     target = target_of(spark, path, storage_options, advice="name it in topic=")
     ns = target.open()
     connection_of(ns).follower.refresh()
-    source = _reader(spark, wanted, rows, ns, {})
-    _check_columns(ns, source, rows)
-    writer = triggered(source.writeStream, trigger)  # refuses here what is no trigger
+    record = None if rows.topic is None else connection_of(ns).topic_handle(rows.topic).record
+    source = _reader(spark, wanted, rows, record, {})
+    _check_columns(ns, source, rows, record)
+    triggered(source.writeStream, trigger)  # refuses here what is no trigger
     kept = Checkpoint(checkpoint, target.location.root, target.storage_options)
     cluster = _cluster(spark, wanted.given)
-    found = cluster.topics(wanted.subscribe)
-    _starts(ns, label, rows, wanted, found)  # refuses before it takes over from another run
-    ingestion = Ingestion(label, _epoch(ns, label), found.ids)
-    connection_of(ns).follower.refresh()
-    starts = _starts(ns, label, rows, wanted, found)
-    known = positions(ns, label, starts)
-    note_starts(ns, ingestion, {part: offset for part, offset in starts.items() if part not in known})
-    lost = {part: starts[part] for part, position in known.items() if starts[part] > position.offset}
-    batches = KafkaBatches(ns, target.storage, kept, ingestion, rows, cluster, lost)
-    source = _reader(spark, wanted, rows, ns, {"startingOffsets": offsets_text(starts)})
+    cluster.check_settings()
+    found = cluster.topics(wanted.subscribe)  # behind the log: its ends are not older than the positions
+    ingestion = Ingestion(label, found.ids, None if record is None else record.id)
+    starts = _noted_starts(ns, ingestion, wanted, found, cluster)
+    batches = KafkaBatches(ns, target.storage, kept, ingestion, frozenset(wanted.subscribe), rows, cluster)
+    source = _reader(spark, wanted, rows, record, {"startingOffsets": offsets_text(starts)})
     writer = triggered(source.writeStream.option("checkpointLocation", checkpoint), trigger).foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
-    batches.query = query = writer.start()
+    query = unless_refused(
+        writer.start, "Spark refuses to start the query", "correct the checkpoint, the trigger or the query's name"
+    )
+    batches.query = query
+    try:
+        batches.take_over()
+    except BaseException:
+        query.stop()
+        raise
     return query
+
+
+def _check_query_name(spark: SparkSession, name: object) -> None:
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise InvalidInputError(f"query_name is text, not {shown(name)}", advice="leave it out, or name the query")
+    if any(query.name == name for query in spark.streams.active):
+        raise InvalidInputError(
+            f"a query with the name {name!r} is running in this session", advice="stop it, or name this one otherwise"
+        )
 
 
 def _name(name: object, rows: Rows) -> str:
@@ -152,59 +169,69 @@ def _name(name: object, rows: Rows) -> str:
     return parse_label("name", f"kafka:{rows.topic}")
 
 
-def _epoch(ns: Namespace, name: str) -> int:
-    epoch = ns.producer(name).epoch
-    assert epoch is not None, "a named producer has one"
-    return epoch
-
-
-def _reader(spark: SparkSession, wanted: KafkaOptions, rows: Rows, ns: Namespace, more: Mapping[str, str]) -> DataFrame:
-    record = None if rows.topic is None else connection_of(ns).topic_handle(rows.topic).record
+def _reader(
+    spark: SparkSession, wanted: KafkaOptions, rows: Rows, record: TopicRecord | None, more: Mapping[str, str]
+) -> DataFrame:
     reader = spark.readStream.format(_SOURCE).options(**wanted.given).option("subscribe", ",".join(wanted.subscribe))
     if rows.needs_headers(record):
         reader = reader.option(HEADERS, "true")
-    return reader.options(**more).load()
+    reader = reader.options(**more)
+    return unless_refused(reader.load, "Spark's Kafka source refuses its options", "correct them")
 
 
-def _check_columns(ns: Namespace, source: DataFrame, rows: Rows) -> None:
-    """Raise SchemaMismatch where the rows would fit no topic, before anything is asked of Kafka."""
-    record = None if rows.topic is None else connection_of(ns).topic_handle(rows.topic).record
+def _check_columns(ns: Namespace, source: DataFrame, rows: Rows, record: TopicRecord | None) -> None:
+    """Check what rows are made of, before anything is asked of Kafka.
+
+    Raises:
+        InvalidInputError: an expression is wrong, or takes more than one message.
+        SchemaMismatch: the rows would fit no topic.
+    """
     frame = rows.of(with_source(source, [Part("any", 0)]), record)
-    write_jobs.planned(ns, rows.topic, without_source(frame))
+    check_message_by_message(frame)
+    write_jobs.planned_for(record, without_source(frame)).targets(ns)
 
 
-def _starts(ns: Namespace, name: str, rows: Rows, wanted: KafkaOptions, found: Topics) -> dict[Part, int]:
-    """Where each partition continues, or begins.
+def _noted_starts(
+    ns: Namespace, ingestion: Ingestion, wanted: KafkaOptions, found: Topics, cluster: KafkaCluster
+) -> dict[Part, int]:
+    """Where each partition continues, or begins: as the log says it, which is told here what it does not know yet.
 
     Raises:
         InvalidInputError: a topic is not that of before.
         OffsetOutOfRange: Kafka does not have the messages at which the ingestion continues, or has fewer than the log.
     """
-    known = positions(ns, name, found.bounds)  # refuses a name that is too long, too
-    check_topic_ids(name, known, found.ids)
-    if rows.topic is not None:
-        check_written_to(ns, name, rows.topic, known)
-    starts: dict[Part, int] = {}
-    begun = {part.topic for part in known}
+    known = positions(ns, ingestion.name, found.bounds)  # refuses a name that is too long, too
+    check_positions(ns, ingestion, known)
+    new: dict[Part, int] = {}
     for part, position in known.items():
         bounds = found.bounds[part]
         if bounds.latest < position.offset:
-            raise OffsetOutOfRange(
-                f"the {part} ends at offset {bounds.latest}, and the log has its messages up to {position.offset}: it "
-                "was created again, or lost messages",
-                advice="to ingest what it has now, give the ingestion another name (name=...) and a new checkpoint",
-                durable=Durable.NOTHING,
-            )
-        starts[part] = position.offset
+            raise _behind(part, position.offset, bounds.latest, cluster)
         if bounds.earliest > position.offset:
             error = gone(part, position.offset, bounds.earliest)
             if wanted.fail_on_data_loss:
                 raise error
             _logger.warning("%s", error.message)
-            starts[part] = bounds.earliest
-    new = {part: bounds for part, bounds in found.bounds.items() if part not in known}
-    starts.update(wanted.starts(new, begun))
-    return starts
+            new[part] = bounds.earliest
+    first = {part: bounds for part, bounds in found.bounds.items() if part not in known}
+    new.update(wanted.starts(first))
+    if new:
+        note_starts(ns, ingestion, new, {part.topic for part in first})
+        known = positions(ns, ingestion.name, found.bounds)
+        check_positions(ns, ingestion, known)  # another run may have been first
+    return {part: position.offset for part, position in known.items()}
+
+
+def _behind(part: Part, position: int, latest: int, cluster: KafkaCluster) -> TxnLogError:
+    """The error for a partition that ends below its position."""
+    if cluster.written(part) >= position:
+        return RetriableError(
+            f"a transaction in Kafka is open in the {part}: its messages from offset {latest} on cannot be read as "
+            f"committed, and the log has those up to {position}, which were read uncommitted",
+            advice=f"wait until it has ended, and call again; or set {ISOLATION_LEVEL}=read_uncommitted as before",
+            durable=Durable.NOTHING,
+        )
+    return went_back(f"the {part} ends at offset {latest}, and the log has its messages up to {position}")
 
 
 __all__ = ["ingest_kafka"]

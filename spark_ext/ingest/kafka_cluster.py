@@ -6,17 +6,16 @@ Spark's Kafka source brings Kafka's own client in Java, and so this asks with th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from spark_ext.ingest.positions import Part
 from spark_ext.support.python_process import ProcessLock, digest_of
 from spark_ext.support.spark_errors import first_line
-from spark_ext.support.spark_versions import has_jvm
+from spark_ext.support.spark_versions import has_jvm, is_stopped
 from txnlog.errors import Durable, InvalidInputError, RetriableError, TxnLogError, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -27,7 +26,13 @@ _PATIENCE_S: Final = 60
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """What a broker older than 2.8 says, whose topics have no ids: sixteen bytes of zero."""
 
+_UNCOMMITTED: Final = "read_uncommitted"
+
 _SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_API_ERROR: Final = "org.apache.kafka.common.errors.ApiException"
+_RETRIABLE: Final = "org.apache.kafka.common.errors.RetriableException"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,15 @@ class KafkaCluster:
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self._jvm: Any = spark._jvm
         self._gateway: Any = spark.sparkContext._gateway
+        self._spark = spark
+        # Spark's source takes these names in any case.
         self._settings = {
-            name[len(_PREFIX) :]: value for name, value in options.items() if name.lower().startswith(_PREFIX)
+            name[len(_PREFIX) :].lower(): value for name, value in options.items() if name.lower().startswith(_PREFIX)
         }
+
+    def check_settings(self) -> None:
+        """Raise InvalidInputError for a setting that Kafka's clients refuse: those of consumers run in tasks alone."""
+        self._asked(self._check_settings)
 
     def topics(self, names: Sequence[str]) -> Topics:
         """Ids, partitions and their offsets.
@@ -75,17 +86,41 @@ class KafkaCluster:
             InvalidInputError: there is no such topic, or the cluster refuses the client.
             RetriableError: it does not answer.
         """
-        with self._typed():
+
+        def ask() -> Topics:
             admin = self._admin()
             described = self._described(admin, names)
             parts = [Part(name, int(item.partition())) for name in names for item in described.get(name).partitions()]
-            earliest, latest = (self._offsets(admin, parts, which) for which in ("earliest", "latest"))
+            level = self._settings.get("isolation.level", _UNCOMMITTED)
+            earliest, latest = (self._offsets(admin, parts, which, level) for which in ("earliest", "latest"))
             return Topics(_ids(described, names), {part: Bounds(earliest[part], latest[part]) for part in parts})
+
+        return self._asked(ask)
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:
         """The ids alone. Raises what ``topics`` raises."""
-        with self._typed():
-            return _ids(self._described(self._admin(), names), names)
+        return self._asked(lambda: _ids(self._described(self._admin(), names), names))
+
+    def written(self, part: Part) -> int:
+        """The end of a partition behind messages of open transactions as well. Raises what ``topics`` raises."""
+        return self._asked(lambda: self._offsets(self._admin(), [part], "latest", _UNCOMMITTED)[part])
+
+    def _check_settings(self) -> None:
+        clients = self._jvm.org.apache.kafka.clients
+        given = self._jvm.java.util.HashMap()
+        for name, value in self._settings.items():
+            given.put(name, value)
+        for config in (clients.admin.AdminClientConfig, clients.consumer.ConsumerConfig):
+            definitions = config.configDef()
+            for found in definitions.validate(given):
+                name, texts = str(found.name()), list(found.errorMessages())
+                if name in self._settings and texts:
+                    is_secret = str(definitions.configKeys().get(name).type) == "PASSWORD"
+                    raise InvalidInputError(
+                        f"Kafka refuses the option '{_PREFIX}{name}'" + ("" if is_secret else f": {texts[0]}"),
+                        advice="correct it, or leave it out",
+                        durable=Durable.NOTHING,
+                    )
 
     def _described(self, admin: Any, names: Iterable[str]) -> Any:
         wanted = self._jvm.java.util.ArrayList()
@@ -93,15 +128,14 @@ class KafkaCluster:
             wanted.add(name)
         return self._got(admin.describeTopics(wanted).allTopicNames())
 
-    def _offsets(self, admin: Any, parts: Sequence[Part], which: str) -> dict[Part, int]:
+    def _offsets(self, admin: Any, parts: Sequence[Part], which: str, level: str) -> dict[Part, int]:
         clients = self._jvm.org.apache.kafka.clients.admin
         common = self._jvm.org.apache.kafka.common
         asked = self._jvm.java.util.HashMap()
         places = {part: common.TopicPartition(part.topic, part.partition) for part in parts}
         for place in places.values():
             asked.put(place, getattr(clients.OffsetSpec, which)())
-        level = self._settings.get("isolation.level", "read_uncommitted").upper()
-        options = clients.ListOffsetsOptions(getattr(common.IsolationLevel, level))
+        options = clients.ListOffsetsOptions(common.IsolationLevel.valueOf(level.upper()))
         found = self._got(admin.listOffsets(asked, options).all())
         return {part: int(found.get(place).offset()) for part, place in places.items()}
 
@@ -120,46 +154,85 @@ class KafkaCluster:
                 for name, value in self._settings.items():
                     if name in known:  # those of consumers are the source's alone
                         properties.put(name, value)
-                found = _clients[key] = clients.AdminClient.create(properties)
+                found = _clients[key] = self._made(lambda: clients.AdminClient.create(properties))
             _clients.move_to_end(key)
             dropped = [_clients.popitem(last=False)[1] for _ in range(len(_clients) - _MOST_CLIENTS)]
         for client in dropped:
             client.close()
         return found
 
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
+    def _made(self, create: Callable[[], Any]) -> Any:
+        """A client. What Kafka says of settings that it cannot read may quote them: a part of a password, or a key."""
         try:
-            yield
-        except TxnLogError:
-            raise
+            return create()
         except Py4JJavaError as error:
-            raise self._error(error) from error
-        except Py4JError as error:
-            raise stopped() from error
+            causes = _causes(error)
+        cause = causes[-1]
+        kind = _classes(cause)[0].rpartition(".")[2]
+        text = f": {cause.getMessage()}" if kind == "ConfigException" else ", and its text may have a part of them"
+        raise InvalidInputError(
+            f"Kafka refuses the options that begin with '{_PREFIX}', with {kind}{text}",
+            advice=f"correct them: {', '.join(_PREFIX + name for name in sorted(self._settings))}",
+            durable=Durable.NOTHING,
+        )
 
-    def _error(self, error: Py4JJavaError) -> TxnLogError:
-        cause = error.java_exception
-        while cause.getCause() is not None:
-            cause = cause.getCause()
-        kind, text = cause.getClass().getSimpleName(), str(cause.getMessage() or "")
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """What asking gives. Errors of Java's are no cause of ours: a traceback would show what they quote."""
+        try:
+            return ask()
+        except Py4JJavaError as error:
+            causes = _causes(error)
+        except Py4JNetworkError:
+            raise stopped() from None
+        except Py4JError as error:
+            if is_stopped(self._spark):
+                raise stopped() from None
+            raise UnsupportedFeature(
+                f"the Kafka client of the session lacks a call: {first_line(error)}",
+                advice="give the session spark-sql-kafka-0-10 in the version of its Spark",
+            ) from error
+        raise self._error(causes)
+
+    def _error(self, causes: Sequence[Any]) -> TxnLogError:
+        """The error for what Kafka answered, or that it did not: of its errors the innermost, whose text is Kafka's."""
+        known = [cause for cause in causes if _API_ERROR in _classes(cause)]
+        cause = (known or causes)[-1]
+        kind = _classes(cause)[0].rpartition(".")[2]
+        text = str(cause.getMessage() or kind) if known or kind == "TimeoutException" else kind
         if kind == "UnknownTopicOrPartitionException":
             return InvalidInputError(
                 f"Kafka has no topic of a name in subscribe: {text}",
                 advice="create it in Kafka first, or name another one in subscribe",
                 durable=Durable.NOTHING,
             )
-        if kind in {"TimeoutException", "DisconnectException"}:
+        if kind == "TimeoutException" or _RETRIABLE in _classes(cause):
             return RetriableError(
-                f"the Kafka cluster does not answer: {text or first_line(error)}",
+                f"the Kafka cluster does not answer: {text}",
                 advice="see whether kafka.bootstrap.servers names it and it runs, and call again",
                 durable=Durable.NOTHING,
             )
         return InvalidInputError(
-            f"Kafka refuses, with {kind}: {text or first_line(error)}",
+            f"Kafka refuses, with {kind}: {text}",
             advice="correct the options that begin with 'kafka.'",
             durable=Durable.NOTHING,
         )
+
+
+def _causes(error: Py4JJavaError) -> list[Any]:
+    """An error of Java's with its causes, the innermost last."""
+    found = [error.java_exception]
+    while (cause := found[-1].getCause()) is not None:
+        found.append(cause)
+    return found
+
+
+def _classes(thrown: Any) -> list[str]:
+    """The name of an error's class, and those of its parents."""
+    found, kind = [], thrown.getClass()
+    while kind is not None:
+        found.append(str(kind.getName()))
+        kind = kind.getSuperclass()
+    return found
 
 
 def _ids(described: Any, names: Iterable[str]) -> dict[str, str]:

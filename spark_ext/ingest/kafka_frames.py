@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,6 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext.support.columns import named
+from spark_ext.support.spark_errors import unless_refused
 from spark_ext.write.task_writer import ROUTING_COLUMN, SOURCE_COLUMN
 from txnlog.common.names import parse_topic_name
 from txnlog.common.validation import shown, type_of
@@ -38,6 +37,9 @@ _HEADERS: Final = (
 """Kafka's headers may have a key twice, and a map has the last one."""
 
 _NO_SOURCE: Final = -1
+
+_MESSAGE_BY_MESSAGE: Final = frozenset({"Project", "Filter", "Generate"})
+"""What a plan may do with the messages of a partition: it keeps their order."""
 
 _RESERVED: Final = frozenset({ROUTING_COLUMN, SOURCE_COLUMN})
 
@@ -69,13 +71,22 @@ class Rows:
 
         Raises:
             SchemaMismatch: the topic has no column for a message, or no column brings the topic's key.
+            InvalidInputError: Spark refuses an expression.
         """
         expressions = self._default(record) if self.columns is None else self.columns
-        chosen = frame if self.where is None else frame.where(self.where)
-        routed = [] if self.topic_by is None else [_column(self.topic_by).alias(ROUTING_COLUMN)]
-        found = [_column(expression).alias(name) for name, expression in expressions.items()]
         _check_key(record, expressions)
-        return chosen.select(*found, *routed, named(SOURCE_COLUMN))
+
+        def made() -> DataFrame:
+            chosen = frame if self.where is None else frame.where(self.where)
+            routed = [] if self.topic_by is None else [_column(self.topic_by).alias(ROUTING_COLUMN)]
+            found = [_column(expression).alias(name) for name, expression in expressions.items()]
+            return chosen.select(*found, *routed, named(SOURCE_COLUMN))
+
+        return unless_refused(
+            made,
+            "Spark refuses an expression of columns, where or topic_by",
+            f"correct it: it is over Kafka's columns {', '.join(KAFKA_COLUMNS)}",
+        )
 
     def _default(self, record: TopicRecord | None) -> dict[str, str | Column]:
         if record is None:
@@ -101,6 +112,30 @@ def _check_key(record: TopicRecord | None, columns: Mapping[str, object]) -> Non
         raise SchemaMismatch(
             f"the topic {record.name!r} has the key {record.key!r}, and no column of that name is made of messages",
             advice=f"name it: columns={{{record.key!r}: 'cast(key AS string)', ...}}",
+        )
+
+
+def check_message_by_message(frame: DataFrame) -> None:
+    """Raise InvalidInputError where rows are made of more than one message: that loses the order, or messages.
+
+    A classic session's frame, as its plan is looked at: a subquery becomes a join, a window or an aggregate sorts or
+    shuffles, and both give the messages of a partition back in another order.
+    """
+    plan = frame._jdf.queryExecution().analyzed()
+    found = "a subquery" if plan.subqueriesAll().size() else None
+    todo = [plan]
+    while todo and found is None:
+        node = todo.pop()
+        children = node.children()
+        todo += [children.apply(place) for place in range(children.size())]
+        kind = str(node.nodeName())
+        if children.size() and kind not in _MESSAGE_BY_MESSAGE:
+            found = f"Spark's {kind}"
+    if found is not None:
+        raise InvalidInputError(
+            f"an expression of columns, where or topic_by has {found}: each message becomes rows by itself, so that "
+            "the messages of a partition keep their order",
+            advice="join, aggregate and number rows when the topic is read, or in a stream from it",
         )
 
 
@@ -148,28 +183,33 @@ def _expression(what: str, value: object) -> str | Column:
 
 def with_source(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
     """The messages of some partitions, each with the place of its own in ``parts``."""
-    found: Column | None = None
-    for topic in sorted({part.topic for part in parts}):
-        places = {part.partition: place for place, part in enumerate(parts) if part.topic == topic}
-        least, most = min(places), max(places)
-        # An array by the partition's number, since a map would be searched for each row; from one text, since a
-        # literal of thousands of elements takes Spark seconds to plan.
-        text = ",".join(str(places.get(number, _NO_SOURCE)) for number in range(least, most + 1))
-        table = F.split(F.lit(text), ",").cast("array<int>")
-        place = F.coalesce(F.get(table, named("partition") - F.lit(least)), F.lit(_NO_SOURCE))
-        condition = named("topic") == topic
-        found = F.when(condition, place) if found is None else found.when(condition, place)
-    assert found is not None, "a batch has messages of some partition"
-    return frame.withColumn(SOURCE_COLUMN, found.otherwise(F.lit(_NO_SOURCE))).where(named(SOURCE_COLUMN) >= 0)
+    places = _of_partition({part: place for place, part in enumerate(parts)}, _NO_SOURCE, "int")
+    return frame.withColumn(SOURCE_COLUMN, places).where(named(SOURCE_COLUMN) >= 0)
 
 
 def from_offsets(frame: DataFrame, least: Mapping[Part, int]) -> DataFrame:
     """The frame without the messages of some partitions that have lower offsets."""
-    older = [
-        (named("topic") == part.topic) & (named("partition") == part.partition) & (named("offset") < offset)
-        for part, offset in least.items()
-    ]
-    return frame.where(~reduce(or_, older)) if older else frame
+    return frame.where(named("offset") >= _of_partition(least, 0, "bigint")) if least else frame
 
 
-__all__ = ["KAFKA_COLUMNS", "Rows", "checked_rows", "from_offsets", "with_source"]
+def _of_partition(values: Mapping[Part, int], other: int, kind: str) -> Column:
+    """By partition a number, as a column: an expression that does not grow with the number of partitions.
+
+    A condition for each of them, one in the other, ends at a thousand in an overflow of Java's stack.
+    """
+    found: Column | None = None
+    for topic in sorted({part.topic for part in values}):
+        numbers = {part.partition: value for part, value in values.items() if part.topic == topic}
+        least, most = min(numbers), max(numbers)
+        # An array by the partition's number, since a map would be searched for each row; from one text, since a
+        # literal of thousands of elements takes Spark seconds to plan.
+        text = ",".join(str(numbers.get(number, other)) for number in range(least, most + 1))
+        table = F.split(F.lit(text), ",").cast(f"array<{kind}>")
+        value = F.coalesce(F.get(table, named("partition") - F.lit(least)), F.lit(other))
+        condition = named("topic") == topic
+        found = F.when(condition, value) if found is None else found.when(condition, value)
+    assert found is not None, "there is some partition"
+    return found.otherwise(F.lit(other))
+
+
+__all__ = ["KAFKA_COLUMNS", "Rows", "check_message_by_message", "checked_rows", "from_offsets", "with_source"]

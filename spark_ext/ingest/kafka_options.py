@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from spark_ext.ingest.kafka_cluster import Bounds
 from spark_ext.ingest.positions import Part
-from spark_ext.support.option_parsing import EARLIEST_OFFSET, LATEST_OFFSET, BadValueError, flag
+from spark_ext.support.option_parsing import EARLIEST_OFFSET, LATEST_OFFSET, BadValueError, flag, whole
 from txnlog.common.names import nearest
 from txnlog.common.validation import shown, type_of
 from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange
@@ -47,6 +48,19 @@ _REFUSED: Final = {
     "endingOffsetsByTimestamp": "use trigger={'availableNow': True}, which ends at what is there",
 }
 
+_NUMBERS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+_DURATION: Final = re.compile(r"[0-9]+(us|ms|s|m|min|h|d)?")
+
+T = TypeVar("T")
+
 Starting = str | Mapping[str, Mapping[int, int]]
 
 
@@ -66,21 +80,13 @@ class KafkaOptions:
     starting: Starting
     fail_on_data_loss: bool
 
-    def starts(self, bounds: Mapping[Part, Bounds], begun: Iterable[str]) -> dict[Part, int]:
-        """Where partitions begin that have no position yet.
+    def starts(self, bounds: Mapping[Part, Bounds]) -> dict[Part, int]:
+        """Where partitions begin. Raises InvalidInputError where offsets are given, and not one for each partition."""
+        return {part: self._start(part, found) for part, found in bounds.items()}
 
-        A partition that was added to a topic that is ``begun`` begins at its first offset, as in Spark's source.
-
-        Raises InvalidInputError where offsets are given, and not one for each partition.
-        """
-        begun = set(begun)
-        return {part: self._start(part, found, is_new=part.topic in begun) for part, found in bounds.items()}
-
-    def _start(self, part: Part, found: Bounds, *, is_new: bool) -> int:
-        if is_new or self.starting == "earliest":
-            return found.earliest
+    def _start(self, part: Part, found: Bounds) -> int:
         if isinstance(self.starting, str):
-            return found.latest
+            return found.earliest if self.starting == "earliest" else found.latest
         offset = self.starting.get(part.topic, {}).get(part.partition)
         if offset is None:
             raise InvalidInputError(
@@ -105,10 +111,30 @@ def kafka_options(subscribe: str | Sequence[str], options: Mapping[str, object])
     if SERVERS not in by_name:
         raise InvalidInputError(f"options lack {SERVERS!r}", advice=f"pass options={{'{SERVERS}': 'HOST:PORT'}}")
     starting = _starting(given.pop(by_name.get(_START.lower(), ""), "earliest"))
-    fail = _flag(_LOSS, given.get(by_name.get(_LOSS.lower(), ""), "true"))
+    fail = _checked(_LOSS, given.get(by_name.get(_LOSS.lower(), ""), "true"), flag)
+    _check_values(given, by_name)
     if ISOLATION_LEVEL not in by_name:
         given[ISOLATION_LEVEL] = "read_committed"
     return KafkaOptions(_topics(subscribe), given, starting, fail)
+
+
+def _check_values(given: dict[str, str], by_name: Mapping[str, str]) -> None:
+    """Check what Spark's source looks at only when the query runs, where it ended another run already."""
+    checks: dict[str, Callable[[str], object]] = {
+        **{name: whole(1) for name in _NUMBERS},
+        "maxTriggerDelay": _duration,
+        HEADERS: flag,
+    }
+    for name, check in checks.items():
+        own = by_name.get(name.lower())
+        if own is not None:
+            _checked(name, given[own], check)
+            given[own] = given[own].strip()
+
+
+def _duration(text: str) -> None:
+    if not _DURATION.fullmatch(text.strip().lower()):
+        raise BadValueError("is a time such as 90s or 15m")
 
 
 def _texts(options: object) -> dict[str, str]:
@@ -154,11 +180,13 @@ def _topics(subscribe: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _flag(name: str, text: str) -> bool:
+def _checked(name: str, text: str, check: Callable[[str], T]) -> T:
     try:
-        return flag(text)
+        return check(text)
     except BadValueError as error:
-        raise InvalidInputError(f"the option {name!r} {error}, not {shown(text)}", advice="pass 'true'") from None
+        raise InvalidInputError(
+            f"the option {name!r} {error}, not {shown(text)}", advice="correct it, or leave it out"
+        ) from None
 
 
 def _starting(text: str) -> Starting:
@@ -207,7 +235,16 @@ def gone(part: Part, position: int, earliest: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
         f"the {part} begins at offset {earliest}, and the ingestion continues at {position}: the messages between were "
         "deleted by retention before they were ingested",
-        advice=f"restore them, or accept the loss with the option {_LOSS}=false, which begins at the earliest offset",
+        advice=f"restore them, or accept the loss with the option {_LOSS}=false, which goes on at the earliest offset",
+        durable=Durable.NOTHING,
+    )
+
+
+def went_back(what: str) -> OffsetOutOfRange:
+    """The error for offsets that mean other messages now, or none."""
+    return OffsetOutOfRange(
+        f"{what}: the Kafka topic was created again, or lost messages",
+        advice="to ingest what it has now, give the ingestion another name (name=...) and a new checkpoint",
         durable=Durable.NOTHING,
     )
 
@@ -221,4 +258,5 @@ __all__ = [
     "kafka_options",
     "offsets_text",
     "partition_offsets",
+    "went_back",
 ]

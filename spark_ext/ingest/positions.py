@@ -1,9 +1,12 @@
 """How far an ingestion has come in each partition of Kafka, as the log of the namespace says it.
 
 The log remembers, for ever, the last batch of each stream, and takes no lower one after it. Each partition of a Kafka
-topic is such a stream here: the number of a batch is the offset of the last message that it stands for, and its query
-is the id of the Kafka topic. So the position is in the same commit as the rows, and needs no place of its own: neither
-a folder of Spark's nor a topic.
+topic is such a stream here: the number of a batch is the offset behind the last message that it stands for, its query
+is the id of the Kafka topic, and its digest is the topic that the rows go to. So the position is in the same commit as
+the rows, and needs no place of its own: neither a folder of Spark's nor a topic.
+
+Where an ingestion begins in the partitions of a topic is logged before anything else, for all of them in one entry. So
+a topic is begun or it is not; and a partition without a position in a topic that is begun was added: it is at offset 0.
 
 Offsets are no sequences of a producer, which have no gaps: Kafka's have, where a transaction ends, where a topic is
 compacted, and where retention deleted messages (docs/decisions/0045-where-an-ingestion-has-come.md).
@@ -17,21 +20,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from spark_ext.write.write_jobs import add_segments
-from txnlog.api.internals import connection_of, leave_outcome_open, set_stream
+from txnlog.api.internals import connection_of, discard, leave_outcome_open, set_stream
 from txnlog.api.producer import begin_transaction
 from txnlog.common.names import parse_label
-from txnlog.errors import InvalidInputError, OutcomeUnknown
-from txnlog.format.actions import StreamBatch
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
+from txnlog.format.actions import Commit, StreamBatch
+from txnlog.log.commands import Answer, effect
+from txnlog.replies import reworded
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
     from txnlog.api.transaction import Transaction
     from txnlog.common.ids import TxnId
-    from txnlog.format.actions import Segment
+    from txnlog.fold.state import Draft
+    from txnlog.format.actions import Header, Segment
     from txnlog.results import Committed
 
 _NO_ID: Final = "kafka"
 """In place of the id of a topic, where the broker gives none."""
+
+_BY_ROW: Final = "by row"
+"""In place of the topic that rows go to, where each row says it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,26 +56,34 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Ingestion:
-    """An ingestion by its name, with the epoch under which this run of it commits.
+    """An ingestion by its name, and what its positions stand for.
 
     Attributes:
         name: the producer of its transactions, and the beginning of the identities of its streams.
-        epoch: of the producer; a newer run of the same ingestion has a higher one, and this one cannot commit any more.
         topics: the ids of the Kafka topics by their names; empty where the broker gives none.
+        target: the id of the topic that the rows go to; None where each row says it.
+        epoch: of the producer, once this run of the ingestion has taken over; a newer run has a higher one, and this
+            one cannot commit any more.
     """
 
     name: str
-    epoch: int
     topics: Mapping[str, str]
+    target: int | None = None
+    epoch: int | None = None
+
+    def batch(self, part: Part, offset: int) -> StreamBatch:
+        """What the log is told of a partition. Raises NameNotAllowed."""
+        target = _BY_ROW if self.target is None else str(self.target)
+        return StreamBatch(stream_of(self.name, part), self.topics.get(part.topic, _NO_ID), offset, target)
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The offset up to which messages are in the log (excluded), the version that says so, and the topic's id."""
+    """The offset up to which messages are in the log (excluded), the id of the Kafka topic, and where the rows went."""
 
     offset: int
-    version: int
     topic_id: str
+    target: str
 
 
 def stream_of(name: str, part: Part) -> str:
@@ -75,32 +92,47 @@ def stream_of(name: str, part: Part) -> str:
 
 
 def positions(ns: Namespace, name: str, parts: Iterable[Part]) -> dict[Part, Position]:
-    """The positions of the partitions that have one, as this client knows the log."""
-    streams = {part: connection_of(ns).stream(stream_of(name, part)) for part in parts}
-    return {
-        part: Position(record.batch + 1, record.version, record.query)
-        for part, record in streams.items()
-        if record is not None
-    }
+    """The positions of the partitions whose topic is begun, as this client knows the log."""
+    connection = connection_of(ns)
+    found: dict[Part, Position] = {}
+    for part in parts:
+        record = connection.stream(stream_of(name, part))
+        if record is not None:
+            found[part] = Position(record.batch, record.query, record.offsets_digest)
+        elif (first := connection.stream(stream_of(name, Part(part.topic, 0)))) is not None:
+            found[part] = Position(0, first.query, first.offsets_digest)  # it was added later
+    return found
 
 
-def check_written_to(ns: Namespace, name: str, topic: str, known: Mapping[Part, Position]) -> None:
-    """Raise InvalidInputError where the topic of the namespace is younger than what the ingestion brought into it."""
-    record = connection_of(ns).topic_handle(topic).record
-    older = [part for part, position in known.items() if position.version < record.id]
-    if older:
-        raise InvalidInputError(
-            f"the topic {topic!r} was dropped and created again after the ingestion {name!r} wrote to it: messages of "
-            f"{len(older)} partitions of Kafka were in the dropped one alone",
+def check_positions(ns: Namespace, ingestion: Ingestion, known: Mapping[Part, Position]) -> None:
+    """Raise InvalidInputError where positions stand for another topic, of Kafka's or of the namespace."""
+    for part, position in known.items():
+        own = ingestion.batch(part, position.offset)
+        if _NO_ID not in {position.topic_id, own.query} and position.topic_id != own.query:
+            raise made_again(ingestion.name, part.topic)
+        if position.target != own.offsets_digest:
+            raise _other_target(ns, ingestion.name, position.target, own.offsets_digest)
+
+
+def _other_target(ns: Namespace, name: str, before: str, now: str) -> InvalidInputError:
+    first, second = (_where(ns, target) for target in (before, now))
+    if first == second:
+        return InvalidInputError(
+            f"the rows of the ingestion {name!r} go {first}, which was dropped and created again since it began: what "
+            "came before was in the dropped one alone",
             advice="give the ingestion another name (name=...) and a new checkpoint: it begins anew",
         )
+    return InvalidInputError(
+        f"the rows of the ingestion {name!r} go {first}, and this call would have them go {second}",
+        advice="give this one another name (name=...) and a new checkpoint: it begins where startingOffsets says",
+    )
 
 
-def check_topic_ids(name: str, known: Mapping[Part, Position], ids: Mapping[str, str]) -> None:
-    """Raise InvalidInputError for a topic of Kafka that was created again under its name, or is another cluster's."""
-    for part, position in known.items():
-        if _NO_ID not in {position.topic_id, ids.get(part.topic, _NO_ID)} and position.topic_id != ids[part.topic]:
-            raise made_again(name, part.topic)
+def _where(ns: Namespace, target: str) -> str:
+    if target == _BY_ROW:
+        return "where topic_by says"
+    record = connection_of(ns).follower.state.topics.get(int(target)) if target.isdecimal() else None
+    return "to a topic that is not known any more" if record is None else f"to the topic {record.name!r}"
 
 
 def made_again(name: str, topic: str) -> InvalidInputError:
@@ -116,9 +148,31 @@ def made_again(name: str, topic: str) -> InvalidInputError:
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-def note_starts(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int]) -> None:
-    """Let the log remember where an ingestion begins in partitions in which it does not begin at offset 0."""
-    commit_parts(ns, ingestion, {part: (start, lambda _: []) for part, start in starts.items() if start > 0})
+def note_starts(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int], begins: Iterable[str]) -> None:
+    """Let the log remember where partitions begin, or continue behind messages that are gone: in one entry.
+
+    No epoch is needed for that. What another run noted or committed meanwhile stays: topics that it began are left to
+    it (``begins`` has those that are begun here), and a position never goes back.
+
+    Raises:
+        LimitExceeded: the namespace remembers too many streams, or so many starts do not fit into an entry.
+        OutcomeUnknown, StoreError: the log shows whether they are there; the next call finds out.
+    """
+    connection = connection_of(ns)
+    new = set(begins)
+    batches = {part: ingestion.batch(part, start) for part, start in starts.items()}
+    numbers = dict(zip(batches, connection.appender.take_numbers(len(batches)), strict=True))
+
+    def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
+        begun = {topic for topic in new if draft.streams.get(stream_of(ingestion.name, Part(topic, 0))) is not None}
+        wanted: list[Commit] = []
+        for part, batch in batches.items():
+            last = draft.streams.get(batch.identity)
+            if part.topic not in begun and (last is None or last.batch < batch.batch):
+                wanted.append(Commit(numbers[part], stream=batch))
+        return wanted or Answer(None)
+
+    connection.appender.call(effect(decide))
 
 
 def commit_parts(
@@ -133,38 +187,63 @@ def commit_parts(
             that run has found them.
         OutcomeUnknown, StoreError: the log shows what is committed, and the next run continues behind that.
     """
-    under_way: dict[Part, tuple[Transaction, Future[Committed]]] = {}
+    under_way: list[tuple[Part, Transaction, Future[Committed]]] = []
     done: dict[Part, Committed] = {}
     failures: list[Exception] = []
     try:
         for part, (end, segments) in parts.items():
-            txn = begin_transaction(connection_of(ns), ingestion.name, ingestion.epoch, timed_from_log=True)
-            batch = StreamBatch(
-                stream_of(ingestion.name, part), ingestion.topics.get(part.topic, _NO_ID), end - 1, offsets_digest=""
-            )
-            set_stream(txn, batch)
-            add_segments(txn, segments(txn.id))
-            under_way[part] = txn, txn.commit_async()
+            try:
+                txn = begin_transaction(connection_of(ns), ingestion.name, ingestion.epoch, timed_from_log=True)
+                try:
+                    set_stream(txn, ingestion.batch(part, end))
+                    add_segments(txn, segments(txn.id))
+                    future = txn.commit_async()
+                except Exception:
+                    discard(txn)
+                    raise
+                under_way.append((part, txn, future))
+            except Exception as failure:  # noqa: BLE001 - the worst one of all is raised
+                failures.append(failure)
+                break
     finally:
         # Whatever becomes of one of them, all outcomes are waited for: none may come behind what this call raises.
-        for part, (txn, future) in under_way.items():
+        for part, txn, future in under_way:
             try:
                 done[part] = future.result()
-            except Exception as failure:  # noqa: BLE001 - the first one is raised
+            except Exception as failure:  # noqa: BLE001 - as above
                 failures.append(failure)
                 if isinstance(failure, OutcomeUnknown):
                     leave_outcome_open(txn)
     if failures:
-        raise failures[0]
+        raise _worst(failures, len(done), len(parts))
     return done
+
+
+def _worst(failures: list[Exception], done: int, count: int) -> Exception:
+    """One error for commits that failed: of unknown outcome if any is, and never without those that are there."""
+    unknown = [failure for failure in failures if isinstance(failure, OutcomeUnknown)]
+    first = unknown[0] if unknown else failures[0]
+    if not isinstance(first, TxnLogError) or not (done or unknown):
+        return first
+    text = f"{first.message}; of the batch's {count} partitions, {done} are committed"
+    if unknown:
+        text += f", and of {len(unknown)} the outcome is unknown"
+    worst = reworded(
+        first,
+        message=text,
+        advice=f"{first.advice}; an ingestion that is started again continues where the log is",
+        durable=Durable.MAYBE,
+    )
+    if isinstance(worst, OutcomeUnknown):
+        worst.txn_ids = tuple(number for failure in unknown for number in failure.txn_ids)
+    return worst
 
 
 __all__ = [
     "Ingestion",
     "Part",
     "Position",
-    "check_topic_ids",
-    "check_written_to",
+    "check_positions",
     "commit_parts",
     "made_again",
     "note_starts",

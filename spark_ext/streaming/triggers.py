@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
-
-from spark_ext.support.spark_errors import first_line
+from spark_ext.support.spark_errors import unless_refused
 from txnlog.common.names import nearest
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError
@@ -16,9 +14,12 @@ from txnlog.errors import InvalidInputError
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_WITHOUT_BATCHES: Final = frozenset({"continuous", "realTime"})
+"""Triggers that Spark takes, and then refuses where the query starts: what we write is a micro-batch."""
+
 
 def triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
-    """The writer with a trigger. Raises InvalidInputError for what Spark takes for none."""
+    """The writer with a trigger. Raises InvalidInputError for what is none, or has no micro-batches."""
     if trigger is None:
         return writer
     example = 'pass a dict like {"processingTime": "10 seconds"} or {"availableNow": True}'
@@ -28,11 +29,10 @@ def triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
     for name in trigger:
         if name not in known:
             raise InvalidInputError(f"Spark has no trigger {shown(name)}", advice=nearest(str(name), known))
-    try:
-        return writer.trigger(**trigger)
-    except PySparkException as error:
-        text = f"Spark refuses the trigger {shown(dict(trigger))}: {first_line(error)}"
-        raise InvalidInputError(text, advice=example) from error
+        if name in _WITHOUT_BATCHES:
+            raise InvalidInputError(f"the trigger {name!r} has no micro-batches", advice=example)
+    text = f"Spark refuses the trigger {shown(dict(trigger))}"
+    return unless_refused(lambda: writer.trigger(**trigger), text, example)
 
 
 __all__ = ["triggered"]

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from pyspark.errors import PySparkException
 
 from txnlog import errors
-from txnlog.errors import Durable, TxnLogError, UnsupportedFeature
+from txnlog.errors import Durable, InvalidInputError, TxnLogError, UnsupportedFeature
+
+T = TypeVar("T")
 
 _RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
 
@@ -92,6 +95,23 @@ def _taken_apart(text: str) -> tuple[str, str | None, Durable | None]:
     return text, None, None
 
 
+def unless_refused(call: Callable[[], T], what: str, advice: str) -> T:
+    """What a call gives that Spark may refuse at once. Raises InvalidInputError with the first line of what it says.
+
+    That line alone: Spark goes on with a plan, and a plan has the options of sources, with passwords and keys among
+    them. So its error is no cause of ours either, nor its context: a traceback would show it.
+    """
+    try:
+        return call()
+    except PySparkException as error:
+        line = first_line(error)
+    except Exception as error:
+        if not hasattr(error, "java_exception"):  # Py4J's, where PySpark has no class of its own
+            raise
+        line = first_line(error)
+    raise InvalidInputError(f"{what}: {line}", advice=advice, durable=Durable.NOTHING)
+
+
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
@@ -115,4 +135,4 @@ def first_line(error: BaseException) -> str:
     return line.lstrip(": ")[:_MOST_OF_A_LINE]
 
 
-__all__ = ["condition_of", "first_line", "in_a_line", "raised_by_format", "typed", "without_txnlog"]
+__all__ = ["condition_of", "first_line", "in_a_line", "raised_by_format", "typed", "unless_refused", "without_txnlog"]

@@ -116,6 +116,10 @@ class Planned:
     columns: pa.Schema
     record: TopicRecord | None
 
+    def targets(self, ns: Namespace) -> tuple[tuple[TopicTarget, ...], tuple[tuple[str, str], ...]]:
+        """The topics that its rows may go to, and the others, each with the reason. Raises as ``spec`` does."""
+        return _routed(ns, self.columns) if self.record is None else ((_target(self.record),), ())
+
     def spec(self, ns: Namespace, storage: str, sources: tuple[int, ...] = ()) -> WriteSpec:
         """The specification for the tasks (``sources``: see there). Reserves the job's numbers as its last step.
 
@@ -123,14 +127,13 @@ class Planned:
             InvalidInputError: there is no column to route by.
             SchemaMismatch: that column is not a string, or the other columns fit no topic at all.
         """
-        record = self.record
-        targets, refused = _routed(ns, self.columns) if record is None else ((_target(record),), ())
+        targets, refused = self.targets(ns)
         return WriteSpec(
             ns.root,
             ns.name,
             reserve_job(ns),
             targets,
-            routes=record is None,
+            routes=self.record is None,
             refused=refused,
             turn=_turn(ns),
             sources=sources,
@@ -145,7 +148,11 @@ def planned(ns: Namespace, topic: str | None, spark_schema: StructType) -> Plann
         TopicNotFound: with the nearest name.
         SchemaMismatch: naming the column.
     """
-    record = None if topic is None else connection_of(ns).topic_handle(topic).record
+    return planned_for(None if topic is None else connection_of(ns).topic_handle(topic).record, spark_schema)
+
+
+def planned_for(record: TopicRecord | None, spark_schema: StructType) -> Planned:
+    """``planned`` for a topic by its record. Raises SchemaMismatch, naming the column."""
     columns = arrow_schema(spark_schema)
     if record is not None:
         check_columns(columns, record)
@@ -285,6 +292,7 @@ __all__ = [
     "check_overwritable",
     "check_there",
     "planned",
+    "planned_for",
     "reserve_job",
     "segments_of",
 ]

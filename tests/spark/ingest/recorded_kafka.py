@@ -66,6 +66,12 @@ class RecordedCluster:
             },
         )
 
+    def check_settings(self) -> None:
+        """None of Kafka's own is given."""
+
+    def written(self, part: Part) -> int:
+        return self.topics([part.topic]).bounds[part].latest
+
     def ids(self, names: Sequence[str]) -> dict[str, str]:
         known = self._recording.read()
         return {name: known[name]["id"] for name in names}

@@ -6,8 +6,6 @@ What a broker is needed for is in tests/kafka.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,9 +15,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_ext
-from spark_ext.ingest import ingest_kafka as module
 from spark_ext.ingest import kafka_batches, positions
-from tests.spark.ingest.recorded_kafka import FILE, NOTED, RecordedCluster, RecordedKafka, Recording
+from tests.spark.ingest.story import SCHEMA, Story, story
 from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, SchemaMismatch, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -27,74 +24,9 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
+__all__ = ["story"]  # a fixture
+
 pytestmark = pytest.mark.some(one_in=3)
-
-SCHEMA = pa.schema([("id", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())])
-COLUMNS = {"id": "cast(cast(value AS string) AS bigint)", "partition": "partition", "offset": "offset"}
-
-
-@dataclass
-class Story:
-    """Recorded messages of the Kafka topic ``source``, and the topic ``orders`` that gets them."""
-
-    spark: SparkSession
-    ns: Namespace
-    folder: Path
-    messages: list[list[int | None]] = field(default_factory=lambda: [[], []])
-
-    @property
-    def recording(self) -> Recording:
-        return Recording(self.folder / "recording.json")
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
-
-    def produce(self, partition: int, *messages: int | None, number: str = "id-1") -> None:
-        self.messages[partition].extend(messages)
-        self.recording.write("source", number, self.messages)
-
-    def start(self, **given: Any) -> Any:
-        checkpoint = given.pop("checkpoint", self.checkpoint)
-        options = {
-            "kafka.bootstrap.servers": "nowhere:9092",
-            FILE: str(self.recording.file),
-            NOTED: str(Path(checkpoint, "sources", "0", "0")),
-            **given.pop("options", {}),
-        }
-        arguments = {"subscribe": "source", "topic": "orders", "columns": COLUMNS, "trigger": {"availableNow": True}}
-        return spark_ext.ingest_kafka(
-            self.spark,
-            f"{self.ns.root}/{self.ns.name}",
-            checkpoint=str(checkpoint),
-            options=options,
-            **{**arguments, **given},
-        )
-
-    def ingest(self, **given: Any) -> None:
-        self.start(**given).awaitTermination()
-
-    def take_place(self, patch: pytest.MonkeyPatch) -> None:
-        """Of Kafka and its source."""
-        patch.setattr(module, "_SOURCE", RecordedKafka.name())
-        patch.setattr(module, "_cluster", RecordedCluster)
-        patch.setattr(module, "check_source", lambda _: None)
-
-    def ids(self) -> list[int]:
-        return sorted(self.ns.snapshot().read("orders").column("id").to_pylist())
-
-
-@pytest.fixture
-def story(
-    spark: SparkSession, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Story]:
-    namespace.create_topic("orders", SCHEMA, partitions=2)
-    spark.dataSource.register(RecordedKafka)
-    made = Story(spark, namespace, tmp_path)
-    made.take_place(monkeypatch)
-    yield made
-    for query in spark.streams.active:
-        query.stop()
 
 
 def test_messages_come_once_over_restarts_lost_checkpoints_and_offsets_without_messages(story: Story) -> None:

@@ -1,0 +1,182 @@
+"""What the commits of a batch of an ingestion come to, and what an error says of them."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_ext.ingest import kafka_batches, positions
+from spark_ext.ingest.kafka_batches import KafkaBatches
+from spark_ext.ingest.positions import Part
+from tests.spark.ingest.story import RUNNING, SCHEMA, Story, story
+from txnlog.api.transaction import Transaction
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, ProducerFenced, StoreError
+
+if TYPE_CHECKING:
+    from txnlog.api.namespace import Namespace
+
+__all__ = ["story"]  # a fixture
+
+pytestmark = pytest.mark.some(one_in=3)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_dropped_while_a_batch_is_written_fails_the_batch(
+    story: Story, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """As docs/ingest.md says. This client's state is of before the job, and ``check_there`` reads nothing."""
+    story.produce(0, 1, 2)
+    job = kafka_batches.frame_job
+
+    def with_a_drop(*given: Any, **more: Any) -> Any:
+        made = job(*given, **more)  # planned: its tasks run behind this
+        story.ns.drop_topic("orders")
+        if again:
+            story.ns.create_topic("orders", SCHEMA, partitions=2)
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka_batches, "frame_job", with_a_drop)
+        with pytest.raises(StreamingQueryException):
+            story.ingest()
+
+
+def test_offsets_that_go_back_while_a_query_runs_are_no_silent_loss(story: Story) -> None:
+    story.produce(0, 1, 2)
+    query = story.start(trigger=RUNNING, options={"failOnDataLoss": "false"})
+    query.processAllAvailable()
+    story.messages = [[9], []]
+    story.produce(0)
+    with pytest.raises(
+        StreamingQueryException, match=r"OffsetOutOfRange: the partition 0 .* ends at offset 1, and had"
+    ):
+        query.processAllAvailable()
+    story.produce(0, 10, 11)
+    query = story.start(trigger=RUNNING, options={"failOnDataLoss": "false"})
+    with pytest.raises(StreamingQueryException, match="OffsetOutOfRange"):  # the checkpoint knows of it
+        query.processAllAvailable()
+    assert story.ids() == [1, 2]
+
+
+def test_a_partition_that_is_gone_while_a_query_runs_is_no_silent_loss(story: Story) -> None:
+    story.produce(1, 1, 2)
+    query = story.start(trigger=RUNNING, options={"failOnDataLoss": "false"})
+    query.processAllAvailable()
+    story.messages = [[3]]
+    story.produce(0)
+    with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the partition 1 .* is gone, and had"):
+        query.processAllAvailable()
+    assert story.ids() == [1, 2]
+
+
+def test_a_batch_of_a_topic_that_is_not_subscribed_to_any_more_is_refused(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.recording.write("other", "id-2", [[7]])
+    story.produce(0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka_batches, "commit_parts", lambda *_: (_ for _ in ()).throw(RuntimeError("dies")))
+        with pytest.raises(StreamingQueryException, match="dies"):
+            story.ingest(subscribe=["source", "other"])
+    with pytest.raises(StreamingQueryException, match="'other', which subscribe does not name"):
+        story.ingest()
+    story.ingest(checkpoint=story.folder / "new")
+    assert story.ids() == [1]
+
+
+def test_a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_batch(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit leaves its rows out, and the next run does not take the new topic for the old one."""
+    story.produce(0, 1, 2)
+    check = kafka_batches.KafkaBatches._check_sources
+
+    def dropping(batches: KafkaBatches) -> None:
+        check(batches)
+        story.ns.drop_topic("orders")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaBatches, "_check_sources", dropping)
+        with pytest.raises(
+            StreamingQueryException, match=r"TransactionConflict: .*without its rows.*data may be durable"
+        ):
+            story.ingest()
+    story.ns.create_topic("orders", SCHEMA, partitions=2)
+    with pytest.raises(InvalidInputError, match="'orders', which was dropped and created again"):
+        story.ingest()
+    story.ingest(name="again", checkpoint=story.folder / "new")
+    assert story.ids() == [1, 2]
+
+
+# --- what an error says of a batch of which a part is there -----------------------------------------------------------
+
+
+def test_an_error_of_one_partition_does_not_say_of_the_others_that_nothing_was_written(namespace: Namespace) -> None:
+    epoch = namespace.producer("n").epoch
+    assert epoch is not None
+    first, second = Part("source", 0), Part("source", 1)
+
+    def overtaken(_: object) -> list[Any]:
+        while first not in positions.positions(namespace, "n", [first]):
+            time.sleep(0.01)
+        namespace.producer("n")
+        return []
+
+    work = {first: (5, lambda _: []), second: (5, overtaken)}
+    with pytest.raises(ProducerFenced) as caught:
+        positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)
+    assert positions.positions(namespace, "n", [first])[first].offset == 5
+    assert caught.value.durable is Durable.MAYBE
+    assert "of the batch's 2 partitions, 1 are committed" in str(caught.value)
+
+
+def test_an_unknown_outcome_is_said_before_any_other_error(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four partitions one is committed, one fails, and of two the outcome is unknown."""
+    epoch = namespace.producer("n").epoch
+    commit = Transaction.commit_async
+    failures: list[Exception | None] = [
+        None,
+        StoreError("the store refuses", durable=Durable.NOTHING),
+        OutcomeUnknown("no answer", txn_ids=("a",)),
+        OutcomeUnknown("no answer", txn_ids=("b",)),
+    ]
+    waiting = iter(failures)
+
+    def commits(txn: Transaction) -> Future[Any]:
+        failure = next(waiting)
+        if failure is None:
+            return commit(txn)
+        future: Future[Any] = Future()
+        future.set_exception(failure)
+        return future
+
+    monkeypatch.setattr(Transaction, "commit_async", commits)
+    work = {Part("source", number): (5, lambda _: []) for number in range(4)}
+    with pytest.raises(OutcomeUnknown, match="1 are committed, and of 2 the outcome is unknown") as caught:
+        positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)
+    assert (caught.value.txn_ids, caught.value.durable) == (("a", "b"), Durable.MAYBE)
+
+
+def test_a_failure_before_the_commit_of_a_partition_hides_no_unknown_outcome(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = namespace.producer("n").epoch
+
+    def unknown(_: Transaction) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(OutcomeUnknown("no answer", txn_ids=("a",)))
+        return future
+
+    def refuses(_: object) -> list[Any]:
+        raise StoreError("the store refuses")
+
+    monkeypatch.setattr(Transaction, "commit_async", unknown)
+    work = {Part("source", 0): (5, lambda _: []), Part("source", 1): (5, refuses)}
+    with pytest.raises(OutcomeUnknown):
+        positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)
