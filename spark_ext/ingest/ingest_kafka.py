@@ -70,8 +70,9 @@ def ingest_kafka(
             options={"kafka.bootstrap.servers": "kafka:9092"},
             columns={"id": "cast(key AS bigint)", "carrier": "cast(value AS string)"})
 
-    The rows of a partition of Kafka and its offsets are in one entry of the log. So a query that is started again, also
-    with a new checkpoint, continues behind the last message that the log has, and brings none twice.
+    The rows of a partition of Kafka and its offsets are in one entry of the log, and so is where it begins, before the
+    first batch. So a query that is started again, also with a new checkpoint, continues behind the last message that
+    the log has: it brings none twice, and leaves none out.
 
     The messages of a partition are a transaction of their own in each micro-batch, and keep their order: in a topic
     without a key they all go to the same partition.
@@ -87,26 +88,29 @@ def ingest_kafka(
         topic: where the rows go.
         topic_by: instead of ``topic`` an expression for the topic of each row, such as ``"topic"``: the name of
             Kafka's. Needs ``name``.
-        columns: by column an expression over Kafka's columns (``key``, ``value``, ``topic``, ``partition``,
-            ``offset``, ``timestamp``, ``timestampType``, ``headers``), as SQL or as a column of Spark's. If left out,
-            the topic gets the columns that have Kafka's names.
+        columns: by column an expression over Kafka's columns of one message (``key``, ``value``, ``topic``,
+            ``partition``, ``offset``, ``timestamp``, ``timestampType``, ``headers``), as SQL or as a column of Spark's.
+            If left out, the topic gets the columns that have Kafka's names.
         where: a condition on Kafka's columns; other messages are left out, and count as ingested.
         name: the ingestion's identity, and the producer of its transactions: a query that is started under it takes
-            over, and fences an older one. ``kafka:TOPIC`` if left out.
+            over, and fences an older one; a call that is refused does not. ``kafka:TOPIC`` if left out.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
         query_name: shown by Spark.
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
 
     Raises:
         InvalidInputError: an argument is not what it must be; Kafka has no such topic, or refuses the client; a Kafka
-            topic was created again under its name, or the topic that the rows go to was. No query was started.
+            topic was created again under its name, or the topic that the rows go to was, or is another one than before;
+            Spark refuses an option, an expression or the query. No query was started.
         OffsetOutOfRange: Kafka does not have the messages any more at which the ingestion continues
             (``failOnDataLoss=false`` accepts that), or its offsets went back.
         SchemaMismatch: the columns do not fit the topic, or its key is missing among them.
         NamespaceNotFound, TopicNotFound: the path is no namespace, or it has no such topic.
         UnsupportedFeature: the session has no Kafka source, or is a client of Spark Connect.
-        RetriableError: Kafka does not answer.
-        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the ingestion took over; call it again.
+        RetriableError: Kafka does not answer; or an open transaction in it hides messages that are in the topic.
+        LimitExceeded: the log cannot remember so many partitions.
+        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the log was told where the ingestion
+            begins, or that this run takes over; call it again.
     """
     if not hasattr(spark, "readStream"):
         raise InvalidInputError("ingest_kafka takes a Spark session first", advice="call it with (spark, path, ...)")

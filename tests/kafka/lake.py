@@ -80,7 +80,7 @@ class Lake:
         return True
 
     def position(self, partition: int = 0, name: str = "kafka:orders") -> int | None:
-        """The last offset of a partition that the log has."""
+        """Up to which offset the log has a partition."""
         self.ns.snapshot()  # reads the log
         record = connection_of(self.ns).stream(f"{name}/{self.source}/{partition}")
         return None if record is None else record.batch

@@ -103,11 +103,20 @@ class Cluster:
         return method.invoke(None, given)
 
     def produce(self, topic: str, values: Iterable[object], partition: int = 0, **headers: str) -> None:
-        """Produce messages whose key is their value, as text."""
+        """Produce messages whose key is their value, as text; returns when Kafka has all of them, and shows them."""
+        first = self.end(topic, partition)
         sent = self._send(self._plain, topic, values, partition, headers)
         self._plain.flush()
-        for future in sent:
-            future.get()  # raises what became of it
+        offsets = [int(future.get().offset()) for future in sent]  # raises what became of it
+        assert offsets == list(range(first, first + len(sent))), "a producer doubles nothing and leaves nothing out"
+        assert self.end(topic, partition) == first + len(sent), "Kafka's end is behind what was produced"
+
+    def end(self, topic: str, partition: int) -> int:
+        """The offset that the next message gets: what an ingestion must have come to."""
+        place = self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+        asked = self._jvm.java.util.HashMap()
+        asked.put(place, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+        return int(self._admin.listOffsets(asked).all().get().get(place).offset())
 
     def transact(self, topic: str, values: Iterable[object], partition: int = 0, *, commits: bool = True) -> None:
         """Produce in a transaction, which leaves a mark in the partition: an offset without a message."""

@@ -40,6 +40,8 @@ def test_the_messages_of_a_killed_driver_come_once(lake: Lake, place: str, lost:
         lake.lose_checkpoint()
     lake.cluster.produce(lake.source, range(30, 40), 0)
     lake.ingest()
+    ends = [lake.cluster.end(lake.source, partition) for partition in range(3)]
+    assert [lake.position(partition) for partition in range(3)] == ends == [20, 10, 10]
     assert lake.ids() == list(range(40))
     assert lake.in_order()
 
@@ -75,5 +77,7 @@ def test_the_messages_of_drivers_that_are_killed_at_any_moment_come_once(lake: L
         found = lake.ids()
         assert len(found) == len(set(found)), f"messages came twice (seed {seed})"
     lake.ingest()
+    ends = [lake.cluster.end(lake.source, partition) for partition in range(3)]
+    assert [lake.position(partition) for partition in range(3)] == ends == [40 * kills] * 3, f"seed {seed}"
     assert lake.ids() == list(range(count)), f"seed {seed}"
     assert lake.in_order()

@@ -161,3 +161,47 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(lake: La
         with pytest.raises(InvalidInputError, match=why):
             lake.start(topic=topic, columns=columns)
     assert lake.ns.snapshot().version == version
+
+
+def test_a_stricter_isolation_level_is_not_called_a_topic_that_was_made_again(lake: Lake) -> None:
+    """With an open transaction in Kafka, of which ``read_uncommitted`` read messages already."""
+    lake.cluster.create(lake.source)
+    producer = lake.cluster._producer({"transactional.id": "open", "transaction.timeout.ms": "600000"})
+    producer.initTransactions()
+    producer.beginTransaction()
+    lake.cluster._send(producer, lake.source, range(5), 0, {})
+    producer.flush()
+    try:
+        lake.ingest({"kafka.isolation.level": "read_uncommitted"})
+        assert lake.ids() == list(range(5))
+        with pytest.raises(RetriableError, match="a transaction in Kafka is open") as caught:
+            lake.ingest()
+    finally:
+        producer.commitTransaction()
+        producer.close()
+    assert "created again" not in str(caught.value)
+    lake.ingest()  # the end of the transaction took an offset
+    assert lake.ids() == list(range(5))
+
+
+def test_a_run_that_began_at_latest_in_an_empty_topic_and_lost_its_checkpoint_misses_nothing(lake: Lake) -> None:
+    lake.cluster.create(lake.source, partitions=2)
+    lake.ingest({"startingOffsets": "latest"})
+    lake.lose_checkpoint()
+    for partition in (0, 1):
+        lake.cluster.produce(lake.source, range(10 * partition, 10 * partition + 10), partition)
+    lake.ingest({"startingOffsets": "latest"})
+    assert lake.ids() == list(range(20))
+
+
+def test_messages_that_came_and_went_before_a_partition_had_a_row_are_an_error(lake: Lake) -> None:
+    lake.cluster.create(lake.source, partitions=2)
+    lake.cluster.produce(lake.source, range(10))
+    lake.ingest()
+    lake.lose_checkpoint()
+    lake.cluster.produce(lake.source, range(10, 20), 1)
+    lake.cluster.delete_records(lake.source, 1, before=5)
+    with pytest.raises(OffsetOutOfRange, match=r"partition 1 .* begins at offset 5, and the ingestion continues at 0"):
+        lake.start()
+    lake.ingest(LOSSY)
+    assert lake.ids() == [*range(10), *range(15, 20)]

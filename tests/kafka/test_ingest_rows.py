@@ -64,7 +64,7 @@ def test_messages_that_are_left_out_count_as_ingested(lake: Lake) -> None:
     lake.cluster.create(lake.source)
     lake.cluster.produce(lake.source, range(10))
     lake.ingest(where="offset < 3")
-    assert (lake.ids(), lake.position()) == ([0, 1, 2], 9)
+    assert (lake.ids(), lake.position()) == ([0, 1, 2], 10)
     lake.lose_checkpoint()
     lake.ingest()
     assert lake.ids() == [0, 1, 2]
@@ -108,3 +108,21 @@ def test_a_topic_that_is_made_again_while_a_query_runs_ends_it(lake: Lake) -> No
     with pytest.raises(StreamingQueryException, match=r"was deleted and created again|some data may have been missed"):
         query.awaitTermination(60)
     assert lake.ids() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"minPartitions": "7"},
+        {"maxRecordsPerPartition": "3"},
+        {"minPartitions": "9", "maxRecordsPerPartition": "4"},
+    ],
+    ids=str,
+)
+def test_partitions_that_are_split_keep_their_order(lake: Lake, options: dict[str, str]) -> None:
+    lake.cluster.create(lake.source, partitions=3)
+    for partition in range(3):
+        lake.cluster.produce(lake.source, range(partition, 60, 3), partition)
+    lake.ingest(options)
+    assert lake.ids() == list(range(60))
+    assert lake.in_order()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import INGEST_KAFKA
+from tests.mutants.names import INGEST_COMMITS, INGEST_EXPRESSIONS, INGEST_KAFKA, INGEST_STARTS, INGEST_TAKEOVERS
 
 MUTANTS: Final = (
     Mutant(
@@ -19,7 +19,7 @@ MUTANTS: Final = (
     Mutant(
         "a checkpoint may be ahead of the log",
         "spark_ext/ingest/kafka_batches.py",
-        "if start > max(begin, self.lost.get(part, 0)):",
+        "if start > begin:",
         "if False:",
         "messages are missing without an error",
         (INGEST_KAFKA + "a_checkpoint_ahead_of_the_log_is_refused",),
@@ -27,23 +27,23 @@ MUTANTS: Final = (
     Mutant(
         "a new checkpoint begins at the beginning",
         "spark_ext/ingest/ingest_kafka.py",
-        "        starts[part] = position.offset\n",
-        "        starts[part] = bounds.earliest\n",
-        "with a new checkpoint everything is read again, and what retention took is not noticed",
+        "{part: position.offset for part, position in known.items()}",
+        "{part: found.bounds[part].earliest for part in known}",
+        "with a new checkpoint everything is read again, and left out",
         (INGEST_KAFKA + "a_new_checkpoint_begins_where_the_log_is",),
     ),
     Mutant(
         "the id of a Kafka topic says nothing",
-        "spark_ext/ingest/ingest_kafka.py",
-        "    check_topic_ids(name, known, found.ids)\n",
-        "",
+        "spark_ext/ingest/positions.py",
+        "if _NO_ID not in {position.topic_id, own.query} and position.topic_id != own.query:",
+        "if False:",
         "the first messages of a topic that was made again are taken for ingested",
         (INGEST_KAFKA + "a_topic_of_kafka_that_was_made_again_is_refused_before_anything_is_written",),
     ),
     Mutant(
         "a topic may change while a batch is read",
         "spark_ext/ingest/kafka_batches.py",
-        "        self._check_topics()\n",
+        "        self._check_sources()\n",
         "",
         "messages of a topic that was made again count as those of the old one",
         (INGEST_KAFKA + "a_topic_of_kafka_that_is_made_again_while_a_batch_is_read_ends_the_query",),
@@ -72,5 +72,69 @@ MUTANTS: Final = (
         "        yield distinct[0], rest\n",
         "rows are committed with the position of another partition",
         (INGEST_KAFKA + "of_a_batch_whose_commits_came_in_part_the_rest_comes_also_of_one_task",),
+    ),
+    Mutant(
+        "a start at offset 0 is not logged",
+        "spark_ext/ingest/positions.py",
+        "(last is None or last.batch < batch.batch)",
+        "batch.batch > (0 if last is None else last.batch)",
+        "an ingestion that began in an empty topic begins again, behind messages that came meanwhile",
+        (INGEST_STARTS + "latest_is_where_the_first_run_began_also_in_an_empty_topic",),
+    ),
+    Mutant(
+        "a run notes where it begins over what another one began",
+        "spark_ext/ingest/positions.py",
+        "if part.topic not in begun and",
+        "if",
+        "of two first runs the second one moves the first one's position: messages are missing",
+        (INGEST_STARTS + "of_two_first_runs_the_one_that_is_logged_first_says_where_both_begin",),
+    ),
+    Mutant(
+        "a partition without a position begins anew",
+        "spark_ext/ingest/positions.py",
+        "(first := connection.stream(stream_of(name, Part(part.topic, 0)))) is not None",
+        "(first := record) is not None",
+        "of a partition that was added, messages that came before the next start are missing",
+        (INGEST_STARTS + "a_partition_that_is_added_begins_at_its_first_message_and_misses_what_retention_took",),
+    ),
+    Mutant(
+        "a run takes over before Spark starts its query",
+        "spark_ext/ingest/ingest_kafka.py",
+        "    query = unless_refused(\n",
+        "    batches.take_over()\n    query = unless_refused(\n",
+        "a call that Spark refuses ends a run that is at work",
+        (INGEST_TAKEOVERS + "what_spark_refuses_at_the_start_ends_no_run_that_is_at_work",),
+    ),
+    Mutant(
+        "offsets that go back are passed over",
+        "spark_ext/ingest/kafka_batches.py",
+        "if end is None or end < start:",
+        "if end is None:",
+        "new messages at old offsets are taken for ingested",
+        (INGEST_COMMITS + "offsets_that_go_back_while_a_query_runs_are_no_silent_loss",),
+    ),
+    Mutant(
+        "rows may go to another topic than before",
+        "spark_ext/ingest/positions.py",
+        "if position.target != own.offsets_digest:",
+        "if False:",
+        "a topic that was made again lacks what came before, and nobody hears of it",
+        (INGEST_COMMITS + "a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_batch",),
+    ),
+    Mutant(
+        "of several failures the first one is raised",
+        "spark_ext/ingest/positions.py",
+        "first = unknown[0] if unknown else failures[0]",
+        "first = failures[0]",
+        "an error says that nothing was written, and something may be",
+        (INGEST_COMMITS + "an_unknown_outcome_is_said_before_any_other_error",),
+    ),
+    Mutant(
+        "an expression may have a subquery",
+        "spark_ext/ingest/kafka_frames.py",
+        "plan.subqueriesAll().size()",
+        "0",
+        "a join brings the messages of a partition in another order",
+        (INGEST_EXPRESSIONS + "expressions_over_other_messages_are_refused",),
     ),
 )

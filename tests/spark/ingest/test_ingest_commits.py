@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from spark_ext.ingest.positions import Part
+from spark_ext.write import frame_jobs
 from tests.spark.ingest.story import RUNNING, SCHEMA, Story, story
 from txnlog.api.transaction import Transaction
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, ProducerFenced, StoreError
@@ -30,7 +31,7 @@ def test_a_topic_that_is_dropped_while_a_batch_is_written_fails_the_batch(
 ) -> None:
     """As docs/ingest.md says. This client's state is of before the job, and ``check_there`` reads nothing."""
     story.produce(0, 1, 2)
-    job = kafka_batches.frame_job
+    job = frame_jobs.frame_job
 
     def with_a_drop(*given: Any, **more: Any) -> Any:
         made = job(*given, **more)  # planned: its tasks run behind this
@@ -157,7 +158,7 @@ def test_an_unknown_outcome_is_said_before_any_other_error(
         return future
 
     monkeypatch.setattr(Transaction, "commit_async", commits)
-    work = {Part("source", number): (5, lambda _: []) for number in range(4)}
+    work: dict[Part, Any] = {Part("source", number): (5, lambda _: []) for number in range(4)}
     with pytest.raises(OutcomeUnknown, match="1 are committed, and of 2 the outcome is unknown") as caught:
         positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)
     assert (caught.value.txn_ids, caught.value.durable) == (("a", "b"), Durable.MAYBE)
@@ -177,6 +178,6 @@ def test_a_failure_before_the_commit_of_a_partition_hides_no_unknown_outcome(
         raise StoreError("the store refuses")
 
     monkeypatch.setattr(Transaction, "commit_async", unknown)
-    work = {Part("source", 0): (5, lambda _: []), Part("source", 1): (5, refuses)}
+    work: dict[Part, Any] = {Part("source", 0): (5, lambda _: []), Part("source", 1): (5, refuses)}
     with pytest.raises(OutcomeUnknown):
         positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_ext.ingest import ingest_kafka as module
-from spark_ext.ingest import kafka_batches
+from spark_ext.ingest import kafka_batches, positions
+from spark_ext.ingest.positions import Ingestion, Part
 from tests.spark.ingest.story import RUNNING, Story, story
 from txnlog.errors import OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from txnlog.api.namespace import Namespace
 
 __all__ = ["story"]  # a fixture
 
@@ -80,7 +84,7 @@ def test_where_an_ingestion_begins_is_logged_for_all_partitions_or_for_none(
     story.produce(0, 1, 2)
     story.produce(1, 3, 4)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "note_starts", behind(module.note_starts, dies))
+        patch.setattr(module, "note_starts", behind(positions.note_starts, dies))
         with pytest.raises(RuntimeError, match="the driver dies"):
             story.start(options=LATEST)
     first, second = (story.stream(partition) for partition in (0, 1))
@@ -96,18 +100,16 @@ def test_where_an_ingestion_begins_is_logged_for_all_partitions_or_for_none(
 def test_of_two_first_runs_the_one_that_is_logged_first_says_where_both_begin(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The other one began at the earliest offsets, and has not ingested anything yet."""
     story.produce(0, 1, 2)
-    note = module.note_starts
 
-    def late(*given: Any) -> None:
-        monkeypatch.setattr(module, "note_starts", note)
-        story.ingest(options=LATEST, checkpoint=story.folder / "first")
-        story.produce(0, 3)
-        note(*given)
+    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int], begins: Iterable[str]) -> None:
+        positions.note_starts(ns, ingestion, dict.fromkeys(starts, 0), begins)
+        positions.note_starts(ns, ingestion, starts, begins)
 
-    monkeypatch.setattr(module, "note_starts", late)
-    story.ingest()  # from the earliest offset, had it been first
-    assert story.ids() == [3]
+    monkeypatch.setattr(module, "note_starts", second)
+    story.ingest(options=LATEST)
+    assert story.ids() == [1, 2]
 
 
 def test_a_partition_that_is_added_begins_at_its_first_message_and_misses_what_retention_took(story: Story) -> None:

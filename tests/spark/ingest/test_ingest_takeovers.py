@@ -34,10 +34,19 @@ def test_a_run_takes_over_from_one_that_commits_meanwhile(
         older.processAllAvailable()
 
     def before(call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: (commit(), call(*given))[1]
+        def both(*given: Any) -> Any:
+            commit()
+            return call(*given)
+
+        return both
 
     def behind(call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: (call(*given), commit())[0]
+        def both(*given: Any) -> Any:
+            result = call(*given)
+            commit()
+            return result
+
+        return both
 
     if place == "before Kafka is asked":
         monkeypatch.setattr(RecordedCluster, "topics", before(RecordedCluster.topics))
