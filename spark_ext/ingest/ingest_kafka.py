@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_ext.ingest.kafka_cluster import Topics
     from txnlog.api.namespace import Namespace
     from txnlog.errors import TxnLogError
     from txnlog.fold.state import TopicRecord
@@ -109,8 +108,8 @@ def ingest_kafka(
         UnsupportedFeature: the session has no Kafka source, or is a client of Spark Connect.
         RetriableError: Kafka does not answer; or an open transaction in it hides messages that are in the topic.
         LimitExceeded: the log cannot remember so many partitions.
-        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the log was told where the ingestion
-            begins, or that this run takes over; call it again.
+        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the ingestion noted where it begins, or
+            took over; call it again.
     """
     if not hasattr(spark, "readStream"):
         raise InvalidInputError("ingest_kafka takes a Spark session first", advice="call it with (spark, path, ...)")
@@ -132,9 +131,9 @@ def ingest_kafka(
     kept = Checkpoint(checkpoint, target.location.root, target.storage_options)
     cluster = _cluster(spark, wanted.given)
     cluster.check_settings()
-    found = cluster.topics(wanted.subscribe)  # behind the log: its ends are not older than the positions
+    found = cluster.topics(wanted.subscribe)
     ingestion = Ingestion(label, found.ids, None if record is None else record.id)
-    starts = _noted_starts(ns, ingestion, wanted, found, cluster)
+    starts = _noted_starts(ns, ingestion, wanted, found.parts, cluster)
     batches = KafkaBatches(ns, target.storage, kept, ingestion, frozenset(wanted.subscribe), rows, cluster)
     source = _reader(spark, wanted, rows, record, {"startingOffsets": offsets_text(starts)})
     writer = triggered(source.writeStream.option("checkpointLocation", checkpoint), trigger).foreachBatch(batches.run)
@@ -196,19 +195,22 @@ def _check_columns(ns: Namespace, source: DataFrame, rows: Rows, record: TopicRe
 
 
 def _noted_starts(
-    ns: Namespace, ingestion: Ingestion, wanted: KafkaOptions, found: Topics, cluster: KafkaCluster
+    ns: Namespace, ingestion: Ingestion, wanted: KafkaOptions, parts: Sequence[Part], cluster: KafkaCluster
 ) -> dict[Part, int]:
-    """Where each partition continues, or begins: as the log says it, which is told here what it does not know yet.
+    """Where each partition continues, or begins: as the log has it, in which is noted here what it lacks yet.
 
     Raises:
         InvalidInputError: a topic is not that of before.
         OffsetOutOfRange: Kafka does not have the messages at which the ingestion continues, or has fewer than the log.
+        RetriableError: it has them, and a transaction that is open hides them.
     """
-    known = positions(ns, ingestion.name, found.bounds)  # refuses a name that is too long, too
+    known = positions(ns, ingestion.name, parts)  # refuses a name that is too long, too
     check_positions(ns, ingestion, known)
+    # Behind the positions, which another run may move on meanwhile: so Kafka's ends are not older than they are.
+    found = cluster.bounds(parts)
     new: dict[Part, int] = {}
     for part, position in known.items():
-        bounds = found.bounds[part]
+        bounds = found[part]
         if bounds.latest < position.offset:
             raise _behind(part, position.offset, bounds.latest, cluster)
         if bounds.earliest > position.offset:
@@ -217,11 +219,11 @@ def _noted_starts(
                 raise error
             _logger.warning("%s", error.message)
             new[part] = bounds.earliest
-    first = {part: bounds for part, bounds in found.bounds.items() if part not in known}
+    first = {part: bounds for part, bounds in found.items() if part not in known}
     new.update(wanted.starts(first))
     if new:
         note_starts(ns, ingestion, new, {part.topic for part in first})
-        known = positions(ns, ingestion.name, found.bounds)
+        known = positions(ns, ingestion.name, parts)
         check_positions(ns, ingestion, known)  # another run may have been first
     return {part: position.offset for part, position in known.items()}
 

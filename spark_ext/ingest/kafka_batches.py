@@ -92,7 +92,7 @@ class KafkaBatches:
     _owner: Ingestion | None = field(default=None, repr=False)
 
     def take_over(self) -> Ingestion:
-        """The ingestion with the epoch of this run, which fences older ones: taken once, when Spark runs the query.
+        """The ingestion with the epoch of this run, which fences older ones: one, when Spark runs the query.
 
         Whatever Spark refuses, it refuses before that, and an older run goes on.
         """

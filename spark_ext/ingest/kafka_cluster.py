@@ -45,10 +45,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What a cluster says of topics: their ids, where it knows them, and what their partitions hold."""
+    """What a cluster says of topics: their ids, where it knows them, and their partitions."""
 
     ids: Mapping[str, str]
-    bounds: Mapping[Part, Bounds]
+    parts: tuple[Part, ...]
 
 
 _MOST_CLIENTS: Final = 8
@@ -80,7 +80,7 @@ class KafkaCluster:
         self._asked(self._check_settings)
 
     def topics(self, names: Sequence[str]) -> Topics:
-        """Ids, partitions and their offsets.
+        """Ids and partitions.
 
         Raises:
             InvalidInputError: there is no such topic, or the cluster refuses the client.
@@ -88,12 +88,19 @@ class KafkaCluster:
         """
 
         def ask() -> Topics:
-            admin = self._admin()
-            described = self._described(admin, names)
+            described = self._described(self._admin(), names)
             parts = [Part(name, int(item.partition())) for name in names for item in described.get(name).partitions()]
-            level = self._settings.get("isolation.level", _UNCOMMITTED)
+            return Topics(_ids(described, names), tuple(sorted(parts)))
+
+        return self._asked(ask)
+
+    def bounds(self, parts: Sequence[Part]) -> dict[Part, Bounds]:
+        """What partitions have, by the isolation level of the settings. Raises what ``topics`` raises."""
+
+        def ask() -> dict[Part, Bounds]:
+            admin, level = self._admin(), self._settings.get("isolation.level", _UNCOMMITTED)
             earliest, latest = (self._offsets(admin, parts, which, level) for which in ("earliest", "latest"))
-            return Topics(_ids(described, names), {part: Bounds(earliest[part], latest[part]) for part in parts})
+            return {part: Bounds(earliest[part], latest[part]) for part in parts}
 
         return self._asked(ask)
 

@@ -72,7 +72,7 @@ class Ingestion:
     epoch: int | None = None
 
     def batch(self, part: Part, offset: int) -> StreamBatch:
-        """What the log is told of a partition. Raises NameNotAllowed."""
+        """The position of a partition, as a commit has it. Raises NameNotAllowed."""
         target = _BY_ROW if self.target is None else str(self.target)
         return StreamBatch(stream_of(self.name, part), self.topics.get(part.topic, _NO_ID), offset, target)
 
@@ -131,8 +131,8 @@ def _other_target(ns: Namespace, name: str, before: str, now: str) -> InvalidInp
 def _where(ns: Namespace, target: str) -> str:
     if target == _BY_ROW:
         return "where topic_by says"
-    record = connection_of(ns).follower.state.topics.get(int(target)) if target.isdecimal() else None
-    return "to a topic that is not known any more" if record is None else f"to the topic {record.name!r}"
+    names = [item.name for item in connection_of(ns).follower.topics() if str(item.id) == target]
+    return f"to the topic {names[0]!r}" if names else "to a topic that is not known any more"
 
 
 def made_again(name: str, topic: str) -> InvalidInputError:

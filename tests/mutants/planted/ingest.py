@@ -28,7 +28,7 @@ MUTANTS: Final = (
         "a new checkpoint begins at the beginning",
         "spark_ext/ingest/ingest_kafka.py",
         "{part: position.offset for part, position in known.items()}",
-        "{part: found.bounds[part].earliest for part in known}",
+        "{part: found[part].earliest for part in known}",
         "with a new checkpoint everything is read again, and left out",
         (INGEST_KAFKA + "a_new_checkpoint_begins_where_the_log_is",),
     ),

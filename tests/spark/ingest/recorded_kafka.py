@@ -57,20 +57,22 @@ class RecordedCluster:
         for name in names:
             if name not in known:
                 raise InvalidInputError(f"no topic {name}")
-        return Topics(
-            self.ids(names),
-            {
-                Part(name, number): Bounds(known[name]["first"], known[name]["first"] + len(messages))
-                for name in names
-                for number, messages in enumerate(known[name]["partitions"])
-            },
-        )
+        parts = [Part(name, number) for name in names for number in range(len(known[name]["partitions"]))]
+        return Topics(self.ids(names), tuple(parts))
+
+    def bounds(self, parts: Sequence[Part]) -> dict[Part, Bounds]:
+        known = self._recording.read()
+        return {
+            part: Bounds(first, first + len(known[part.topic]["partitions"][part.partition]))
+            for part in parts
+            for first in [known[part.topic]["first"]]
+        }
 
     def check_settings(self) -> None:
         """None of Kafka's own is given."""
 
     def written(self, part: Part) -> int:
-        return self.topics([part.topic]).bounds[part].latest
+        return self.bounds([part])[part].latest
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:
         known = self._recording.read()

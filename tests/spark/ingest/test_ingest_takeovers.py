@@ -19,7 +19,7 @@ __all__ = ["story"]  # a fixture
 pytestmark = pytest.mark.some(one_in=3)
 
 
-@pytest.mark.parametrize("place", ["before Kafka is asked", "behind that", "before the epoch"])
+@pytest.mark.parametrize("place", ["before the bounds", "behind them", "before the epoch"])
 def test_a_run_takes_over_from_one_that_commits_meanwhile(
     story: Story, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -48,10 +48,10 @@ def test_a_run_takes_over_from_one_that_commits_meanwhile(
 
         return both
 
-    if place == "before Kafka is asked":
-        monkeypatch.setattr(RecordedCluster, "topics", before(RecordedCluster.topics))
-    elif place == "behind that":
-        monkeypatch.setattr(RecordedCluster, "topics", behind(RecordedCluster.topics))
+    if place == "before the bounds":
+        monkeypatch.setattr(RecordedCluster, "bounds", before(RecordedCluster.bounds))
+    elif place == "behind them":
+        monkeypatch.setattr(RecordedCluster, "bounds", behind(RecordedCluster.bounds))
     else:
         monkeypatch.setattr(kafka_batches, "epoch_of", before(kafka_batches.epoch_of))
     story.ingest(checkpoint=story.folder / "new")
