@@ -2,9 +2,10 @@
 
     python -m tests.kafka.driver FOLDER ADDRESS SOURCE PLACE
 
-PLACE is where in its second batch it dies: ``read`` (before its job), ``written`` (its files are there, and nothing in
-the log), ``between`` (a partition of several is committed), ``committed`` (all of them, and Spark does not know), or
-``nowhere``.
+PLACE is where it dies. In its second batch: ``read`` (before its job), ``written`` (its files are there, and nothing in
+the log), ``between`` (a partition of several is committed), ``committed`` (all of them, and Spark does not know). Where
+it begins, at the latest offsets: ``noted`` (the log has where), ``started`` (Spark runs the query, and it has not taken
+over). Or ``nowhere``.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from typing import Any, Final
 import pytest
 
 import spark_ext
-from spark_ext.ingest import kafka_batches, positions
+from spark_ext.ingest import ingest_kafka, kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from tests.kafka.lake import COLUMNS
 from tests.kafka.session import session
 from txnlog.api.transaction import Transaction
 
 PLACES: Final = ("read", "written", "between", "committed")
+PLACES_OF_A_START: Final = ("noted", "started")
 
 
 def main() -> None:
     folder, address, source, place = Path(sys.argv[1]), *sys.argv[2:]
     spark = session(folder)
-    die_in(place)
+    starts = place in PLACES_OF_A_START
+    (die_at_the_start if starts else die_in)(place)
     query = spark_ext.ingest_kafka(
         spark,
         f"{folder}/lake/sales",
@@ -39,7 +42,11 @@ def main() -> None:
         topic="orders",
         columns=COLUMNS,
         checkpoint=f"{folder}/checkpoint",
-        options={"kafka.bootstrap.servers": address, "maxOffsetsPerTrigger": "9"},
+        options={
+            "kafka.bootstrap.servers": address,
+            "maxOffsetsPerTrigger": "9",
+            "startingOffsets": "latest" if starts else "earliest",
+        },
         trigger={"availableNow": True},
     )
     query.awaitTermination()
@@ -78,6 +85,20 @@ def die_in(place: str) -> None:
 
     patch.setattr(KafkaBatches, "_write", writing)
     patch.setattr(kafka_batches, "commit_parts", committing)
+
+
+def die_at_the_start(place: str) -> None:
+    """Die behind the entry that says where the ingestion begins, or before the epoch."""
+    patch = pytest.MonkeyPatch()
+
+    def noting(*given: Any) -> None:
+        positions.note_starts(*given)
+        die()
+
+    if place == "noted":
+        patch.setattr(ingest_kafka, "note_starts", noting)
+    else:
+        patch.setattr(KafkaBatches, "take_over", lambda _: die())
 
 
 def die() -> None:

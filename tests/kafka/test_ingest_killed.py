@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.effort import tries
-from tests.kafka.driver import PLACES
+from tests.kafka.driver import PLACES, PLACES_OF_A_START
 from tests.kafka.lake import Lake, lake
 
 __all__ = ["lake"]  # a fixture
@@ -44,6 +44,25 @@ def test_the_messages_of_a_killed_driver_come_once(lake: Lake, place: str, lost:
     assert [lake.position(partition) for partition in range(3)] == ends == [20, 10, 10]
     assert lake.ids() == list(range(40))
     assert lake.in_order()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("place", PLACES_OF_A_START)
+def test_where_a_killed_driver_began_the_next_one_goes_on(lake: Lake, place: str, lost: bool) -> None:
+    """At the latest offsets, of which one is 0: what comes behind the death is not behind the next start."""
+    lake.cluster.create(lake.source, partitions=2)
+    lake.cluster.produce(lake.source, range(10), 0)
+    folder = lake.checkpoint.parent
+    command = [sys.executable, "-m", "tests.kafka.driver", str(folder), lake.cluster.address, lake.source, place]
+    with open(folder / "driver.log", "ab") as log:
+        done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log, check=False)
+    assert done.returncode == -signal.SIGKILL, (folder / "driver.log").read_text()
+    if lost and lake.checkpoint.exists():
+        lake.lose_checkpoint()
+    lake.cluster.produce(lake.source, range(10, 20), 0)
+    lake.cluster.produce(lake.source, range(20, 30), 1)
+    lake.ingest({"startingOffsets": "latest"})
+    assert lake.ids() == list(range(10, 30))
 
 
 @pytest.mark.timeout(1800)  # a driver takes half a minute where the machine does much else
