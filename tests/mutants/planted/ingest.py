@@ -98,6 +98,14 @@ MUTANTS: Final = (
         (INGEST_STARTS + "a_partition_that_is_added_begins_at_its_first_message_and_misses_what_retention_took",),
     ),
     Mutant(
+        "positions are of behind Kafka's bounds",
+        "spark_ext/ingest/ingest_kafka.py",
+        "    found = cluster.bounds(parts)\n",
+        "    found = cluster.bounds(parts)\n    known = positions(ns, ingestion.name, parts)\n",
+        "what an older run committed meanwhile looks like offsets that went back, and the advice is to begin anew",
+        (INGEST_TAKEOVERS + "a_run_takes_over_from_one_that_commits_meanwhile",),
+    ),
+    Mutant(
         "a run takes over before Spark starts its query",
         "spark_ext/ingest/ingest_kafka.py",
         "    query = unless_refused(\n",
