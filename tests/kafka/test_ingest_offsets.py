@@ -94,7 +94,7 @@ def test_a_topic_that_the_rows_went_to_and_is_made_again_is_refused(lake: Lake) 
     lake.ingest()
     lake.ns.drop_topic("orders")
     lake.ns.create_topic("orders", SCHEMA)
-    with pytest.raises(InvalidInputError, match="'orders' was dropped and created again after the ingestion"):
+    with pytest.raises(InvalidInputError, match="to the topic 'orders', which was dropped and created again"):
         lake.start()
     lake.ingest(name="again", checkpoint=f"{lake.checkpoint}-2")
     assert lake.ids() == list(range(10))
