@@ -113,7 +113,8 @@ def test_of_two_first_runs_the_one_that_is_logged_first_says_where_both_begin(
 
 
 def test_a_partition_that_is_added_begins_at_its_first_message_and_misses_what_retention_took(story: Story) -> None:
-    story.produce(0, 1)
+    story.produce(0, 0, 1)
+    story.produce(1, 0, 1)
     story.ingest(options=LATEST)
     story.messages.append([2, 3])
     story.produce(0)
