@@ -132,7 +132,8 @@ def _find(number: int, first: int) -> int | None:
 @click.option("--seed", type=int, help="The first fresh seed; drawn where it is left out.")
 @click.option("--jobs", default=2, show_default=True, help="Processes to run them in.")
 @click.option("--part", type=Part(), default="1/1", help="2/5: the second fifth of the schedules, of --seed.")
-def main(schedules: int, seed: int | None, jobs: int, part: tuple[int, int]) -> None:
+@click.option("--only", multiple=True, type=click.Choice([*BESIDES]), help="Besides plain ones; else of all workloads.")
+def main(schedules: int, seed: int | None, jobs: int, part: tuple[int, int], only: tuple[Workload, ...]) -> None:
     """Simulate clients of txnlog over a store with faults.
 
     A run that takes too long for one sitting goes in parts, if all of them print the same code and the same seed: the
@@ -159,6 +160,8 @@ def main(schedules: int, seed: int | None, jobs: int, part: tuple[int, int]) -> 
     click.echo(tally.table())
     more: list[tuple[Tally, Sequence[str]]] = []
     for workload, besides in BESIDES.items():
+        if only and workload not in only:
+            continue
         runs = run(schedules // besides.share, workload)
         click.echo(f"\nwith --{workload}\n{runs.table()}")
         for name in runs.unreached(besides.reached):
