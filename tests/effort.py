@@ -3,7 +3,7 @@
 Which share is decided by the day. All pushes of a day run the same, so what failed in one fails again in the next, and
 as many days later as the shares need every case was run. The first lines of a run name the day; ``TXNLOG_DAY`` sets it.
 
-Of most folders a push runs one test in five (``SHARES``), and besides as many as it takes for each promise of
+Of most folders a push runs one test in six (``SHARES``), and besides as many as it takes for each promise of
 docs/guarantees.md to have one of its tests run. Where a test could try for ever it asks ``tries`` or ``every``: how
 many, or which places of the same kind; what is asked of every one of them stays the same. Two marks leave out more:
 
@@ -37,13 +37,13 @@ DAY: Final = os.environ.setdefault("TXNLOG_DAY", datetime.datetime.now(datetime.
 """Decides which cases this run takes. All processes of a run must take the same, also at midnight: they inherit it."""
 
 SHARES: Final[Mapping[str, int]] = {
-    "tests/": 5,
+    "tests/": 6,
     "tests/contract/": 1,
     "tests/mutants/": 1,
     "tests/packaging/": 1,
     "tests/places/": 1,
     "tests/protocol/": 1,
-    "tests/unit/": 2,
+    "tests/unit/": 3,
 }
 """By folder, of how many tests a push runs one; the longest name counts. It runs all of what looks at the project
 itself, which a change somewhere else breaks, and one story for each place where Spark runs."""
@@ -59,7 +59,7 @@ def tries(all_of_them: int, some: int) -> int:
 def every(step: int) -> tuple[int, int]:
     """Where to begin and how far to go on, to take one place of so many: the next one each time, in a long run all.
 
-    Each time that a push runs the test: were it each day, one in five days would always come to the same place of five.
+    Each time that a push runs the test: were it each day, one in six days would always come to the same place of three.
     """
     return (0, 1) if LONG else (_number_of_day() // SHARES["tests/"] % step, step)
 
