@@ -135,7 +135,7 @@ def one_more_is_old_enough(patch: pytest.MonkeyPatch) -> None:
 
 def never_decided_again(patch: pytest.MonkeyPatch) -> None:
     """What was decided goes, whatever the topic and its subscriptions ask for by now."""
-    patch.setattr(Compaction, "_decides_alike", lambda _self, _draft, _topic: True)
+    patch.setattr(Compaction, "_decides_alike", lambda *_: True)
 
 
 def messages_without_a_key_are_one(patch: pytest.MonkeyPatch) -> None:

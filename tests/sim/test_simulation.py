@@ -183,17 +183,21 @@ def test_a_good_client_passes_next_to_one_who_compacts(compacted_runs: Tally):
     assert compacted_runs.labels["settings of compaction were altered"] >= 2
 
 
-def test_small_steps_end_with_their_run():
-    before = (compaction._MOST_KEYS, rewriting.MOST_REPLACED)
-    seen = []
+def steps() -> tuple[object, object]:
+    """How much of a compaction goes at once."""
+    return compaction._MOST_KEYS, vars(rewriting)["MOST_REPLACED"]
 
-    def look(client: Client) -> None:
-        seen.append((compaction._MOST_KEYS, rewriting.MOST_REPLACED))
+
+def test_small_steps_end_with_their_run():
+    before = steps()
+    seen: set[object] = set()
+
+    def look(_client: Client) -> None:
+        seen.add(steps())
 
     for seed in range(9):
         Simulation(seed, kinds={"look": look}, faults=Faults(), workload="compacted").run()
-    assert len({steps for steps in seen}) == 9
-    assert (compaction._MOST_KEYS, rewriting.MOST_REPLACED) == before
+    assert (len(seen), steps()) == (9, before)
 
 
 @pytest.fixture(scope="module")
