@@ -182,7 +182,7 @@ class Anomaly(enum.StrEnum):
         "key revived",
         "the message that ended a key went, and an older one of the key was there yet: it counts again",
     )
-    COMPACTED_READ = ("compacted read", "a read shows what a compaction had taken out at its version or before")
+    COMPACTED_READ = ("compacted read", "a read at a version shows messages that a compaction removed at or below it")
 
     # --- backups ------------------------------------------------------------------------------------------------------
 

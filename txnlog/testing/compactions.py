@@ -107,4 +107,4 @@ def _in_need(state: State, topic: TopicRecord, partition: int, offset: int) -> I
                 yield item.name
 
 
-__all__ = ["keyed_of", "removed_of"]
+__all__ = ["ended_of", "keyed_of", "removed_of"]

@@ -180,10 +180,10 @@ class Facts:
         self.runs: Final[dict[Place, list[Run]]] = {}
         self.strange: Final[list[Run]] = []
         self._take_log()
-        told = of.FinalState(()) if self.final is None else result_of(self.final, of.FinalState)
-        self.expired: Final = told.expired
-        self.keyed: Final = told.keyed
-        self.removed: Final = told.removed
+        ending = of.FinalState(()) if self.final is None else result_of(self.final, of.FinalState)
+        self.expired: Final = ending.expired
+        self.keyed: Final = ending.keyed
+        self.removed: Final = ending.removed
         self.newest: Final = Newest(self.operations)
         self.deletions: Final = [op for op in self.ops("delete_records") if op.possible]
         self.erasures: Final = [op for op in self.ops("erase") if op.possible]
@@ -270,7 +270,7 @@ class Facts:
         return found
 
     def left_at(self, place: Place, rows: tuple[parts.Row, ...], version: int) -> tuple[parts.Row, ...]:
-        """Of some messages of a partition those that no compaction had taken out at a version."""
+        """Of some messages of a partition those that compactions had left at a version."""
         gone = self.removals.get(place)
         return tuple(row for row in rows if gone.get(row.offset, NEVER) > version) if gone else rows
 

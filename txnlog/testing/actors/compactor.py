@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from txnlog.common.limits import MIN_GRACE_MS
 from txnlog.maintenance import compaction, rewriting
-from txnlog.maintenance.merge_plan import MOST_REPLACED
 from txnlog.results import Compacted, Maintained
 from txnlog.testing.actors.reader import read
 from txnlog.testing.actors.vacuumer import stand_still
@@ -18,11 +17,8 @@ from txnlog.testing.world import TOPICS, World
 _POLICIES: Final = ("compact", "compact", "compact", "delete")
 _AGES_MS: Final = (0, 0, 200, 1_000, 5_000)
 _TARGET_BYTES: Final = 1 << 20
-_MOST_KEYS: Final = (3, 8, compaction._MOST_KEYS)
-"""Messages of one pass: two segments, some, or all of them."""
-
-_MOST_REPLACED: Final = (1, 2, MOST_REPLACED)
-"""Segments that one entry writes again."""
+_SMALL_STEPS: Final = {"_MOST_KEYS": (compaction, (3, 8, None)), "MOST_REPLACED": (rewriting, (1, 2, None))}
+"""Messages of one pass (of two segments, some, or all), and segments that one entry writes again. None: as it is."""
 
 
 @contextlib.contextmanager
@@ -31,14 +27,12 @@ def small_steps(world: World, draw: int) -> Iterator[None]:
     if not world.keyed:
         yield
         return
-    changed = (
-        (compaction, "_MOST_KEYS", _MOST_KEYS[draw % len(_MOST_KEYS)]),
-        (rewriting, "MOST_REPLACED", _MOST_REPLACED[draw // len(_MOST_KEYS) % len(_MOST_REPLACED)]),
-    )
-    before = [(module, name, getattr(module, name)) for module, name, _ in changed]
+    before = [(module, name, getattr(module, name)) for name, (module, _) in _SMALL_STEPS.items()]
     try:
-        for module, name, value in changed:
-            setattr(module, name, value)
+        for name, (module, several) in _SMALL_STEPS.items():
+            draw, place = divmod(draw, len(several))
+            if several[place] is not None:
+                setattr(module, name, several[place])
         yield
     finally:
         for module, name, value in before:
