@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.sim.planted import Mutant
+from tests.sim.planted_holes import holes_are_nobodys
 from txnlog.client.connection import Connection
 from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.fold.state import SegmentRecord, TopicRecord
@@ -191,4 +192,5 @@ COMPACTION_MUTANTS: Final = (
     _mutant("messages without a key have one", messages_without_a_key_are_one),
     _mutant("what a compaction leaves moves up", what_stays_moves_up, "reader"),
     _mutant("compaction takes the next row", the_next_row_goes),
+    _mutant("holes of compactions are nobody's", holes_are_nobodys, "pipeline"),
 )
