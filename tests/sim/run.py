@@ -70,6 +70,22 @@ BESIDES: Final[dict[Workload, Besides]] = {
     ),
     "erased": Besides(3, ("messages were erased", "segments were replaced")),
     "expired": Besides(3, ("messages expired", "messages were deleted by retention", "segments were replaced")),
+    "compacted": Besides(
+        10,
+        (
+            "a compaction decided again",
+            "a compaction left a part",
+            "a compaction took several entries",
+            "a dead letter",
+            "a key ended for good",
+            "a vacuum deleted files of merged segments",
+            "maintenance compacted a topic",
+            "messages were compacted",
+            "segments were merged",
+            "segments were replaced",
+            "settings of compaction were altered",
+        ),
+    ),
     "restored": Besides(
         30,
         (
