@@ -86,7 +86,7 @@ crash-spark: install ## Kill 100 drivers and 50 executors of Spark amid streams:
 crash-delta: install ## Kill publishers, writers, optimize and vacuum for ten minutes: each published version is the log's (ARGS="--seconds 60").
 	@$(RUN)/python -m tests.crash.delta.run $(ARGS)
 
-crash-operations: install ## Kill maintenance, publication, backup and restore 200 times each: ten minutes (ARGS="--kills 20 erase").
+crash-operations: install ## Kill maintenance, publication, backup, restore and repair 200 times each: ten minutes (ARGS="--kills 20 erase").
 	@$(RUN)/python -m tests.crash.operations.run $(ARGS)
 
 conformance: install ## The kit for readers of the format, asked of the second reader (examples/second_reader).

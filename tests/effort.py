@@ -3,14 +3,14 @@
 Which share is decided by the day. All pushes of a day run the same, so what failed in one fails again in the next, and
 as many days later as the shares need every case was run. The first lines of a run name the day; ``TXNLOG_DAY`` sets it.
 
-Where a test could try for ever it asks ``tries`` or ``every``: how many, or which places of the same kind; what is
-asked of every one of them stays the same. Two marks leave out whole tests:
+Of most folders a push runs one test in six (``SHARES``), and besides as many as it takes for each promise of
+docs/guarantees.md to have one of its tests run. Where a test could try for ever it asks ``tries`` or ``every``: how
+many, or which places of the same kind; what is asked of every one of them stays the same. Two marks leave out more:
 
 ``long``: more of what another test shows already. Only ``make test-all`` runs it.
 ``some(n)``: of the cases of this test (or, on a class or module, of each test in it) a push runs n, the next n on the
 next day. ``some(n, of="place")``, on the values of a parameter, says the same of them: whatever the other parameters
-are, n of its values. ``some(one_in=n)``, on a module, says it of the module's tests: one in n, and besides as many as
-it takes for each promise of docs/guarantees.md, planted bug and clause of PROTOCOL.md to have one of its tests run.
+are, n of its values. ``some(one_in=n)``, on a module, says of the module's tests what its folder's share is otherwise.
 
 Whoever asks for tests by name (``file::test``, ``-k``) gets all of them.
 """
@@ -36,6 +36,18 @@ LONG: Final = os.environ.get("TXNLOG_TESTS", "") == "long"
 DAY: Final = os.environ.setdefault("TXNLOG_DAY", datetime.datetime.now(datetime.UTC).date().isoformat())
 """Decides which cases this run takes. All processes of a run must take the same, also at midnight: they inherit it."""
 
+SHARES: Final[Mapping[str, int]] = {
+    "tests/": 6,
+    "tests/contract/": 1,
+    "tests/mutants/": 1,
+    "tests/packaging/": 1,
+    "tests/places/": 1,
+    "tests/protocol/": 1,
+    "tests/unit/": 3,
+}
+"""By folder, of how many tests a push runs one; the longest name counts. It runs all of what looks at the project
+itself, which a change somewhere else breaks, and one story for each place where Spark runs."""
+
 _PROMISES: Final = Path(__file__).parent.parent / "docs" / "guarantees.md"
 
 
@@ -45,8 +57,11 @@ def tries(all_of_them: int, some: int) -> int:
 
 
 def every(step: int) -> tuple[int, int]:
-    """Where to begin and how far to go on, to take one place of so many: the next one each day, in a long run all."""
-    return (0, 1) if LONG else (_number_of_day() % step, step)
+    """Where to begin and how far to go on, to take one place of so many: the next one each time, in a long run all.
+
+    Each time that a push runs the test: were it each day, one in six days would always come to the same place of three.
+    """
+    return (0, 1) if LONG else (_number_of_day() // SHARES["tests/"] % step, step)
 
 
 _TEST: Final = re.compile(r"`([a-z0-9_/]+\.py::test_\w+)`")
@@ -54,22 +69,18 @@ _TEST: Final = re.compile(r"`([a-z0-9_/]+\.py::test_\w+)`")
 
 @functools.cache
 def shown_by() -> tuple[frozenset[str], ...]:
-    """By promise, and by planted bug, the tests that show it: each push runs one of them at least."""
-    from tests.mutants.mutants import HARMLESS, MUTANTS
-
+    """By promise the tests that show it: each push runs one of them at least."""
     page = _PROMISES.read_text(encoding="utf-8")
     promises = [_TEST.findall(text) for text in re.split(r"^\*\*|\n(?=\|)", page, flags=re.MULTILINE)]
-    found = [frozenset(f"tests/{test}" for test in tests) for tests in promises if tests]
-    return (*found, *(frozenset(test.partition("[")[0] for test in bug.tests) for bug in (HARMLESS, *MUTANTS)))
+    return tuple(frozenset(f"tests/{test}" for test in tests) for tests in promises if tests)
 
 
 def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The tests that a push does not run, of those that were collected."""
     left_out: set[pytest.Item] = set()
-    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    cases: dict[tuple[str, int, int], list[pytest.Item]] = defaultdict(list)
     modules: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
     by_test: dict[str, list[pytest.Item]] = defaultdict(list)
-    clauses: dict[str, set[str]] = defaultdict(set)
     for item in items:
         test = item.nodeid.partition("[")[0]
         by_test[test].append(item)
@@ -77,20 +88,21 @@ def left_to_test_all(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             left_out.add(item)
             continue
         marks = list(item.iter_markers("some"))  # the closest one first
+        step = next((mark.kwargs["one_in"] for mark in marks if not mark.args), _share_of(test))
+        modules[test.partition("::")[0], step][test] = None
         if counts := [mark for mark in marks if mark.args]:
-            cases[_other_parameters(item, test, counts[0]), counts[0].args[0]].append(item)
-        steps = [mark for mark in marks if not mark.args]
-        if steps:
-            modules[test.partition("::")[0], steps[0].kwargs["one_in"]][test] = None
-        for mark in item.iter_markers("clause"):
-            for clause in mark.args:
-                clauses[clause].add(test)
-    for (name, count), several in cases.items():
+            cases[_other_parameters(item, test, counts[0]), counts[0].args[0], step].append(item)
+    for (name, count, step), several in cases.items():
         left_out.update(several)
-        left_out.difference_update(_of_this_day(name, several, count))
-    for test in _of_other_days(modules, [*shown_by(), *clauses.values()], by_test.keys()):
+        left_out.difference_update(_of_this_day(name, several, count, step))
+    for test in _of_other_days(modules, shown_by(), by_test.keys()):
         left_out.update(by_test[test])
     return left_out
+
+
+def _share_of(test: str) -> int:
+    """Of its folder; all of what lies elsewhere."""
+    return SHARES[max((folder for folder in SHARES if test.startswith(folder)), key=len, default="tests/contract/")]
 
 
 def _of_other_days(
@@ -118,10 +130,10 @@ def _other_parameters(item: pytest.Item, test: str, mark: pytest.Mark) -> str:
     return f"{test}[{'-'.join(others)}]"
 
 
-def _of_this_day(name: str, cases: Sequence[T], count: int) -> list[T]:
-    """So many of them, which follow those of the day before."""
+def _of_this_day(name: str, cases: Sequence[T], count: int, step: int = 1) -> list[T]:
+    """So many of them, which follow those of the last time; ``step`` days lie in between."""
     order = _shuffled(name, cases)
-    first = _number_of_day() * count
+    first = _number_of_day() // step * count
     return [order[(first + place) % len(order)] for place in range(min(count, len(order)))]
 
 

@@ -70,6 +70,22 @@ BESIDES: Final[dict[Workload, Besides]] = {
     ),
     "erased": Besides(3, ("messages were erased", "segments were replaced")),
     "expired": Besides(3, ("messages expired", "messages were deleted by retention", "segments were replaced")),
+    "compacted": Besides(
+        10,
+        (
+            "a compaction decided again",
+            "a compaction left a part",
+            "a compaction took several entries",
+            "a dead letter",
+            "a key ended for good",
+            "a vacuum deleted files of merged segments",
+            "maintenance compacted a topic",
+            "messages were compacted",
+            "segments were merged",
+            "segments were replaced",
+            "settings of compaction were altered",
+        ),
+    ),
     "restored": Besides(
         30,
         (
@@ -132,7 +148,8 @@ def _find(number: int, first: int) -> int | None:
 @click.option("--seed", type=int, help="The first fresh seed; drawn where it is left out.")
 @click.option("--jobs", default=2, show_default=True, help="Processes to run them in.")
 @click.option("--part", type=Part(), default="1/1", help="2/5: the second fifth of the schedules, of --seed.")
-def main(schedules: int, seed: int | None, jobs: int, part: tuple[int, int]) -> None:
+@click.option("--only", multiple=True, type=click.Choice([*BESIDES]), help="Besides plain ones; else of all workloads.")
+def main(schedules: int, seed: int | None, jobs: int, part: tuple[int, int], only: tuple[Workload, ...]) -> None:
     """Simulate clients of txnlog over a store with faults.
 
     A run that takes too long for one sitting goes in parts, if all of them print the same code and the same seed: the
@@ -159,6 +176,8 @@ def main(schedules: int, seed: int | None, jobs: int, part: tuple[int, int]) -> 
     click.echo(tally.table())
     more: list[tuple[Tally, Sequence[str]]] = []
     for workload, besides in BESIDES.items():
+        if only and workload not in only:
+            continue
         runs = run(schedules // besides.share, workload)
         click.echo(f"\nwith --{workload}\n{runs.table()}")
         for name in runs.unreached(besides.reached):

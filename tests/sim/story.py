@@ -122,17 +122,21 @@ class Story:
         missing: tuple[tuple[str, int | None], ...] = (),
         expired: tuple[tuple[int, int, int, int, int | None, tuple[tuple[int, int], ...]], ...] = (),
         created: int | None = None,
+        keyed: tuple[Any, ...] = (),
+        removed: tuple[Any, ...] = (),
         **topics: str,
     ) -> Story:
         """``dead`` letters are offset, value, redeliveries and version; ``missing`` files have the end of their use.
 
         What ``expired`` are start, end, version, age, the age that was asked for, and what of it was at work. The
-        subscription was ``created`` at a version, or nobody looked when it was.
+        subscription was ``created`` at a version, or nobody looked when it was. ``keyed`` are the keys of messages, and
+        ``removed`` is what compactions took out.
         """
         letters = [(TOPIC, SUBSCRIPTION, 0, *letter) for letter in dead]
         gone = [(TOPIC, SUBSCRIPTION, 0, (item[:2],), *item[2:]) for item in expired]
         told = {"outcomes": outcomes or {}, "cursors": cursors or {}, "dead": letters, "missing": missing}
         since = [] if created is None else [(TOPIC, SUBSCRIPTION, created)]
+        told |= {"keyed": keyed, "removed": removed}
         self.call("final", result={"rows": rows(**topics), "expired": gone, "created": since, **told})
         return self
 
@@ -149,6 +153,11 @@ class Story:
     def erase(self, *values: int, upto: int, version: int = 0, fails: Any = None) -> Story:
         """Erase the messages of some values that were visible up to a version."""
         self.call("erase", fails, {"version": version}, topic=TOPIC, values=list(values), upto=upto)
+        return self
+
+    def compact(self, version: int | None = None, fails: Any = None) -> Story:
+        """Compact the topic; the last entry that takes messages out has a version."""
+        self.call("compact", fails, {"version": version}, topic=TOPIC)
         return self
 
     def back_up(self, version: int, wanted: int | None = None, fails: Any = None) -> Story:

@@ -19,6 +19,7 @@ from tests.sim.planted_all import ALL_MUTANTS
 from tests.sim.run import BESIDES, failed, kept_seeds
 from txnlog.errors import Durable, StoreError
 from txnlog.format import keys
+from txnlog.maintenance import compaction, rewriting
 from txnlog.results import Committed
 from txnlog.store.wrappers import StoreCall
 from txnlog.testing import runner
@@ -41,7 +42,7 @@ HASHES = """
 from txnlog.testing.simulation import Simulation
 for seed in range(12):
     print(Simulation(seed).run().trace_hash)
-for workload in ("maintained", "crowded", "retained", "restored"):
+for workload in ("maintained", "crowded", "retained", "restored", "compacted"):
     print(Simulation(39356420039, workload=workload).run().trace_hash)
 """
 
@@ -56,7 +57,7 @@ def trace_hashes(hash_seed: str) -> list[str]:
 
 def test_one_seed_is_one_run_in_any_process_under_any_hash_seed():
     first = trace_hashes("1")
-    assert len(set(first)) == 12 + 4
+    assert len(set(first)) == 12 + 5
     assert trace_hashes("4242") == first
     assert [Simulation(seed).run().trace_hash for seed in range(12)] == first[:12]
 
@@ -102,8 +103,8 @@ def test_a_planted_bug_is_found(mutant: Mutant):
 def test_the_page_says_how_many_bugs_and_situations_there_are():
     text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
     files = (
-        "`tests/sim/planted.py`, `planted_proposals.py`, `planted_retention.py`, `planted_holes.py` and "
-        "`planted_backups.py`"
+        "`tests/sim/planted.py`, `planted_proposals.py`, `planted_retention.py`, `planted_holes.py`, "
+        "`planted_backups.py` and `planted_compaction.py`"
     )
     assert f"each of the {len(ALL_MUTANTS)} bugs that {files} plant" in text
     assert f"one of {len(runner.REACHED)} named situations was never reached" in text
@@ -169,6 +170,34 @@ def test_backups_are_restored_whatever_happens_meanwhile(restored_runs: Tally):
     assert restored_runs.failures == {}
     assert restored_runs.labels["a backup was continued"] >= 6
     assert restored_runs.labels["a namespace was restored"] >= 6
+
+
+@pytest.fixture(scope="module")
+def compacted_runs() -> Tally:
+    return run_seeds(range(70_000, 70_000 + tries(30, 10)), make=partial(Simulation, workload="compacted"))
+
+
+def test_a_good_client_passes_next_to_one_who_compacts(compacted_runs: Tally):
+    assert compacted_runs.failures == {}
+    assert compacted_runs.labels["messages were compacted"] >= 3
+    assert compacted_runs.labels["settings of compaction were altered"] >= 2
+
+
+def steps() -> tuple[object, object]:
+    """How much of a compaction goes at once."""
+    return compaction._MOST_KEYS, vars(rewriting)["MOST_REPLACED"]
+
+
+def test_small_steps_end_with_their_run():
+    before = steps()
+    seen: set[object] = set()
+
+    def look(_client: Client) -> None:
+        seen.add(steps())
+
+    for seed in range(9):
+        Simulation(seed, kinds={"look": look}, faults=Faults(), workload="compacted").run()
+    assert (len(seen), steps()) == (9, before)
 
 
 @pytest.fixture(scope="module")

@@ -361,6 +361,7 @@ class Compaction:
         """The next pass, by what the log shows now; with None as many keys as there are."""
         connection = self._connection
         connection.follower.refresh()
+        self._times = Times(connection)  # anew: a clock that was ahead when others looked has come right
         known, topic, starts = connection.follower.look(self._in)
         not_dropped(topic, topic.id)
         self._topic = topic
@@ -450,8 +451,13 @@ class Compaction:
         kept_ms = DELETE_RETENTION_MS.of(self._topic.properties)
         return DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms
 
-    def _decides_alike(self, draft: Draft, topic: TopicRecord) -> bool:
-        """Whether a pass would decide alike by now: somebody may want all again, or read from the beginning."""
+    def _decides_alike(self, draft: Draft, topic: TopicRecord, at: Header) -> bool:
+        """Whether a pass would decide alike by now: somebody may want all again, or read from the beginning.
+
+        What was old enough by a clock that was ahead for a moment may not be by the time of the entry.
+        """
+        if at.timestamp_ms < self._times.now_ms:
+            return False
         if _settings(topic) != _settings(self._topic):
             return False
         if COMPACT_UNACKNOWLEDGED.of(topic.properties):
@@ -468,14 +474,15 @@ class Compaction:
         Whether there are any that this pass did not look at, the log said before; and whether more was left, where
         others came further.
         """
-        now_ms, kept_ms = self._times.now_ms, self._kept_ms()
+        kept_ms = self._kept_ms()
         looked_at = dict(found.starts)
         for record in found.ordered:
             for item in record.slices:
                 p = item.partition
                 looked_at[p] = max(looked_at[p], min(record.end_of(item), found.limits[p]))
 
-        def decide(draft: Draft, _at: Header) -> list[AlterTopic] | Answer[None]:
+        def decide(draft: Draft, at: Header) -> list[AlterTopic] | Answer[None]:
+            now_ms = min(self._times.now_ms, at.timestamp_ms)  # of a clock that was ahead, when it has come right
             topic = not_dropped(draft.topics.get(self._topic.id), self._topic.id)
             before, last_ms = compacted_to(topic.properties), compacted_ms(topic.properties)
             after = {p: max(end, before.get(p, 0)) for p, end in found.ends.items()}

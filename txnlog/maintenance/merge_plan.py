@@ -259,7 +259,7 @@ class ReplaceCommand:
         known: the version up to which it was looked at all segments and removals.
         forgotten: asked for the version up to which the state has forgotten removals.
         needed: segments that have to be there as well: they are why rows of others go.
-        still: whether the topic, as it and its subscriptions are by now, asks for it yet.
+        still: whether the topic, as it and its subscriptions are in front of an entry, asks for it yet.
     """
 
     txn: int
@@ -270,7 +270,7 @@ class ReplaceCommand:
     known: int
     forgotten: Callable[[], int]
     needed: tuple[int, ...] = ()
-    still: Callable[[Draft, TopicRecord], bool] = lambda _draft, _topic: True
+    still: Callable[[Draft, TopicRecord, Header], bool] = lambda _draft, _topic, _at: True
     alone: None = None
     is_upkeep: bool = False
     travels: bool = False
@@ -281,13 +281,13 @@ class ReplaceCommand:
         """See Command."""
         return (self.txn,)
 
-    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[int | None]:
+    def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[int | None]:
         """See Command."""
         outcome = draft.outcomes.get(self.txn)
         if outcome is not None:
             return Answer(outcome.version if outcome.state == "COMMITTED" else None, settled=True)
         topic = not_dropped(draft.topics.get(self.topic), self.topic)
-        if not self.still(draft, topic):
+        if not self.still(draft, topic, at):
             return Answer(None)
         if not all(self._is_there(draft, number) for number in (*self.removed, *self.needed)):
             return Answer(None)

@@ -25,7 +25,7 @@ from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CoordinatorFenced
 from txnlog.fold.state import Draft, SegmentRecord, Statistics, TopicRecord
 from txnlog.format import schema as schemas
-from txnlog.format.actions import Segment, SliceRows
+from txnlog.format.actions import Header, Segment, SliceRows
 from txnlog.format.kept_statistics import kept_statistics
 from txnlog.format.keys import segment_key
 from txnlog.log.slots import put_unnamed
@@ -113,7 +113,7 @@ class Merger:
         connection: Connection,
         topic: TopicRecord,
         if_unknown: str,
-        still: Callable[[Draft, TopicRecord], bool] = lambda _draft, _topic: True,
+        still: Callable[[Draft, TopicRecord, Header], bool] = lambda _draft, _topic, _at: True,
     ) -> None:
         self._connection = connection
         self._topic = topic

@@ -30,6 +30,7 @@ Make = Callable[[int], Simulation]
 @click.option("--erased", is_flag=True, help="Let somebody erase single messages besides.")
 @click.option("--expired", is_flag=True, help="Let somebody delete messages and let them expire besides.")
 @click.option("--restored", is_flag=True, help="Let somebody back up and restore besides.")
+@click.option("--compacted", is_flag=True, help="Give topics a key, and let somebody compact them besides.")
 @click.option("--replay", envvar="TXNLOG_SIM_SEED", type=int, help="Run this one seed again (or TXNLOG_SIM_SEED).")
 def main(
     schedules: int,

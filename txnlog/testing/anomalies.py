@@ -159,6 +159,31 @@ class Anomaly(enum.StrEnum):
         "messages expired that were leased, or acknowledged in a transaction that had not ended",
     )
 
+    # --- key compaction -----------------------------------------------------------------------------------------------
+
+    COMPACTED_NEWEST = (
+        "compacted newest",
+        "a compaction took a message out that had no newer one of its key in its partition: its state is lost (Kafka)",
+    )
+    COMPACTED_UNASKED = (
+        "compacted unasked",
+        "messages went with the entry of somebody who does not compact, or of a topic that was to keep all by then",
+    )
+    COMPACTED_EARLY = ("compacted too early", "a compaction took messages out that were younger than the topic's lag")
+    COMPACTED_UNACKNOWLEDGED = (
+        "compacted before it was acknowledged",
+        "a compaction took messages out that a subscription still needed, of a topic that keeps those",
+    )
+    END_OF_KEY_EARLY = (
+        "end of a key too early",
+        "a message that ended its key went before its time was over: readers had to see that the key is gone (Kafka)",
+    )
+    KEY_REVIVED = (
+        "key revived",
+        "the message that ended a key went, and an older one of the key was there yet: it counts again",
+    )
+    COMPACTED_READ = ("compacted read", "a read at a version shows messages that a compaction removed at or below it")
+
     # --- backups ------------------------------------------------------------------------------------------------------
 
     STALE_BACKUP = ("stale backup", "a backup has what was acknowledged before it was asked for, or the version named")

@@ -6,6 +6,7 @@ that every checkpoint and every client's state is the replay, and that the files
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +35,7 @@ from txnlog.testing.checker import check
 from txnlog.testing.client import Rows, rows_of
 from txnlog.testing.facts import Subscribed
 from txnlog.testing.history import History
+from txnlog.testing.keyed import numbers_of
 from txnlog.testing.operation_parts import (
     DeadLetter,
     MissingFile,
@@ -95,10 +97,13 @@ def cursors_of(ns: Namespace, subscriptions: Iterable[Subscribed]) -> Cursors:
 
 def dead_letters(snapshot: Snapshot, topic: str, subscription: str) -> tuple[DeadLetter, ...]:
     """What lies in the dead-letter topic of a subscription."""
-    names = ("_source_topic", "_source_partition", "_source_offset", "value", "_redeliveries", "_version")
+    names = ("_source_topic", "_source_partition", "_source_offset", "_redeliveries", "_version")
     table = snapshot.read(topic, include_metadata=True)
     columns = [table.column(name).to_pylist() for name in names]
-    return tuple(DeadLetter(row[0], subscription, *row[1:]) for row in zip(*columns, strict=True))
+    return tuple(
+        DeadLetter(source, subscription, partition, offset, value, *more)
+        for source, partition, offset, *more, value in zip(*columns, numbers_of(table), strict=True)
+    )
 
 
 # --- what it does not have --------------------------------------------------------------------------------------------
@@ -140,26 +145,37 @@ def all_rows(ns: Namespace, entries: Iterable[Entry], rows: Rows) -> Rows:
     The state of the client is as before afterwards.
     """
     found: dict[tuple[str, int], dict[int, tuple[int, int, str, int]]] = {}
-    state = ns._connection.follower.state
-    starts, head = state.starts, state.head
-    try:
-        # A reader of today does not see what is deleted at any version: this one has to.
-        state.starts, state.heads[HEAD] = {}, msgspec.structs.replace(head, oldest_readable=0)
+    with everything_readable(ns):
         for entry in entries:
             if any(_takes_rows(action) for action in entry.actions):
                 for place, shown in rows_of(ns, ns.snapshot(entry.header.version - 1)).items():
                     kept = found.setdefault(place, {})
                     for row in shown:
                         kept.setdefault(row[0], row)
-    finally:
-        state.starts, state.heads[HEAD] = starts, head
     for place, shown in rows.items():
         found.setdefault(place, {}).update({row[0]: row for row in shown})
     return {place: tuple(known[offset] for offset in sorted(known)) for place, known in found.items()}
 
 
+@contextlib.contextmanager
+def everything_readable(ns: Namespace) -> Iterator[None]:
+    """Have a client see what a reader of today does not see at any version: what is deleted, and what a vacuum took."""
+    state = ns._connection.follower.state
+    starts, head = state.starts, state.head
+    state.starts, state.heads[HEAD] = {}, msgspec.structs.replace(head, oldest_readable=0)
+    try:
+        yield
+    finally:
+        state.starts, state.heads[HEAD] = starts, head
+
+
+def makes_holes(action: AnyAction) -> bool:
+    """Whether an action brings a segment in which messages may be missing."""
+    return isinstance(action, Segment) and action.extent is not None
+
+
 def _takes_rows(action: AnyAction) -> bool:
-    return isinstance(action, DeleteRecords) or (isinstance(action, Segment) and action.extent is not None)
+    return isinstance(action, DeleteRecords) or makes_holes(action)
 
 
 def replay(log: Log, problem: Problem) -> tuple[State, list[Entry]]:
@@ -294,8 +310,10 @@ __all__ = [
     "cursors_of",
     "dead_letters",
     "ends_of",
+    "everything_readable",
     "judge",
     "labels_of",
+    "makes_holes",
     "merged_of",
     "missing_files",
     "reading",

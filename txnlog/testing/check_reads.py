@@ -45,15 +45,8 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
         if not facts.lives(place[0]) or (topics is not None and place[0] not in topics):
             continue
         rows = shown.get(place, ())
-        wanted = facts.upto(place, result.version)
-        gone = facts.surely_deleted(place, result.version)
-        if rows and rows[0].offset < gone:
-            text = f"{place[0]}/{place[1]}@{rows[0].offset} is read at {result.version}, and was deleted below {gone}"
-            yield Finding(Anomaly.DELETED_READ, text, (op,))
-        for row in rows if facts.erasures else ():
-            if facts.surely_erased(place[0], row, result.version):
-                text = f"{place[0]}/{place[1]}@{row.offset} is read at {result.version}, and was erased below that"
-                yield Finding(Anomaly.ERASED_READ, text, (op,))
+        yield from _check_gone(facts, op, place, rows)
+        wanted = facts.left_at(place, facts.upto(place, result.version), result.version)
         if rows == wanted:
             continue
         first = min(rows[0].offset if rows else NEVER, facts.may_be_deleted(place, op.completed))
@@ -62,18 +55,36 @@ def _check_read(facts: Facts, op: Operation) -> Iterator[Finding]:
             continue
         erased = facts.may_be_erased(place[0], op.completed)
         offsets = {row.offset for row in rows}
-        missing = tuple(row for row in wanted if row.value in erased and row.offset not in offsets)
-        wanted = tuple(row for row in wanted if row not in missing)
+        wanted = tuple(row for row in wanted if row.value not in erased or row.offset in offsets)
         if rows == wanted:
             continue
-        yield from check_offsets(place, tuple(sorted((*rows, *missing))), (op,), first)
+        left = {row.offset for row in (*rows, *wanted)}
+        holes = (row for row in facts.upto(place, result.version) if row.offset >= first and row.offset not in left)
+        yield from check_offsets(place, tuple(sorted((*rows, *holes))), (op,), first)
         yield from _check_rows(facts, op, place, rows)
-        offsets = {row.offset for row in rows}
         for row in wanted:
             if row.offset not in offsets:
                 lacking.setdefault(row.txn, []).append((place, row))
     if lacking:
         yield from _check_lacking(op, shown, lacking)
+
+
+def _check_gone(facts: Facts, op: Operation, place: Place, rows: tuple[parts.Row, ...]) -> Iterator[Finding]:
+    """Nothing is shown that was deleted, erased or compacted at the version of a read, or before."""
+    version = result_of(op, of.Shown).version
+    gone = facts.surely_deleted(place, version)
+    if rows and rows[0].offset < gone:
+        text = f"{place[0]}/{place[1]}@{rows[0].offset} is read at {version}, and was deleted below {gone}"
+        yield Finding(Anomaly.DELETED_READ, text, (op,))
+    for row in rows if facts.erasures else ():
+        if facts.surely_erased(place[0], row, version):
+            text = f"{place[0]}/{place[1]}@{row.offset} is read at {version}, and was erased below that"
+            yield Finding(Anomaly.ERASED_READ, text, (op,))
+    removed = facts.removals.get(place, {})
+    for row in rows if removed else ():
+        if (since := removed.get(row.offset, NEVER)) <= version:
+            text = f"{place[0]}/{place[1]}@{row.offset} is read at {version}, and was compacted at {since}"
+            yield Finding(Anomaly.COMPACTED_READ, text, (op,))
 
 
 def _check_rows(facts: Facts, op: Operation, place: Place, rows: tuple[parts.Row, ...]) -> Iterator[Finding]:

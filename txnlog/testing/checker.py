@@ -13,6 +13,7 @@ validate what it did not receive: cycles of rw edges between such transactions a
 from __future__ import annotations
 
 from txnlog.testing import (
+    check_compacted,
     check_cursors,
     check_cycles,
     check_expired,
@@ -47,6 +48,7 @@ def check(history: History) -> list[Finding]:
         *check_cursors.check(facts),
         *check_files.check(facts),
         *check_expired.check(facts),
+        *check_compacted.check(facts),
         *check_restored.check(facts),
     ]
 

@@ -16,6 +16,7 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
 )
+from txnlog.testing.keyed import numbers_of
 from txnlog.testing.operations import Kind
 from txnlog.testing.scheduler import Actor
 from txnlog.testing.simulated_runtime import SimulatedRuntime
@@ -221,9 +222,9 @@ def rows_of(ns: Namespace, snapshot: Snapshot) -> Rows:
             continue
         folder = ns._connection.topic_record(topic, snapshot.version).folder
         table = snapshot.read(topic, include_metadata=True)
-        columns = [table.column(name).to_pylist() for name in ("_partition", "_offset", "value", "_txn_id", "_version")]
-        for partition, *row in zip(*columns, strict=True):
-            found.setdefault((folder, partition), []).append((row[0], row[1], row[2].hex(), row[3]))
+        columns = [table.column(name).to_pylist() for name in ("_partition", "_offset", "_txn_id", "_version")]
+        for partition, offset, txn, version, value in zip(*columns, numbers_of(table), strict=True):
+            found.setdefault((folder, partition), []).append((offset, value, txn.hex(), version))
     return {key: tuple(rows) for key, rows in found.items()}
 
 

@@ -6,11 +6,11 @@ history without a final read is compared with all of its reads together, and can
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
 from typing import Final, Literal, NamedTuple, TypeVar
 
@@ -180,10 +180,14 @@ class Facts:
         self.runs: Final[dict[Place, list[Run]]] = {}
         self.strange: Final[list[Run]] = []
         self._take_log()
-        self.expired: Final = () if self.final is None else result_of(self.final, of.FinalState).expired
+        ending = of.FinalState(()) if self.final is None else result_of(self.final, of.FinalState)
+        self.expired: Final = ending.expired
+        self.keyed: Final = ending.keyed
+        self.removed: Final = ending.removed
         self.newest: Final = Newest(self.operations)
         self.deletions: Final = [op for op in self.ops("delete_records") if op.possible]
         self.erasures: Final = [op for op in self.ops("erase") if op.possible]
+        self.compactions: Final = [op for op in self.ops("compact") if op.possible]
 
     @property
     def units(self) -> Iterator[Unit]:
@@ -257,12 +261,45 @@ class Facts:
                 return True
         return False
 
+    @cached_property
+    def removals(self) -> dict[Place, dict[int, int]]:
+        """By partition and offset the version since which a message is not shown any more: a compaction took it."""
+        found: dict[Place, dict[int, int]] = {}
+        for item in self.removed:
+            found.setdefault((item.topic, item.partition), {}).setdefault(item.offset, item.version)
+        return found
+
+    def left_at(self, place: Place, rows: tuple[parts.Row, ...], version: int) -> tuple[parts.Row, ...]:
+        """Of some messages of a partition those that compactions had left at a version."""
+        gone = self.removals.get(place)
+        return tuple(row for row in rows if gone.get(row.offset, NEVER) > version) if gone else rows
+
+    def may_exist(self, version: int, event: int) -> bool:
+        """Whether an entry may have been there by an event.
+
+        A commit gets no version that was there when it was asked for: nor was any behind it.
+        """
+        versions, latest = self._asked_for
+        at = bisect_left(versions, version)
+        return at == 0 or latest[at - 1] < event
+
+    @cached_property
+    def _asked_for(self) -> tuple[list[int], list[int]]:
+        """The versions that show something, and by each the last event at which one of these commits was asked for."""
+        shown = sorted(
+            (unit.shown_version, unit.first_attempt) for unit in self.units if unit.shown_version is not None
+        )
+        asked_at = (0 if event == NEVER else event for _, event in shown)
+        return [version for version, _ in shown], list(accumulate(asked_at, max))
+
     def holes(self, place: Place, event: int | None) -> Ranges:
         """The offsets of a partition that may have no message any more by an event, None the end of all."""
         erased = self.may_be_erased(place[0], event)
-        if not erased:
-            return ranges.EMPTY
-        return ranges.from_values(row.offset for row in self.log.get(place, ()) if row.value in erased)
+        found = [row.offset for row in self.log.get(place, ()) if row.value in erased] if erased else []
+        gone = self.removals.get(place)
+        if gone and (event is None or any(op.invoked < event for op in self.compactions)):
+            found += [offset for offset, version in gone.items() if event is None or self.may_exist(version, event)]
+        return ranges.from_values(sorted(found))
 
     def expired_by(self, key: Subscribed, partition: int, event: int | None) -> Ranges:
         """What has expired of a partition for a subscription, if by an event somebody had begun to look after that."""
@@ -435,7 +472,16 @@ class Newest:
 def revealed(op: Operation) -> int | None:
     """The version of the log that a result proves to exist."""
     result = op.result
-    shows = of.Committed | of.Completed | of.Produced | of.Acknowledged | of.OutcomeShown | of.Shown | of.Deleted
+    shows = (
+        of.Committed
+        | of.Completed
+        | of.Produced
+        | of.Acknowledged
+        | of.OutcomeShown
+        | of.Shown
+        | of.Deleted
+        | of.Compacted
+    )
     if isinstance(result, shows):
         return result.version
     if isinstance(result, of.ProducerOpened | of.ConsumerOpened | of.Sought | of.Received):

@@ -113,6 +113,38 @@ class Expired(NamedTuple):
     busy: tuple[tuple[int, int], ...] = ()
 
 
+class Keyed(NamedTuple):
+    """The key of a message, None where it has none; ``ended``: it has no value, so that its key is gone."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    ended: bool = False
+
+
+class Removed(NamedTuple):
+    """A message that is not shown any more since the entry of ``version``, in which segments were written again.
+
+    Attributes:
+        age_ms: its age, by the time of that entry and of the one that committed it.
+        asked: whether its topic was to be compacted by then, and the entry is that of somebody who compacts.
+        lag_ms: how old a message had to be.
+        kept_ms: how old one had to be that ended its key, to go for that alone.
+        needed_by: subscriptions that had not acknowledged it, where the topic keeps what they need.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    version: int
+    age_ms: int
+    asked: bool = True
+    lag_ms: int = 0
+    kept_ms: int = 0
+    needed_by: tuple[str, ...] = ()
+
+
 class Ended(NamedTuple):
     """The state of a transaction (``COMMITTED``, ``ABORTED``, ``OPEN``, …) and the version at which it ended."""
 
@@ -128,10 +160,12 @@ __all__ = [
     "DeadLetter",
     "Ended",
     "Expired",
+    "Keyed",
     "Message",
     "MissingFile",
     "OffsetRange",
     "PartitionRows",
+    "Removed",
     "Row",
     "Span",
 ]

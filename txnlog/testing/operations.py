@@ -28,18 +28,20 @@ kind                      arguments                                             
 ``alter_topic``           topic, column
 ``delete_records``        before, unbounded                                              version
 ``erase``                 topic, values, upto                                            version
+``compact``               topic (None: all)                                              version
 ``backup``                version (None: the newest)                                     version
 ``restore``               name, version                                                  version, coordinator
 ``read_restored``         name, version                                                  rows, txn
 ``final``                                                                                rows, outcomes, cursors, dead,
-                                                                                         missing, expired
+                                                                                         missing, expired, created,
+                                                                                         keyed, removed
 ========================  =============================================================  ==============================
 
 ``txn`` is the TxnID in text; None is a plain call outside of transactions (``producer`` and ``epoch`` say whose it is,
 if anybody's). ``final`` is the read of everything after all faults are over: ``rows`` without those of dead-letter
-topics, which ``dead`` has, ``missing`` what the log names and the store does not have, and ``expired`` what was
-acknowledged because of its age. What ``read_restored`` shows is what a restored namespace has at the version of its
-backup; its ``txn`` is new there.
+topics, which ``dead`` has, ``missing`` what the log names and the store does not have, ``expired`` what was
+acknowledged because of its age, ``keyed`` the keys of messages, and ``removed`` what key compaction took out. What
+``read_restored`` shows is what a restored namespace has at the version of its backup; its ``txn`` is new there.
 """
 
 from __future__ import annotations
@@ -55,10 +57,12 @@ from txnlog.testing.operation_parts import (
     DeadLetter,
     Ended,
     Expired,
+    Keyed,
     Message,
     MissingFile,
     OffsetRange,
     PartitionRows,
+    Removed,
     Span,
 )
 
@@ -251,6 +255,12 @@ class Erase(_Arguments, frozen=True, tag="erase"):
     upto: int
 
 
+class Compact(_Arguments, frozen=True, tag="compact"):
+    """Of each key of a topic only the newest message is to stay; of all topics that ask for it, in maintenance."""
+
+    topic: str | None = None
+
+
 class Backup(_Arguments, frozen=True, tag="backup"):
     """A backup of a version, or of the newest one."""
 
@@ -299,6 +309,7 @@ Arguments = (
     | AlterTopic
     | DeleteRecords
     | Erase
+    | Compact
     | Backup
     | Restore
     | ReadRestored
@@ -410,6 +421,12 @@ class Erased(_Result, frozen=True, tag="erase"):
     version: int
 
 
+class Compacted(_Result, frozen=True, tag="compact"):
+    """The version from which on the messages are gone; None where none had to go."""
+
+    version: int | None = None
+
+
 class BackedUp(_Result, frozen=True, tag="backup"):
     """The version that can be restored."""
 
@@ -433,8 +450,9 @@ class RestoredShown(_Result, frozen=True, tag="read_restored"):
 class FinalState(_Result, frozen=True, tag="final"):
     """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered.
 
-    ``rows`` has also what was deleted or erased, as it was before: it is the log that all else is compared with. Of a
-    subscription that ``created`` leaves out, nobody looked when it was created: it counts as there from the beginning.
+    ``rows`` has also what was deleted, erased or compacted, as it was before: it is the log that all else is compared
+    with. Of a subscription that ``created`` leaves out, nobody looked when it was created: it counts as there from the
+    beginning.
     """
 
     rows: tuple[PartitionRows, ...]
@@ -444,6 +462,8 @@ class FinalState(_Result, frozen=True, tag="final"):
     missing: tuple[MissingFile, ...] = ()
     expired: tuple[Expired, ...] = ()
     created: tuple[Created, ...] = ()
+    keyed: tuple[Keyed, ...] = ()
+    removed: tuple[Removed, ...] = ()
 
 
 class Done(_Result, frozen=True, tag="done"):
@@ -465,6 +485,7 @@ Result = (
     | CursorsShown
     | Deleted
     | Erased
+    | Compacted
     | BackedUp
     | Restored
     | RestoredShown
@@ -496,6 +517,7 @@ Kind = Literal[
     "alter_topic",
     "delete_records",
     "erase",
+    "compact",
     "backup",
     "restore",
     "read_restored",
@@ -529,6 +551,8 @@ __all__ = [
     "Begin",
     "Commit",
     "Committed",
+    "Compact",
+    "Compacted",
     "Complete",
     "Completed",
     "ConsumerOpened",

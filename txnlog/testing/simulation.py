@@ -26,20 +26,24 @@ from txnlog.format import keys
 from txnlog.format.actions import AnyAction, Protocol, Verdict
 from txnlog.format.actions import Namespace as NamespaceAction
 from txnlog.format.codec import Entry
+from txnlog.format.features import HOLES
 from txnlog.log.log_reader import Log
 from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import audit
 from txnlog.testing.actors import ACTOR_KINDS, COPIER, MORE_KINDS, ActorKind
+from txnlog.testing.actors.compactor import small_steps
 from txnlog.testing.actors.copier import back_up, bring_back, go_on, new_name
 from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.actors.writer import begin_with
 from txnlog.testing.client import Client, rows_of
+from txnlog.testing.compactions import ended_of, keyed_of, removed_of
 from txnlog.testing.expiries import expired_of
 from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
+from txnlog.testing.keyed import KEY
 from txnlog.testing.operation_parts import Created
 from txnlog.testing.restored import Original
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
@@ -68,10 +72,19 @@ BUDGET: Final = (70, 180)
 """Requests of the scheduled part."""
 
 ACTORS: Final = (3, 5)
-_ACTORS_OF: Final[Mapping[Workload, tuple[int, int]]] = {"crowded": (1, 2), "restored": (2, 3)}
+_ACTORS_OF: Final[Mapping[Workload, tuple[int, int]]] = {"crowded": (1, 2), "restored": (2, 3), "compacted": (2, 4)}
 """Where those who are added have most of the work."""
 
 _BESIDES: Final = (1, 2)
+_MORE_BEGINNINGS: Final = 3
+"""So many messages are there where they have keys, so that there is something to compact."""
+
+_COMPACTED: Final[Mapping[str, dict[str, Any]]] = {
+    "orders": {"delete_retention_ms": 500},
+    "audit": {"delete_retention_ms": 0, "min_compaction_lag_ms": 1_000},
+}
+"""How topics are compacted until somebody gives them other settings."""
+
 _NO_MERGES: Final = 1 << 30
 _MERGE_INTERVAL: Final = 5
 """In the workloads that were added later: seeds of the others do what they did."""
@@ -151,7 +164,9 @@ class Simulation:
             delete messages, and merge segments, with as much work again. ``"erased"``: one or two erase single
             messages, and merge segments, with as much work again. ``"expired"``: as ``"retained"``, and messages
             expire that nobody acknowledges. ``"restored"``: one or two make backups of the namespace and restore them,
-            next to some of those who change its files, with five times as much work more.
+            next to some of those who change its files, with five times as much work more. ``"compacted"``: the topics
+            have a key, and one or two compact them by it, next to some who merge and vacuum, with three times as
+            much work more.
     """
 
     def __init__(
@@ -167,7 +182,8 @@ class Simulation:
         self.faults = Faults.draw(chance) if faults is None else faults
         self.store = SimulatedStore(self.scheduler, self.faults)
         self.store.crash_hook = self._restart
-        founded = _founded()
+        self._added = ADDITIONS.get(workload)
+        founded = _founded(keyed=self._added is not None and self._added.keyed)
         self.store.objects.update(founded.shared_store.objects)
         self.world = World(
             self.store,
@@ -177,10 +193,10 @@ class Simulation:
             checkpoint_interval=chance.choice((12, 30, 1_000)),
             create_attempts=chance.choice((2, 4, 12)),
             next_value=founded.next_value,
+            keyed=founded.keyed,
         )
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
-        self._added = ADDITIONS.get(workload)
         if self._added is not None:
             self.world.merge_interval = _MERGE_INTERVAL
             self.world.budget *= self._added.budget
@@ -194,7 +210,7 @@ class Simulation:
     def run(self) -> Report:
         """All phases. Never raises: what goes wrong is a failure."""
         names = self._cast()
-        with _quiet(self.failures), forgetting_failures():
+        with _quiet(self.failures), forgetting_failures(), small_steps(self.world, self.scheduler.seed):
             kinds = ACTOR_KINDS | self._kinds | MORE_KINDS
             for name in names:
                 self._begin_life(name, kinds[name.rstrip("0123456789")], 0)
@@ -382,6 +398,10 @@ class Simulation:
             self.store.objects.update(self.store.buried)
             rows = audit.all_rows(ns, entries, rows)
         audit.check_ends(rows, ends, cursors, self._problem, starts)
+        keyed = tuple(keyed_of(rows, self.world.keyed))
+        removed = tuple(removed_of(ns, entries, self.world.compactors)) if keyed else ()
+        if ended_of(keyed, removed):
+            self.scheduler.label("a key ended for good")
         self.world.recorder.ok(
             token,
             rows=rows,
@@ -393,6 +413,8 @@ class Simulation:
             created=tuple(
                 Created(replayed.topics[s.topic].name, s.name, s.id) for s in replayed.subscriptions.values()
             ),
+            keyed=keyed,
+            removed=removed,
         )
         self.scheduler.trace("final", rows)
 
@@ -437,15 +459,17 @@ class Simulation:
 # --- a namespace to begin with ----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _founded() -> World:
+@lru_cache(maxsize=2)
+def _founded(*, keyed: bool = False) -> World:
     """A root whose store passed its probe, with a namespace, its topics and some messages: the same in every process.
+
+    ``keyed``: the topics have a key, and are to be compacted by it.
 
     The probe itself races real threads; it has tests of its own.
     """
     scheduler = Scheduler(0)
     store = SimulatedStore(scheduler)
-    world = World(store, Recorder(), budget=1_000)
+    world = World(store, Recorder(), budget=1_000, keyed=frozenset(TOPICS if keyed else ()))
     actor = Actor(scheduler, "founder")
 
     def found(client: Client) -> None:
@@ -457,8 +481,13 @@ def _founded() -> World:
         catalog = PrefixStore(ActorStore(store, actor), keys.CATALOG_FOLDER)
         create_log(catalog, client.runtime, start, client.runtime.unique())
         ns = client.open()
+        if keyed:
+            ns.enable(HOLES)
         for topic, partitions in TOPICS.items():
-            ns.create_topic(topic, schema=SCHEMA, partitions=partitions)
+            if keyed:
+                ns.create_topic(topic, partitions=partitions, key=KEY, cleanup_policy="compact", **_COMPACTED[topic])
+            else:
+                ns.create_topic(topic, schema=SCHEMA, partitions=partitions)
         client.call(
             "create_subscription",
             lambda: ns.create_subscription(
@@ -475,9 +504,10 @@ def _founded() -> World:
             max_redeliveries=MOST_REDELIVERIES,
         )
         ns.create_subscription(*FAILOVER, type="failover", lease_ms=FAILOVER_LEASE_MS, allow_short_lease=True)
-        for topic, partitions in TOPICS.items():
-            for partition in range(partitions):
-                begin_with(client, ns, topic, partition)
+        for _ in range(_MORE_BEGINNINGS if keyed else 1):
+            for topic, partitions in TOPICS.items():
+                for partition in range(partitions):
+                    begin_with(client, ns, topic, partition)
 
     actor.start(lambda: found(Client(world, actor)), "main")
     scheduler.run()
@@ -487,7 +517,7 @@ def _founded() -> World:
 
 def founded_objects() -> dict[str, bytes]:
     """What is on the store then."""
-    return {key: data for key, (data, _) in _founded().shared_store.objects.items()}
+    return {key: data for key, (data, _) in _founded(keyed=False).shared_store.objects.items()}
 
 
 class _Direct(Runtime):

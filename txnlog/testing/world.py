@@ -59,6 +59,8 @@ class World:
         backups: versions whose backup was reported as made.
         restoring: of each restore that was begun and not reported as done its namespace, and the version.
         restored: the same of those that were.
+        keyed: the topics that have a key.
+        compactors: the ids of writers that compact topics by their keys.
         retainers: the ids of writers that delete messages and let them expire, and acknowledge nothing themselves.
         faultless: True once all faults are off.
         clients: those that did not crash, by name.
@@ -81,6 +83,8 @@ class World:
     backups: set[int] = field(default_factory=set)
     restoring: dict[str, int] = field(default_factory=dict)
     restored: dict[str, int] = field(default_factory=dict)
+    keyed: frozenset[str] = frozenset()
+    compactors: set[str] = field(default_factory=set)
     retainers: set[str] = field(default_factory=set)
     faultless: bool = False
     clients: dict[str, Any] = field(default_factory=dict)

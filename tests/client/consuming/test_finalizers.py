@@ -119,7 +119,7 @@ _RELEASING = """
 import faulthandler, sys, time
 import pyarrow as pa
 import txnlog
-faulthandler.dump_traceback_later(20, exit=True)
+faulthandler.dump_traceback_later(45, exit=True)
 ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
 ns.create_topic("orders", pa.schema([("id", pa.int64())]))
 ns.produce("orders", [{"id": number} for number in range(5_000)])
@@ -158,7 +158,7 @@ _ENDING = """
 import faulthandler, sys, time
 import pyarrow as pa
 import txnlog
-faulthandler.dump_traceback_later(10, exit=True)
+faulthandler.dump_traceback_later(45, exit=True)
 
 class Job:
     def __init__(self):

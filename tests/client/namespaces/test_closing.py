@@ -429,7 +429,7 @@ def test_a_signal_that_closes_what_appends_waits_for_nobody(local: Place, under_
     """The handler runs above the call that it would wait for."""
     last = f"""
 import faulthandler, signal, threading
-faulthandler.dump_traceback_later(20, exit=True)
+faulthandler.dump_traceback_later(45, exit=True)
 late = ns.begin()
 late.produce("orders", [{{"id": 99}}])
 appender = ns._connection.appender

@@ -12,7 +12,7 @@ _PROGRAM = """
 import faulthandler, signal, sys, time
 import pyarrow as pa
 import txnlog
-faulthandler.dump_traceback_later(15, exit=True)
+faulthandler.dump_traceback_later(60, exit=True)
 ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
 for topic in ("orders", "audit"):
     ns.create_topic(topic, pa.schema([("id", pa.int64())]))
@@ -37,7 +37,7 @@ def test_a_handler_that_produces_in_the_first_call_of_a_process_comes_through(tm
         [sys.executable, "-c", _PROGRAM.replace("CALL", call), tmp_path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=90,
         check=False,
     )
     assert done.returncode == 0, done.stderr[:1500]

@@ -13,7 +13,7 @@ _PROGRAM = """
 import faulthandler, logging, os, signal, sys, threading, time
 import pyarrow as pa
 import txnlog
-faulthandler.dump_traceback_later(15, exit=True)
+faulthandler.dump_traceback_later(60, exit=True)
 
 class Slow:
     def __init__(self): self.is_slow = False
@@ -49,7 +49,7 @@ print("through", txn.state)
 def test_a_handler_that_commits_while_the_program_logs_comes_through(tmp_path: Path) -> None:
     """HANG: the engine warns of what was dropped, for the very commit that the handler waits for."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, tmp_path], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _PROGRAM, tmp_path], capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stderr[:5000]
     assert "through COMMITTED" in done.stdout

@@ -103,7 +103,7 @@ _GENERATORS = """
 import faulthandler, os, sys
 import pyarrow as pa
 import txnlog
-faulthandler.dump_traceback_later(15, exit=True)
+faulthandler.dump_traceback_later(60, exit=True)
 ns = txnlog.open(sys.argv[1], namespace="sales", create=True)
 ns.create_topic("orders", pa.schema([("id", pa.int64())]))
 
@@ -131,7 +131,7 @@ os._exit(0)
 def test_generators_that_are_left_behind_with_a_transaction_hold_up_nobody(tmp_path: Path) -> None:
     """Nothing is forced: Python's own collector, a local root, a with-block in a generator that nobody went through."""
     done = subprocess.run(
-        [sys.executable, "-c", _GENERATORS, tmp_path], capture_output=True, text=True, timeout=40, check=False
+        [sys.executable, "-c", _GENERATORS, tmp_path], capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stdout[-300:] + done.stderr[-3000:]
     assert "through" in done.stdout

@@ -20,6 +20,7 @@ are; they have a temporary name, and are to take the place of another object; do
 MIDDLE: Final = frozenset({TORN, UNLINKED, UNRENAMED})
 
 _WRITES: Final = frozenset({StoreCall.CREATE, StoreCall.PUT})
+_CHANGES: Final = _WRITES | {StoreCall.DELETE}
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class Made:
     call: StoreCall
     key: str
     replaces: bool
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes what is on the store: who dies between two reads leaves what was there before both."""
+        return self.call in _CHANGES
 
     @property
     def moments(self) -> tuple[str, ...]:

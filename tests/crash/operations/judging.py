@@ -24,10 +24,11 @@ from tests.crash.operations.looking import (
     temporary_in,
     with_erased,
 )
-from tests.crash.operations.operations import AGAIN, HOUR_MS, NAMESPACE, Operation, Site, restore
+from tests.crash.operations.operations import AGAIN, HOUR_MS, NAMESPACE, Operation, Site, damage, restore
 from txnlog.api.namespace import Namespace
 from txnlog.errors import CorruptionError, InvalidInputError, NamespaceNotFound
 from txnlog.format import keys
+from txnlog.format.codec import digest_of
 from txnlog.store import Store, open_store
 from txnlog.store.key_guard import TEMPORARY_PREFIX
 
@@ -56,8 +57,7 @@ class End:
 
 def look(operation: Operation, site: Site) -> Shown:
     """What there is before it."""
-    del operation
-    with site.open(mode="r") as ns:
+    with (site.whole if operation.makes == "repaired" else site).open(mode="r") as ns:
         return shown(ns)
 
 
@@ -70,6 +70,8 @@ def amid(operation: Operation, site: Site, before: Shown, after: Shown) -> list[
         return list(_restored_in_part(site, after))
     if operation.makes == "backup":
         return list(_broken_backups(site))
+    if operation.makes == "repaired":
+        return list(_repaired_in_part(site))
     with site.open(mode="r") as ns:
         found = list(odd_amid(shown(ns), before, after))
         if operation.makes == "tables":
@@ -100,6 +102,30 @@ def _broken_backups(site: Site) -> Iterator[str]:
             yield f"the backup of version {version} is there, and cannot be restored: {error}"
 
 
+def _repaired_in_part(site: Site) -> Iterator[str]:
+    """Each entry and segment is as it was before the damage, or still as damaged."""
+    damaged = damage(site)
+    folder = Path(site.whole.root, NAMESPACE)
+    for path in folder.rglob("*"):
+        key = str(path.relative_to(folder))
+        if not isinstance(keys.parse_key(key), keys.EntryKey | keys.SegmentKey):
+            continue
+        there = Path(site.root, NAMESPACE, key)
+        data = there.read_bytes() if there.exists() else None
+        whole = path.read_bytes()
+        if data not in (whole, damaged.get(key, whole)):
+            yield f"{key} is neither what it was nor what it was damaged to"
+
+
+def _not_kept(site: Site) -> Iterator[str]:
+    """What a repair replaced in the log lies next to it."""
+    for key, data in damage(site).items():
+        if data is not None and isinstance(keys.parse_key(key), keys.EntryKey):
+            kept = Path(site.root, NAMESPACE, keys.replaced_key(key, digest_of(data)))
+            if not kept.exists() or kept.read_bytes() != data:
+                yield f"what was in the place of {key} is not kept"
+
+
 # --- at the end -------------------------------------------------------------------------------------------------------
 
 
@@ -115,9 +141,11 @@ def end(operation: Operation, site: Site) -> End:
     with site.open(name, mode="r") as ns:
         seen = shown(ns)
         problems += fsck_problems(ns)
-        if operation.makes == "tables":
-            tables = _tables(ns, complete=True)
+        if operation.makes in ("tables", "repaired"):
+            tables = _tables(ns, complete=operation.makes == "tables")
             problems += _rows_of_tables(site, ns, tables)
+    if operation.makes == "repaired":
+        problems += _not_kept(site)
     later = site.later(3 * HOUR_MS)
     with later.open(name) as ns:
         ns.vacuum(retain_ms=0, grace_ms=HOUR_MS, allow_short_retention=True)

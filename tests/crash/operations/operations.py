@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import catalog as txn_catalog
 import txnlog
 from tests.crash.operations.deaths import Deaths
+from txnlog.api.checking import repair_namespace
 from txnlog.api.namespace import Namespace
 from txnlog.errors import InvalidInputError
 from txnlog.format import keys
@@ -84,6 +85,11 @@ class Site:
         """The time of the operation."""
         return Ticking(self.start_ms)
 
+    @property
+    def whole(self) -> Site:
+        """What a repair has to come to."""
+        return Site(self.folder / "whole", self.start_ms)
+
     def later(self, milliseconds: int) -> Site:
         """The same, so much later."""
         return Site(self.folder, self.start_ms + milliseconds)
@@ -115,14 +121,14 @@ class Operation:
         call: makes its calls, in a process that is killed.
         prepare: what it needs besides what :func:`prepare` makes.
         makes: what it changes, which decides what is looked at besides: the ``namespace`` alone, ``tables`` of Delta,
-            a ``backup``, or another namespace that is ``restored`` from one.
+            a ``backup``, another namespace that is ``restored`` from one, or what is ``repaired``.
         erases: values of :data:`ERASED` are not to be found any more.
     """
 
     name: str
     call: Callable[[Site, Deaths], object]
     prepare: Callable[[Site], object] = lambda _site: None
-    makes: Literal["namespace", "tables", "backup", "restored"] = "namespace"
+    makes: Literal["namespace", "tables", "backup", "restored", "repaired"] = "namespace"
     erases: bool = False
 
 
@@ -206,6 +212,40 @@ def _with_older_tables(site: Site) -> None:
         _produce(ns, 51)
 
 
+def _with_damage(site: Site) -> None:
+    """A backup of everything, and then damage to each kind of object that a repair puts back or makes again."""
+    _with_older_tables(site)
+    _with_backup(site)
+    shutil.copytree(site.root, site.whole.root)
+    for key, data in damage(site).items():
+        path = Path(site.root, NAMESPACE, key)
+        path.unlink()  # a new file: what lies there is linked to what is whole
+        if data is not None:
+            path.write_bytes(data)
+
+
+def damage(site: Site) -> dict[str, bytes | None]:
+    """By key what is damaged, and the bytes that are there instead; None: none are."""
+    folder = Path(site.whole.root, NAMESPACE)
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def of(kind: type) -> list[str]:
+        return sorted(key for key in found if isinstance(keys.parse_key(key), kind))
+
+    entries, tables = of(keys.EntryKey), of(keys.DeltaKey)
+    segments = [key for key in of(keys.SegmentKey) if key.startswith("orders/")]
+    part = of(keys.PartKey)[-1]
+    table = next(key for key in reversed(tables) if key.startswith("prices/") and key.endswith(".json"))
+    return {
+        entries[3]: None,
+        entries[6]: found[entries[6]][:-20],
+        segments[-1]: None,
+        segments[0]: bytes([found[segments[0]][0] ^ 1]) + found[segments[0]][1:],
+        part: found[part][:-10],
+        table: found[table][:-5],
+    }
+
+
 # --- what is called ---------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +305,12 @@ def _restore(site: Site, deaths: Deaths) -> None:
             raise
 
 
+def _repair(site: Site, deaths: Deaths) -> None:
+    store = deaths.over(open_store(site.root))
+    done = repair_namespace(site.root, NAMESPACE, source=site.backups, store=store, clock=site.clock)
+    assert done.is_clean, done
+
+
 OPERATIONS: Final[Mapping[str, Operation]] = {
     operation.name: operation
     for operation in (
@@ -278,6 +324,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         Operation("publish", _publish, _with_older_tables, makes="tables"),
         Operation("backup", _back_up, makes="backup"),
         Operation("next backup", _back_up, _with_older_backup, makes="backup"),
+        Operation("repair", _repair, _with_damage, makes="repaired"),
         Operation("restore", _restore, _with_backup_and_root, makes="restored"),
     )
 }
@@ -291,6 +338,7 @@ __all__ = [
     "OPERATIONS",
     "Operation",
     "Site",
+    "damage",
     "prepare",
     "restore",
 ]

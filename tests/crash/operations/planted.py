@@ -14,11 +14,13 @@ from tests.crash.operations.operations import HOUR_MS
 from txnlog.client import checkpointer
 from txnlog.client.checkpointer import Checkpointer
 from txnlog.format import keys
-from txnlog.log.slots import put_unnamed
+from txnlog.log.slots import occupy, put_unnamed
 from txnlog.maintenance import merging, vacuum
 from txnlog.maintenance.backup import _Backup
 from txnlog.maintenance.compaction import Compaction
 from txnlog.maintenance.merging import Merger
+from txnlog.maintenance.repair import work
+from txnlog.maintenance.repair.work import Work
 from txnlog.maintenance.restore import _Restore
 from txnlog.store import MemoryStore
 from txnlog.store.folders import remove_unfinished
@@ -143,6 +145,27 @@ def _vacuum_deletes_first() -> None:
     _patch(vacuum, "_announced", patched)
 
 
+def _repair_keeps_last() -> None:
+    """What a repair replaces is kept behind the put that replaces it."""
+    waiting: list[Sequence[Any]] = []
+    honest, put_in_place = occupy, Work.put_in_place
+
+    def occupied(*arguments: Any) -> bytes:
+        _store, _runtime, key, data = arguments
+        if not key.startswith(keys.REPLACED_FOLDER):
+            return honest(*arguments)
+        waiting.append(arguments)
+        return bytes(data)
+
+    def patched(self: Work, *arguments: Any) -> None:
+        put_in_place(self, *arguments)
+        while waiting:
+            honest(*waiting.pop())
+
+    _patch(work, "occupy", occupied)
+    _patch(Work, "put_in_place", patched)
+
+
 def _temporary_files_stay() -> None:
     """Nobody removes what a process that died had not finished."""
     _patch(LocalStore, "remove_unfinished", lambda *_arguments: None)
@@ -158,6 +181,7 @@ BUGS: Final[dict[str, Bug]] = {
     "a merge is logged first": Bug(_entry_before_its_files, "optimize"),
     "a checkpoint is named first": Bug(_manifest_before_its_parts, "checkpoint"),
     "a vacuum deletes first": Bug(_vacuum_deletes_first, "vacuum"),
+    "a repair keeps last": Bug(_repair_keeps_last, "repair"),
     "temporary files stay": Bug(_temporary_files_stay, "optimize"),
 }
 

@@ -24,18 +24,15 @@ from rich.table import Table
 
 from tests.crash.harness.command_line import Surroundings, add_arguments
 from tests.crash.operations import planted
-from tests.crash.operations.deaths import Made, Place
+from tests.crash.operations.deaths import Place
 from tests.crash.operations.operations import OPERATIONS
 from tests.crash.operations.trials import MOST_FINDINGS, Result, Trials
 from tests.crash.operations.warm import warm
-from txnlog.store import StoreCall
 
 _PROGRESS, _RESULT = "kills", "result"
 _LOOK_S = 0.2
 
 KEPT = "the namespaces, each before its operation and behind the last kill,"
-
-_CHANGES = frozenset({StoreCall.CREATE, StoreCall.PUT, StoreCall.DELETE})
 
 COLUMNS = (
     ("kills", "kills"),
@@ -46,11 +43,6 @@ COLUMNS = (
     ("again", "of repetitions"),
 )
 """Titles, and what was counted: kills by their moment of a call, and of them those of repetitions."""
-
-
-def changes(made: Made) -> bool:
-    """Whether a call changes anything."""
-    return made.call in _CHANGES
 
 
 def some_of(places: Sequence[Place], count: int, day: int) -> list[Place]:
@@ -178,7 +170,7 @@ def _tried(name: str, given: argparse.Namespace, folder: Path, seed: int) -> Res
     began = time.monotonic()
     trials = Trials(OPERATIONS[name], folder, random.Random(f"{seed}/{name}"))
     if given.some:
-        places = some_of(trials.in_order(changes), given.some, given.day)
+        places = some_of(trials.in_order(lambda made: made.changes), given.some, given.day)
         result = trials.try_each(places, 1 if given.plant else MOST_FINDINGS)
     else:
         result = trials.run(given.kills, lambda kills: (folder / _PROGRESS).write_text(str(kills)))

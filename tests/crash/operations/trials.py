@@ -77,11 +77,12 @@ class Trials:
             for moment in made.moments
         ]
 
-    def _places(self) -> list[Place]:
-        """All places, so that each call has had one of its moments before any has a second one."""
+    def _places(self, *, changes: bool) -> list[Place]:
+        """All places at changes, or at reads, so that each call has had a moment of its own before any has two."""
         by_call = [
             [Place(number, moment) for moment in self._shuffled(made.moments)]
             for number, made in sorted(self._made.items())
+            if made.changes == changes
         ]
         rounds = itertools.zip_longest(*by_call)
         return [place for places in rounds for place in self._shuffled([item for item in places if item is not None])]
@@ -92,9 +93,9 @@ class Trials:
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def run(self, kills: int, progress: Callable[[int], object] = lambda _kills: None) -> Result:
-        """Kill it so often at least, and at each of its calls."""
-        places = itertools.cycle(self._places())
-        waiting = set(self._made)
+        """Kill it so often at least, and at each of its calls that changes something."""
+        places = itertools.cycle([*self._places(changes=True), *self._places(changes=False)])
+        waiting = {number for number, made in self._made.items() if made.changes}
         while (self.result.counts["kills"] < kills or waiting) and len(self.result.findings) < MOST_FINDINGS:
             times = self._chance.choices(range(1, len(AGAIN_SHARES) + 1), AGAIN_SHARES)[0]
             chosen = [None if self._chance.random() < RANDOM_SHARE else next(places) for _ in range(times)]

@@ -44,7 +44,7 @@ class Death:
 def death_of(seed: int, engine: Engine, kill: Kill) -> Death:
     """How a driver dies at a kill: always the same for a seed."""
     chance = random.Random(f"{seed} {engine.value} {kill}")
-    if engine is Engine.SINK and kill.place is Place.BEFORE_ENTRY and chance.random() < 0.5:
+    if engine.is_sink and kill.place is Place.BEFORE_ENTRY and chance.random() < 0.5:
         return Death(kill, Manner.OUTLIVES, after_entries=chance.randint(0, _MOST_ENTRIES))
     if engine is not Engine.CARELESS and chance.random() < 0.25:
         return Death(kill, Manner.LATER, chance.randint(*_LATER_MS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,8 +73,8 @@ def events_of(folder: Path) -> Path:
 
 
 def batches_done(ns: Namespace) -> int:
-    """How many batches took effect: half of the orders are even."""
-    return 2 * sum(ns.snapshot().end_offsets(EVEN).values()) // ROWS
+    """How many batches took effect: what they took is acknowledged with it."""
+    return sum(item.cursor for item in ns.subscription(ORDERS, SUBSCRIPTION).cursors) // ROWS
 
 
 def start_spark(folder: Path, master: str | None) -> SparkSession:
@@ -111,50 +111,74 @@ class Driver:
 
     def take(self, engine: Engine, spark: SparkSession) -> None:
         """Take all orders, by an engine."""
-        {Engine.STREAM: self.stream, Engine.SINK: self.sink, Engine.PROCESS: self.process}[engine](spark)
+        match engine:
+            case Engine.STREAM:
+                self.stream(self.source(spark), "append", self.handle)
+            case Engine.UPDATE | Engine.COMPLETE:
+                self.stream(self.counted(self.source(spark)), engine.value, self.handle_counts)
+            case Engine.SINK:
+                self.sink(self.routed(self.source(spark)), "append", self.path)
+            case Engine.COMPLETE_SINK:
+                self.sink(self.counted(self.source(spark)), "complete", f"{self.path}/{COUNTS}")
+            case _:
+                mode = "overwrite" if engine is Engine.OVERWRITE else "append"
+                self.process(spark, lambda batch, txn: self.handle(batch, txn, mode))
 
-    def handle(self, batch: DataFrame, txn: Any) -> None:
-        """What both handlers write."""
-        from pyspark.sql import functions as f
-
-        self.switch.enter(batches_done(self.ns))
-        self.switch.reached(Place.BEFORE_DATA)
+    def handle(self, batch: DataFrame, txn: Any, mode: str = "append") -> None:
+        """Three topics; the rows of the last one may replace all that were there."""
+        self._begin()
         txn.write(batch.where("id % 2 = 0"), EVEN)
         txn.write(batch.where("id % 2 = 1"), ODD)
-        counts = batch.groupBy("account").agg(f.count("*").alias("count"), f.sum("amount").alias("amount"))
-        txn.write(counts, COUNTS)
+        txn.write(self.counted(batch), COUNTS, mode)
+
+    def handle_counts(self, batch: DataFrame, txn: Any) -> None:
+        """The counts that changed, or all: as the query's output mode says."""
+        self._begin()
+        txn.write(batch, COUNTS)
+
+    def _begin(self) -> None:
+        self.switch.enter(batches_done(self.ns))
+        self.switch.reached(Place.BEFORE_DATA)
+
+    def counted(self, orders: DataFrame) -> DataFrame:
+        """Number and amount of the orders of each account: of a batch, or of a stream so far."""
+        from pyspark.sql import functions as f
+
+        return orders.groupBy("account").agg(f.count("*").alias("count"), f.sum("amount").alias("amount"))
+
+    def routed(self, orders: DataFrame) -> DataFrame:
+        """With the topic that each order goes to."""
+        from pyspark.sql import functions as f
+
+        return orders.withColumn("topic", f.when(f.col("id") % 2 == 0, f.lit(EVEN)).otherwise(f.lit(ODD)))
 
     def source(self, spark: SparkSession) -> DataFrame:
         """The orders as a stream."""
         given = {"subscription": SUBSCRIPTION, "maxOffsetsPerTrigger": str(ROWS)}
         return spark.readStream.format("txnlog").options(**given).load(f"{self.path}/{ORDERS}")
 
-    def stream(self, spark: SparkSession) -> None:
+    def stream(self, df: DataFrame, mode: str, handler: Callable[[DataFrame, Any], None]) -> None:
         """``spark_ext.write_stream``."""
         query = spark_ext.write_stream(
-            self.source(spark),
+            df,
             self.path,
             checkpoint=self.checkpoint,
             acknowledge=SUBSCRIPTION,
+            output_mode=mode,
             trigger={"availableNow": True},
-            handler=self.handle,
+            handler=handler,
         )
         query.awaitTermination()
 
-    def sink(self, spark: SparkSession) -> None:
-        """The format's own sink: rows go to the topic that they name."""
-        from pyspark.sql import functions as f
-
-        routed = self.source(spark).withColumn("topic", f.when(f.col("id") % 2 == 0, f.lit(EVEN)).otherwise(f.lit(ODD)))
-        writer = routed.writeStream.format("txnlog").trigger(availableNow=True)
+    def sink(self, df: DataFrame, mode: str, path: str) -> None:
+        """The format's own sink, into the topic of the path, or of a namespace into the topics that rows name."""
+        writer = df.writeStream.format("txnlog").outputMode(mode).trigger(availableNow=True)
         options = {"checkpointLocation": self.checkpoint, "acknowledge": SUBSCRIPTION}
-        writer.options(**options).start(self.path).awaitTermination()
+        writer.options(**options).start(path).awaitTermination()
 
-    def process(self, spark: SparkSession) -> None:
+    def process(self, spark: SparkSession, handler: Callable[[DataFrame, Any], None]) -> None:
         """``spark_ext.process``."""
-        spark_ext.process(
-            spark, self.path, topics=ORDERS, subscription=SUBSCRIPTION, handler=self.handle, max_rows=ROWS
-        )
+        spark_ext.process(spark, self.path, topics=ORDERS, subscription=SUBSCRIPTION, handler=handler, max_rows=ROWS)
 
     def careless(self) -> None:
         """No Spark, and a bug: what it read is acknowledged in an entry of its own."""
@@ -186,7 +210,7 @@ def main(arguments: Sequence[str]) -> None:
     os.environ[workers.VARIABLE] = told.to_json()
     dying = None if kill is None else Dying(death_of(given.seed, engine, kill))
     # The sink commits elsewhere, and there it dies.
-    switch = KillSwitch(None) if dying is None or engine is Engine.SINK else KillSwitch(kill, dying)
+    switch = KillSwitch(None) if dying is None or engine.is_sink else KillSwitch(kill, dying)
     store = KillStore(open_store(str(root_of(folder)), {}), switch)
     with txnlog.open(str(root_of(folder)), NAMESPACE, store=store) as ns:
         driver = Driver(folder, ns, switch)

@@ -236,7 +236,7 @@ def missed(outcomes: Sequence[Outcome], drivers: int, executors: int) -> list[st
     if drivers >= MANY_KILLS:
         wanted |= {place.value: LEAST_AT_A_PLACE for place in Place}
         wanted |= {manner.name: LEAST_AT_A_PLACE for manner in (Manner.THERE, Manner.LATER)}
-        if any(outcome.engine is Engine.SINK for outcome in outcomes):
+        if any(outcome.engine.is_sink for outcome in outcomes):
             wanted["zombies"] = 1
     if executors >= MANY_KILLS // 2:
         wanted |= {f"executor {moment.value} the file": LEAST_AT_A_PLACE for moment in Moment} | {"speculative": 10}
@@ -323,8 +323,9 @@ def _of_engine(
     few = math.ceil(executors / 3)
     blows = {Blow.EXECUTOR: executors, Blow.EXECUTOR_LATER: few, Blow.WORKER: few, Blow.SLOW: 2 * few}
     batches = batches_for(per_place * len(Place))
-    # The sink has one job a batch, and three of five jobs are met; handlers have more.
-    cluster_batches = 4 + sum(blows.values()) * (3 if engine is Engine.SINK else 1)
+    # Three of five jobs that write are met, and to each topic there is one; the sink has one for all.
+    jobs = 1 if engine.is_sink else len(engine.outputs)
+    cluster_batches = 4 + sum(blows.values()) * (3 if jobs == 1 else 1)
     result: list[Outcome] = []
 
     def watched(title: str, total: int, run: Callable[[Watch], Outcome]) -> None:

@@ -17,7 +17,7 @@ from tests.crash.spark import run
 from tests.crash.spark.deaths import Manner, death_of
 from tests.crash.spark.history import differences, disagreements
 from tests.crash.spark.orders import Blow, Board, Moment, Order, orders_for
-from tests.crash.spark.workload import COUNTS, EVEN, ODD, REAL, Engine, counts_of, expected, order
+from tests.crash.spark.workload import COUNTS, EVEN, ODD, REAL, ROWS, Engine, counts_of, expected, order
 from tests.effort import LONG
 
 
@@ -37,6 +37,8 @@ def seed(monkeypatch: pytest.MonkeyPatch) -> int:
 DEATHS = [
     pytest.param(Engine.SINK, Kill(Place.BEFORE_ENTRY, 1), id="sink"),
     pytest.param(Engine.PROCESS, Kill(Place.BEFORE_SPARK, 1), id="process"),
+    pytest.param(Engine.UPDATE, Kill(Place.BEFORE_SPARK, 1), id="update"),
+    pytest.param(Engine.COMPLETE, Kill(Place.BEFORE_SPARK, 1), id="complete"),
 ]
 
 
@@ -70,14 +72,12 @@ def test_a_driver_that_does_not_die_as_planned_is_a_finding(tmp_path, seed):
 # --- what the checks see ----------------------------------------------------------------------------------------------
 
 
-def shown(numbers, counted=None):
-    """A version's rows, as if these orders had taken effect."""
-    rows: dict[str, Counter] = {topic: Counter() for topic in (EVEN, ODD, COUNTS)}
+def shown(numbers, counts=None):
+    """A version's rows, as if these orders had taken effect, and these counts."""
+    rows: dict[str, Counter] = {topic: Counter() for topic in (EVEN, ODD)}
     for number in numbers:
         rows[ODD if number % 2 else EVEN][tuple(order(number).values())] += 1
-    for account, sums in counts_of(numbers if counted is None else counted).items():
-        rows[COUNTS][account, *sums] += 1
-    return rows
+    return rows if counts is None else rows | {COUNTS: counts}
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,37 @@ def shown(numbers, counted=None):
         (shown([0, 1, 2, 2]), {0, 1, 2}, "orders took effect twice: 2"),
         (shown([0, 1]), {0, 1, 2}, "orders are acknowledged and took no effect: 2"),
         (shown([0, 1, 2]), {0, 1}, "orders took effect and are not acknowledged: 2"),
-        (shown([0, 1, 2], counted=[0, 1]), {0, 1, 2}, "the counts are "),
+        (shown(range(20), Engine.PROCESS.counts_shown(2)), {*range(20)}, "the counts are "),
+        (shown(range(19), Engine.PROCESS.counts_shown(0)), {*range(19)}, "other orders are acknowledged than those of"),
     ],
-    ids=["twice", "lost", "early", "torn"],
+    ids=["twice", "lost", "early", "torn", "part"],
 )
 def test_what_a_version_shows_that_it_does_not_acknowledge_is_found(rows, acknowledged, message):
-    assert any(text.startswith(message) for text in disagreements(rows, acknowledged))
+    assert any(text.startswith(message) for text in disagreements(Engine.PROCESS, rows, acknowledged))
 
 
 def test_a_version_whose_rows_are_its_acknowledged_orders_is_fine():
-    assert disagreements(shown(range(40)), {*range(40)}) == []
-    assert disagreements(shown([]), set()) == []
+    assert disagreements(Engine.STREAM, shown(range(40), Engine.STREAM.counts_shown(2)), {*range(40)}) == []
+    assert disagreements(Engine.SINK, shown([]), set()) == []
+
+
+def test_each_output_mode_shows_other_counts():
+    both = {*range(2 * ROWS)}
+    first, second, total = (
+        Counter((account, *sums) for account, sums in counts_of(numbers).items())
+        for numbers in (range(ROWS), range(ROWS, 2 * ROWS), both)
+    )
+    wanted = {
+        Engine.STREAM: first + second,
+        Engine.UPDATE: first + total,
+        Engine.COMPLETE: total,
+        Engine.OVERWRITE: second,
+    }
+    for engine, counts in wanted.items():
+        rows = {COUNTS: counts} if engine.outputs == (COUNTS,) else shown(both, counts)
+        assert disagreements(engine, rows, both) == []
+        for other in wanted.keys() - {engine}:
+            assert disagreements(engine, rows | {COUNTS: wanted[other]}, both) != []
 
 
 def test_histories_that_differ_in_a_batch_or_in_length_are_distinguished():
@@ -135,7 +155,7 @@ def test_a_seed_decides_how_drivers_die_and_what_executors_suffer():
         deaths = [death_of(3, engine, kill) for kill in kills]
         assert deaths == [death_of(3, engine, kill) for kill in kills]
         assert deaths != [death_of(4, engine, kill) for kill in kills]
-        manners = {*Manner} if engine is Engine.SINK else {Manner.THERE, Manner.LATER}
+        manners = {*Manner} if engine.is_sink else {Manner.THERE, Manner.LATER}
         assert {death.manner for death in deaths} == manners
     wanted = {Blow.EXECUTOR: 20, Blow.EXECUTOR_LATER: 4, Blow.WORKER: 5, Blow.SLOW: 7}
     orders = orders_for("3", wanted)

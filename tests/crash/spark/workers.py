@@ -58,8 +58,15 @@ def put_places_in() -> None:
     told = Told.known()
     if told.orders:
         _around_files(told)
-    if told.kill is not None and told.engine == "sink":
+    if told.kill is not None and _is_sink(told.engine):
         _around_commits(told, told.kill)
+
+
+def _is_sink(engine: str) -> bool:
+    """Where not, the driver's own process commits, and dies."""
+    from tests.crash.spark.workload import Engine
+
+    return Engine(engine).is_sink
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -144,14 +151,14 @@ def _around_commits(told: Told, text: str) -> None:
     from tests.crash.spark.workload import NAMESPACE, Engine
     from txnlog.store import open_store
 
-    kill = Kill.parse(text)
+    engine, kill = Engine(told.engine), Kill.parse(text)
     used: list[Any] = []
 
     def there_are(entries: int) -> bool:
         follower = used[0]._connection.follower
         return entries == 0 or follower.log.get(follower.version + entries) is not None
 
-    dying = DyingSink(death_of(told.seed, Engine.SINK, kill), lambda: _say_kill(kill), there_are)
+    dying = DyingSink(death_of(told.seed, engine, kill), lambda: _say_kill(kill), there_are)
 
     class Once(KillSwitch):
         """What outlives its driver comes to the place again where an entry of another one was quicker."""

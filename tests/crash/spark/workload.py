@@ -1,15 +1,17 @@
 """What the killed drivers work on: orders, taken batch by batch, and what must come out of them.
 
 Every engine takes the same orders off the same subscription. ``write_stream`` and ``process`` write three topics in a
-handler, the sink two by the column ``topic``. All orders are there before the first driver starts, each batch of them
-one transaction, and a micro-batch ends between transactions: so batches are the same whatever happens.
+handler, the sink two by the column ``topic``. Of running counts ``update`` appends those that changed, and ``complete``
+replaces all, by a handler and by the sink. A handler may also overwrite a topic next to others to which it appends. All
+orders are there before the first driver starts, each batch of them one transaction, and a micro-batch ends between
+transactions: so batches are the same whatever happens.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,16 +42,54 @@ class Engine(enum.Enum):
     STREAM = "write_stream"
     SINK = "sink"
     PROCESS = "process"
+    UPDATE = "update"
+    COMPLETE = "complete"
+    COMPLETE_SINK = "complete, sink"
+    OVERWRITE = "overwrite"
     CARELESS = "careless"
     """Wrong on purpose, without Spark: it acknowledges in a transaction of its own. What the checks must find."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The topics that it writes."""
-        return (EVEN, ODD) if self in (Engine.SINK, Engine.CARELESS) else (EVEN, ODD, COUNTS)
+        if self in (Engine.SINK, Engine.CARELESS):
+            return EVEN, ODD
+        return (COUNTS,) if self in _RUNNING else (EVEN, ODD, COUNTS)
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether the format's sink commits, in a process that Spark starts for it."""
+        return self in (Engine.SINK, Engine.COMPLETE_SINK)
+
+    @property
+    def replaces(self) -> frozenset[str]:
+        """The topics of which each batch replaces all rows."""
+        return frozenset({COUNTS} if self in _REPLACING else ())
+
+    def counts_shown(self, batches: int) -> Counter[tuple[str, int, int]]:
+        """What the topic of counts must show after so many batches."""
+        if self in _REPLACING:
+            first = 0 if self in _RUNNING else max(0, batches - 1) * ROWS
+            return _rows(counts_of(range(first, batches * ROWS)))
+        found: Counter[tuple[str, int, int]] = Counter()
+        for batch in range(batches):
+            now = range(batch * ROWS, (batch + 1) * ROWS)
+            if self in _RUNNING:
+                changed = counts_of(now)
+                total = counts_of(range(now.stop))
+                found += _rows({account: total[account] for account in changed})
+            else:
+                found += _rows(counts_of(now))
+        return found
 
 
-REAL: Final = (Engine.STREAM, Engine.SINK, Engine.PROCESS)
+_RUNNING: Final = (Engine.UPDATE, Engine.COMPLETE, Engine.COMPLETE_SINK)
+"""Those whose counts are of all orders so far; the counts of the others are those of a batch."""
+
+_REPLACING: Final = (Engine.COMPLETE, Engine.COMPLETE_SINK, Engine.OVERWRITE)
+"""Those of which each batch replaces all counts that were there."""
+
+REAL: Final = tuple(engine for engine in Engine if engine is not Engine.CARELESS)
 
 
 def order(number: int) -> dict[str, Any]:
@@ -72,8 +112,14 @@ def counts_of(numbers: Iterable[int]) -> dict[str, tuple[int, int]]:
     return {account: (number, amount[account]) for account, number in count.items()}
 
 
+def _rows(counts: Mapping[str, tuple[int, int]]) -> Counter[tuple[str, int, int]]:
+    """Each once."""
+    return Counter((account, *sums) for account, sums in counts.items())
+
+
 def prepare(ns: Namespace, batches: int) -> None:
     """Make the topics and the subscription, and all orders."""
+    ns.enable("holes")  # for what replaces rows
     ns.create_topic(ORDERS, _ORDER, partitions=2, key="account")
     ns.create_topic(EVEN, _ORDER, partitions=2, key="account")
     ns.create_topic(ODD, _ORDER, partitions=2)
@@ -85,7 +131,7 @@ def prepare(ns: Namespace, batches: int) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """What one version changed: the rows of each topic, and the orders taken off. Both in a form that compares."""
+    """What one version changed: the new rows of each topic, and the orders taken off. Both in a form that compares."""
 
     rows: tuple[tuple[str, tuple[tuple[Any, ...], ...]], ...]
     taken: tuple[int, ...]
@@ -99,7 +145,7 @@ def expected(engine: Engine, batches: int) -> list[Step]:
         written = {
             EVEN: [tuple(row.values()) for row in rows if row["id"] % 2 == 0],
             ODD: [tuple(row.values()) for row in rows if row["id"] % 2 == 1],
-            COUNTS: [(account, *sums) for account, sums in counts_of(row["id"] for row in rows).items()],
+            COUNTS: list((engine.counts_shown(batch + 1) - engine.counts_shown(batch)).elements()),
         }
         steps.append(
             Step(

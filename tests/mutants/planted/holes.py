@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 _CONSUMING: Final = "tests/client/consuming/test_holes.py::test_"
 _COMPACT: Final = "tests/client/maintenance/test_compact.py::test_"
 _MEANWHILE: Final = "tests/client/maintenance/test_compact_meanwhile.py::test_"
+_CLOCKS: Final = "tests/client/maintenance/test_compaction_clocks.py::test_"
 _IN_MAINTENANCE: Final = "tests/client/maintenance/test_compact_in_maintenance.py::test_"
 _LEFT: Final = "tests/client/maintenance/test_erase_what_is_left.py::test_"
 _ERASE: Final = "tests/client/maintenance/test_erase.py::test_"
@@ -182,6 +183,22 @@ MUTANTS: Final = (
         "in self._values.items() if _among",
         "whether the log says a value of an erased row depends on the order of the segments",
         (_LEFT + "a_bound_is_a_value_of_an_erased_row_whoever_else_has_it",),
+    ),
+    Mutant(
+        "a compaction trusts its own clock",
+        "txnlog/maintenance/compaction.py",
+        "if at.timestamp_ms < self._times.now_ms:",
+        "if draft is None:",
+        "a clock that is ahead for a moment takes out ends of keys that readers have not had time for",
+        (_CLOCKS + "no_key_ends_by_a_clock_that_was_ahead_for_a_moment",),
+    ),
+    Mutant(
+        "a compaction decides again by the time of before",
+        "txnlog/maintenance/compaction.py",
+        "        self._times = Times(connection)  # anew",
+        "        # anew",
+        "a clock that was ahead for a moment stops a compaction",
+        (_CLOCKS + "no_key_ends_by_a_clock_that_was_ahead_for_a_moment",),
     ),
     Mutant(
         "a compaction does not look again who reads",

@@ -12,6 +12,7 @@ from typing import Final
 
 from txnlog.testing.actors.admin import admin
 from txnlog.testing.actors.checkpointer import checkpointer
+from txnlog.testing.actors.compactor import compactor
 from txnlog.testing.actors.copier import copier
 from txnlog.testing.actors.crowd import crowd
 from txnlog.testing.actors.eraser import eraser
@@ -47,6 +48,7 @@ RETAINER: Final = "retainer"
 ERASER: Final = "eraser"
 EXPIRER: Final = "expirer"
 COPIER: Final = "copier"
+COMPACTOR: Final = "compactor"
 MORE_KINDS: Final[dict[str, ActorKind]] = {
     OPTIMIZER: optimizer,
     CROWD: crowd,
@@ -54,9 +56,10 @@ MORE_KINDS: Final[dict[str, ActorKind]] = {
     ERASER: eraser,
     EXPIRER: expirer,
     COPIER: copier,
+    COMPACTOR: compactor,
 }
-"""Who merges segments and alters topics, who races, who deletes messages, who erases some, who lets them expire, and
-who backs up and restores.
+"""Who merges segments and alters topics, who races, who deletes messages, who erases some, who lets them expire, who
+backs up and restores, and who compacts topics by their keys.
 
 Each is a workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something
 once are kept.
@@ -64,6 +67,7 @@ once are kept.
 
 __all__ = [
     "ACTOR_KINDS",
+    "COMPACTOR",
     "COPIER",
     "CROWD",
     "ERASER",

@@ -14,6 +14,7 @@ from txnlog.errors import (
     StoreError,
 )
 from txnlog.testing.client import Client, reported_commit, reported_outcome
+from txnlog.testing.keyed import keyed_table_of
 from txnlog.testing.world import (
     SCHEMA,
 )
@@ -31,11 +32,16 @@ def table_of(values: Sequence[int]) -> pa.Table:
     return pa.Table.from_arrays([pa.array(values, pa.int64())], schema=SCHEMA)
 
 
+def messages_of(client: Client, topic: str, values: Sequence[int]) -> pa.Table:
+    """Rows of these values for a topic, which has a key or not."""
+    return keyed_table_of(values) if topic in client.world.keyed else table_of(values)
+
+
 def produce_in(client: Client, txn: Transaction, topic: str, partition: int, count: int, **identity: Any) -> None:
     """Rows of a transaction."""
     values = client.world.values(count)
     client.produce(
-        lambda: txn.produce(topic, table_of(values), partition),
+        lambda: txn.produce(topic, messages_of(client, topic, values), partition),
         txn=str(txn.id),
         topic=topic,
         partition=partition,
@@ -157,4 +163,4 @@ def ask(client: Client, ns: Namespace, txn: str, *, force: bool = False) -> None
     client.scheduler.label(f"{'forced' if force else 'asked for'} an outcome: {info.state}")
 
 
-__all__ = ["TIMEOUTS_MS", "ask", "complete", "end_somehow", "produce_in", "table_of"]
+__all__ = ["TIMEOUTS_MS", "ask", "complete", "end_somehow", "messages_of", "produce_in", "table_of"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from txnlog.testing.actors.ending import TIMEOUTS_MS, end_somehow, produce_in
 from txnlog.testing.client import Client, live
+from txnlog.testing.keyed import numbers_of
 from txnlog.testing.world import (
     SHARED,
     SUBSCRIPTIONS,
@@ -239,7 +240,7 @@ def reported_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ..
         zip(
             table.column("_partition").to_pylist(),
             table.column("_offset").to_pylist(),
-            table.column("value").to_pylist(),
+            numbers_of(table),
             messages.redelivery_counts,
             strict=True,
         )

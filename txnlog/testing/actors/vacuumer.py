@@ -12,21 +12,23 @@ NIGHT_MS: Final = (MIN_GRACE_MS, 2 * MIN_GRACE_MS)
 """How long everybody stands still before a vacuum: some blocks of numbers are silent for its grace then."""
 
 
+def stand_still(client: Client) -> None:
+    """Let a night pass for everybody."""
+    client.scheduler.trace(client.actor, "night")
+    client.scheduler.pass_over(client.chance.uniform(*NIGHT_MS))
+    for other in client.world.clients.values():
+        if other is not client and client.hits(0.5):
+            other.actor.pause(client.chance.uniform(0, 3_000))  # it sleeps until the vacuum is over
+
+
 def vacuumer(client: Client) -> None:
     """Lets time stand still for everybody else, then deletes what nobody needs any more."""
     ns = client.open()
 
-    def night() -> None:
-        client.scheduler.trace(client.actor, "night")
-        client.scheduler.pass_over(client.chance.uniform(*NIGHT_MS))
-        for other in client.world.clients.values():
-            if other is not client and client.hits(0.5):
-                other.actor.pause(client.chance.uniform(0, 3_000))  # it sleeps until the vacuum is over
-
     def step() -> None:
         client.sleep(client.chance.random() * 1_500)
         if client.hits(0.7):
-            night()
+            stand_still(client)
         result = client.call(
             "vacuum",
             lambda: ns.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=MIN_GRACE_MS),
@@ -50,4 +52,4 @@ def vacuumer(client: Client) -> None:
     live(client, step, lambda: None)
 
 
-__all__ = ["NIGHT_MS", "vacuumer"]
+__all__ = ["NIGHT_MS", "stand_still", "vacuumer"]

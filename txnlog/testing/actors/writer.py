@@ -10,7 +10,7 @@ from txnlog.errors import (
     RetriableError,
     StoreError,
 )
-from txnlog.testing.actors.ending import TIMEOUTS_MS, end_somehow, produce_in, table_of
+from txnlog.testing.actors.ending import TIMEOUTS_MS, end_somehow, messages_of, produce_in
 from txnlog.testing.client import Client, live, reported_commit, reported_produce
 from txnlog.testing.world import (
     PRODUCERS,
@@ -87,7 +87,7 @@ class Writer:
         topic, partition = self.place()
         values = self.client.world.values(self.client.chance.randint(1, 3))
         self.client.produce(
-            lambda: producer.produce(topic, table_of(values), partition),
+            lambda: producer.produce(topic, messages_of(self.client, topic, values), partition),
             lambda result: reported_produce(self.client, result),
             txn=None,
             topic=topic,
@@ -115,7 +115,7 @@ class Writer:
         for attempt in range(4 if topic in TOPICS else 1):
             try:
                 client.produce(
-                    lambda: producer.produce(topic, table_of(values), partition, sequence=sequence),
+                    lambda: producer.produce(topic, messages_of(client, topic, values), partition, sequence=sequence),
                     lambda result: reported_produce(client, result),
                     txn=None,
                     topic=topic,
@@ -192,7 +192,7 @@ class Writer:
     def produce_in(self, txn: Transaction, topic: str, partition: int, values: tuple[int, ...], sequence: int) -> None:
         """A batch with its sequence, in a transaction."""
         self.client.produce(
-            lambda: txn.produce(topic, table_of(values), partition, sequence=sequence),
+            lambda: txn.produce(topic, messages_of(self.client, topic, values), partition, sequence=sequence),
             txn=str(txn.id),
             topic=topic,
             partition=partition,
@@ -223,7 +223,7 @@ def begin_with(client: Client, ns: Namespace, topic: str, partition: int) -> Non
     """Some messages that are there from the beginning, of nobody."""
     values = client.world.values(FIRST_MESSAGES)
     client.produce(
-        lambda: ns.produce(topic, table_of(values), partition),
+        lambda: ns.produce(topic, messages_of(client, topic, values), partition),
         lambda result: reported_produce(client, result),
         txn=None,
         topic=topic,
