@@ -1,0 +1,99 @@
+"""Attacks on the ingestion that need Kafka itself: each test fails where the ingestion is at fault."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.kafka.lake import Lake, lake
+from txnlog.errors import InvalidInputError, TxnLogError
+
+__all__ = ["lake"]  # a fixture
+
+RUNNING = {"processingTime": "100 milliseconds"}
+SECRET = "hush-hush"
+
+
+def test_an_old_copy_of_the_checkpoint_is_gone_on_with_where_retention_took_what_was_ingested(lake: Lake) -> None:
+    """LIES. "With its old checkpoint, an older copy of it": the log is at 20, Kafka begins at 15, the copy is at 10."""
+    lake.cluster.create(lake.source)
+    lake.cluster.produce(lake.source, range(10))
+    lake.ingest()
+    copy = shutil.copytree(lake.checkpoint, lake.checkpoint.with_name("copy"))
+    lake.cluster.produce(lake.source, range(10, 20))
+    lake.ingest()
+    lake.cluster.delete_records(lake.source, 0, before=15)  # all of it was ingested
+    lake.cluster.produce(lake.source, range(20, 25))
+    lake.ingest(checkpoint=str(copy))
+    assert lake.ids() == list(range(25))
+
+
+def test_a_topic_of_which_retention_took_something_can_be_added_to_an_ingestion(lake: Lake) -> None:
+    """LIES, FENCES. ``subscribe`` gets one more topic, the checkpoint stays: nothing of what is to come is lost."""
+    other = f"{lake.source}-other"
+    lake.cluster.create(lake.source)
+    lake.cluster.create(other)
+    lake.cluster.produce(lake.source, range(10))
+    lake.ingest()
+    lake.cluster.produce(other, range(100, 110))
+    lake.cluster.delete_records(other, 0, before=5)
+    lake.ingest(subscribe=[lake.source, other])
+    assert lake.ids() == [*range(10), *range(105, 110)]
+
+
+def test_a_topic_can_be_taken_out_of_an_ingestion(lake: Lake) -> None:
+    """LIES. ``subscribe`` gets one topic less, the checkpoint stays: nobody lost anything."""
+    other = f"{lake.source}-other"
+    lake.cluster.create(lake.source)
+    lake.cluster.create(other)
+    lake.cluster.produce(lake.source, range(10))
+    lake.cluster.produce(other, range(100, 110))
+    lake.ingest(subscribe=[lake.source, other])
+    lake.cluster.produce(lake.source, range(10, 20))
+    lake.ingest()
+    assert lake.ids() == [*range(20), *range(100, 110)]
+
+
+def test_the_error_of_a_query_has_no_password(lake: Lake) -> None:
+    """LEAKS. A value does not fit; the driver's log has the exception as Java shows it, with the plan."""
+    lake.cluster.create(lake.source)
+    lake.cluster.produce(lake.source, ["no number"])
+    query = lake.start({"kafka.ssl.key.password": SECRET, "kafka.ssl.keystore.key": SECRET})
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+    shown = str(query._jsq.exception().get().toString())
+    plan = str(query._jsq.explainInternal(True))
+    assert "no number" in str(caught.value) or "Plan" in shown
+    assert SECRET not in str(caught.value) + shown + plan + repr(query.lastProgress) + repr(query.status)
+
+
+REFUSED_BY_THE_QUERY: list[dict[str, str]] = [
+    {"failOnDataLoss": " false "},
+    {"maxOffsetsPerTrigger": "9999999999999999999"},
+    {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"},
+    {"kafka.interceptor.classes": "com.example.Nope"},
+]
+
+
+@pytest.mark.parametrize("options", REFUSED_BY_THE_QUERY, ids=str)
+def test_an_option_that_nobody_takes_fences_no_run(lake: Lake, options: dict[str, Any]) -> None:
+    """FENCES. A second call has an option that Spark or Kafka refuses, and Spark says so in the query alone."""
+    lake.cluster.create(lake.source)
+    lake.cluster.produce(lake.source, range(3))
+    older = lake.start(trigger=RUNNING)
+    older.processAllAvailable()
+    refused = ""
+    try:
+        lake.ingest(options, checkpoint=f"{lake.checkpoint}-2")
+    except (InvalidInputError, TxnLogError, StreamingQueryException) as error:
+        refused = f"{type(error).__name__}: {error}"[:300]
+    lake.cluster.produce(lake.source, range(3, 6))
+    if refused:
+        print(refused)
+        older.processAllAvailable()
+    else:  # it is an option that is taken
+        lake.ingest(options, checkpoint=f"{lake.checkpoint}-2")
+    assert lake.ids() == list(range(6))
