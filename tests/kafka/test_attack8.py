@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from spark_ext.ingest.kafka_cluster import Bounds, KafkaCluster
+from spark_ext.ingest.positions import Part
 from tests.kafka.lake import Lake, lake
-from txnlog.errors import InvalidInputError, TxnLogError
+from txnlog.errors import TxnLogError
 
 __all__ = ["lake"]  # a fixture
 
@@ -88,7 +90,7 @@ def test_an_option_that_nobody_takes_fences_no_run(lake: Lake, options: dict[str
     refused = ""
     try:
         lake.ingest(options, checkpoint=f"{lake.checkpoint}-2")
-    except (InvalidInputError, TxnLogError, StreamingQueryException) as error:
+    except (TxnLogError, StreamingQueryException) as error:
         refused = f"{type(error).__name__}: {error}"[:300]
     lake.cluster.produce(lake.source, range(3, 6))
     if refused:
@@ -97,3 +99,25 @@ def test_an_option_that_nobody_takes_fences_no_run(lake: Lake, options: dict[str
     else:  # it is an option that is taken
         lake.ingest(options, checkpoint=f"{lake.checkpoint}-2")
     assert lake.ids() == list(range(6))
+
+
+def test_a_client_is_not_closed_while_another_ingestion_asks_with_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LIES. Nine ingestions in a driver, each with a ``kafka.client.id`` of its own: a healthy one ends."""
+    lake.cluster.create(lake.source)
+    first, *others = (
+        KafkaCluster(lake.spark, {**lake.cluster.options, "kafka.client.id": f"client-{number}"}) for number in range(9)
+    )
+    offsets = KafkaCluster._offsets
+
+    def meanwhile(own: KafkaCluster, *given: Any) -> Any:
+        found = offsets(own, *given)
+        if own is first and "earliest" in given:
+            for other in others:
+                other.ids([lake.source])  # in threads of their own
+        return found
+
+    monkeypatch.setattr(KafkaCluster, "_offsets", meanwhile)
+    part = Part(lake.source, 0)
+    assert first.bounds([part]) == {part: Bounds(0, 0)}

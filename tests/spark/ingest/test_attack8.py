@@ -86,7 +86,7 @@ def test_a_call_that_is_refused_takes_no_rows_from_a_run_that_is_about_to_commit
 def test_messages_that_an_older_run_ingested_meanwhile_are_not_called_lost(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LIES. A second run starts while the first one, at the edge of retention, commits: positions are older than starts."""
+    """LIES. A second run starts while the first one, at the edge of retention, commits."""
     story.messages = [[]]
     story.produce(0, 1, 2)
     older = story.start(trigger=RUNNING)
@@ -209,3 +209,14 @@ def test_a_batch_that_a_driver_of_before_planned_in_the_new_checkpoint_is_not_ca
     again = "give the ingestion another name (name=...)" in str(caught.value)
     story.ingest(checkpoint=story.folder / "new", **({"name": "n-2"} if again else {}))
     assert story.ids() == [1, 2, 3, 4]
+
+
+def test_the_advice_for_a_topic_that_becomes_topic_by_doubles_nothing(story: Story) -> None:
+    """LIES, DOUBLES. An ingestion into one topic grows to several; the first topic stays one of them."""
+    story.produce(0, 1)
+    story.ingest(name="n")
+    with pytest.raises(InvalidInputError) as caught:
+        story.ingest(name="n", topic=None, topic_by="'orders'")
+    if "give this one another name" in str(caught.value):
+        story.ingest(name="n-2", checkpoint=story.folder / "new", topic=None, topic_by="'orders'")
+    assert story.ids() == [1]
