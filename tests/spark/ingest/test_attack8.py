@@ -162,7 +162,7 @@ def test_a_call_that_is_refused_does_not_say_where_the_next_one_begins(story: St
 
 
 def test_a_checkpoint_that_is_none_of_an_ingestion_fences_no_run(story: Story) -> None:
-    """FENCES. A second call names the checkpoint of another query: all of that can be read before the epoch is taken."""
+    """FENCES. A second call names the checkpoint of another query, which can be read before the epoch is taken."""
     story.produce(0, 1)
     older = story.start(trigger=RUNNING)
     older.processAllAvailable()
