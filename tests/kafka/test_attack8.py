@@ -142,3 +142,21 @@ def test_a_partition_that_is_added_while_a_new_run_starts_ends_it_not(
     monkeypatch.setattr(module, "offsets_text", meanwhile)
     lake.ingest(checkpoint=f"{lake.checkpoint}-2")
     assert lake.ids() == list(range(6))
+
+
+@pytest.mark.parametrize("options", [{}, {"failOnDataLoss": "false"}], ids=["strict", "lossy"])
+def test_a_batch_that_a_driver_of_before_planned_in_the_new_checkpoint_is_no_loss_of_kafkas(
+    lake: Lake, options: dict[str, str]
+) -> None:
+    """LIES, DOUBLES. The story of the same name in tests/spark/ingest."""
+    lake.cluster.create(lake.source)
+    for first in (0, 3):
+        lake.cluster.produce(lake.source, range(first, first + 3))
+        lake.ingest(options)
+    offsets = lake.checkpoint / "offsets"
+    shutil.copy(offsets / "0", offsets / "2")
+    lake.cluster.produce(lake.source, range(6, 9))
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.ingest(options)
+    lines = [line for line in str(caught.value).splitlines() if "lost" in line or "OffsetOutOfRange" in line]
+    assert not lines
