@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_ext.ingest import ingest_kafka as module
+from spark_ext.ingest import kafka_options
 from spark_ext.ingest.kafka_cluster import Bounds, KafkaCluster
 from spark_ext.ingest.positions import Part
 from tests.kafka.lake import Lake, lake
@@ -132,7 +133,7 @@ def test_a_partition_that_is_added_while_a_new_run_starts_ends_it_not(
     lake.cluster.produce(lake.source, range(3))
     older = lake.start(trigger=RUNNING)
     older.processAllAvailable()
-    text = module.offsets_text
+    text = kafka_options.offsets_text
 
     def meanwhile(*given: Any) -> str:
         lake.cluster.add_partitions(lake.source, 2)

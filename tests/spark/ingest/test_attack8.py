@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from spark_ext.ingest import kafka_batches
+from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from spark_ext.ingest.kafka_cluster import KafkaCluster
 from spark_ext.ingest.kafka_options import kafka_options
@@ -39,7 +39,7 @@ def test_a_query_that_is_stopped_while_kafka_is_asked_ends_without_an_error(
 ) -> None:
     """LIES. ``query.stop()`` at any moment, here while a batch asks Kafka for the ids, as each batch does."""
     cluster = KafkaCluster(story.spark, {"kafka.bootstrap.servers": "nowhere:9092"})
-    never = story.spark._jvm.java.util.concurrent.CompletableFuture()  # type: ignore[union-attr]
+    never = story.spark._jvm.java.util.concurrent.CompletableFuture()
     asked = threading.Event()
 
     def asking(_: KafkaBatches) -> None:
@@ -63,7 +63,7 @@ def test_a_call_that_is_refused_takes_no_rows_from_a_run_that_is_about_to_commit
     story.produce(0, 1, 2)
     older = story.start(trigger=RUNNING, options=LOSSY)
     older.processAllAvailable()
-    commit, written, go_on = kafka_batches.commit_parts, threading.Event(), threading.Event()
+    commit, written, go_on = positions.commit_parts, threading.Event(), threading.Event()
 
     def waiting(*given: Any) -> Any:
         written.set()
