@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.support import SCHEMA, TXN_CALLS, Place, begun, committed, read, rows, run_threads
 from txnlog.api import producer as producing
-from txnlog.api import transaction as transactions
+from txnlog.client import row_placement
 from txnlog.client.transaction_work import TransactionWork
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
@@ -56,11 +56,10 @@ def test_rows_whose_thread_is_not_run_until_the_commit_is_done_are_in_it_or_refu
     the commit was done.
     """
     looked, there, done = threading.Event(), threading.Event(), threading.Event()
-    place, put = transactions.place, TransactionWork.put
-    settle = TransactionWork.settle
+    put, settle = TransactionWork.put, TransactionWork.settle
 
     def slow_place(*args: Any, **kwargs: Any) -> Any:  # many rows: it takes longer than another thread needs to commit
-        pieces = place(*args, **kwargs)
+        pieces = row_placement.place(*args, **kwargs)
         if threading.current_thread().name == "other":
             assert looked.wait(20)
         return pieces
@@ -77,7 +76,7 @@ def test_rows_whose_thread_is_not_run_until_the_commit_is_done_are_in_it_or_refu
             looked.set()
             assert there.wait(20)
 
-    monkeypatch.setattr(transactions, "place", slow_place)
+    monkeypatch.setattr("txnlog.api.transaction.place", slow_place)
     monkeypatch.setattr(TransactionWork, "put", put_and_wait)
     monkeypatch.setattr(TransactionWork, "settle", looked_into_the_inbox)  # called right behind that look
 

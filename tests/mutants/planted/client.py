@@ -28,6 +28,8 @@ from tests.mutants.names import (
     TWO_PHASES,
 )
 
+_THREADS: Final = "tests/client/transactions/test_threads.py::test_"
+
 MUTANTS: Final = (
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(
@@ -36,10 +38,7 @@ MUTANTS: Final = (
         "        for rows in self._inbox.copy():\n            rows.let_go()",
         "        self._inbox.clear()",
         "produce returns, and its rows are nowhere",
-        (
-            "tests/client/transactions/test_threads.py::"
-            "test_rows_whose_thread_is_not_run_until_the_commit_is_done_are_in_it_or_refused",
-        ),
+        (_THREADS + "rows_whose_thread_is_not_run_until_the_commit_is_done_are_in_it_or_refused",),
     ),
     Mutant(
         "a flush forgets what it left out",
