@@ -65,7 +65,7 @@ def _reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 def _asked_for(config: pytest.Config) -> bool:
     """Whether somebody asked for tests by name, or for a part of them: then all that they mean are run."""
-    named = any("::" in argument for argument in config.args)
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
     return bool(config.option.keyword or config.option.markexpr or named)
 
 

@@ -12,7 +12,7 @@ many, or which places of the same kind; what is asked of every one of them stays
 next day. ``some(n, of="place")``, on the values of a parameter, says the same of them: whatever the other parameters
 are, n of its values. ``some(one_in=n)``, on a module, says of the module's tests what its folder's share is otherwise.
 
-Whoever asks for tests by name (``file::test``, ``-k``) gets all of them.
+Whoever asks for tests (a folder, a file, ``file::test``, ``-k``) gets all of them.
 """
 
 from __future__ import annotations

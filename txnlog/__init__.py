@@ -9,6 +9,7 @@ without the packages that only a client needs.
 
 from __future__ import annotations
 
+import concurrent.futures.thread as _thread_pools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,11 @@ _HOMES = {
     "restore": ("txnlog.api.backups", "restore"),
     "testing": ("txnlog.testing", None),
 }
+
+
+# Python imports it no more once the script has ended, and pandas and asyncio need it: so before a thread that outlives
+# the script does the first call.
+del _thread_pools
 
 
 def __getattr__(name: str) -> Any:

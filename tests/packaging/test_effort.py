@@ -169,7 +169,7 @@ def test_of_a_folder_a_push_takes_its_share_and_each_case_has_its_day(
     taken: set[str] = set()
     for day in range(36):
         monkeypatch.setattr(effort, "DAY", (datetime.date(2026, 12, 1) + datetime.timedelta(day)).isoformat())
-        lines = [line.split()[0] for line in run("tests").outlines if " PASSED" in line]
+        lines = [line.split()[0] for line in run().outlines if " PASSED" in line and line.startswith("tests/")]
         assert sum("contract" in name for name in lines) == 11
         assert 1 <= sum("client" in name for name in lines) <= 2
         taken.update(name for name in lines if "client" in name)
@@ -183,7 +183,13 @@ def test_a_long_run_takes_everything(run: Run, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(
     ("arguments", "count"),
-    [(["test_marked.py::test_more_of_the_same"], 1), (["test_marked.py::test_some"], 10), (["-k", "case_is"], 2)],
+    [
+        (["test_marked.py::test_more_of_the_same"], 1),
+        (["test_marked.py::test_some"], 10),
+        (["test_marked.py"], EVERYTHING),
+        (["."], EVERYTHING),
+        (["-k", "case_is"], 2),
+    ],
 )
 def test_who_asks_for_tests_by_name_gets_all_of_them(run: Run, arguments: list[str], count: int):
     assert run(*arguments).parseoutcomes()["passed"] == count

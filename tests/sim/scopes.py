@@ -44,6 +44,8 @@ FIRST = (1, 2, 3, 4)
 class StillHost:
     """Threads that run when somebody waits for them, each to its end: so there is one thread. Waiting takes no time."""
 
+    keeps_threads = False
+
     def __init__(self) -> None:
         self.ready: list[Callable[[], None]] = []
         self.running: object = None

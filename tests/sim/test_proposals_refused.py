@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +25,18 @@ from txnlog.log.proposals.races import Races
 from txnlog.log.transaction_commands import CommitCommand
 
 __all__ = ["_known_writers", "commits", "workers", "world"]
+
+
+def run_out_of_memory(monkeypatch: pytest.MonkeyPatch, number: int, is_time: Callable[[], bool]) -> None:
+    """Let the commit of a transaction find no memory where its own client decides it, from some time on."""
+    refuse = CommitCommand._refuse_dropped
+
+    def refused(self: CommitCommand, *arguments: Any) -> None:
+        if is_time() and self.opening.txn == number and self.opening.now_ms() > 0:  # in this process
+            raise MemoryError
+        refuse(self, *arguments)
+
+    monkeypatch.setattr(CommitCommand, "_refuse_dropped", refused)
 
 
 @pytest.mark.clause("P-246")
@@ -68,15 +81,7 @@ def test_who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent(world,
             make = getattr(shared, "_one")  # noqa: B009 - of the implementation, not of the interface
             setattr(shared, "_one", lambda *items: no_memory() if stopped else make(*items))  # noqa: B010 - a method
         else:
-            refuse = CommitCommand._refuse_dropped
-
-            def refused(self: CommitCommand, *arguments: Any) -> None:
-                mine = self.opening.txn == txn.id.number and self.opening.now_ms() > 0  # in this process
-                if stopped and mine:
-                    no_memory()
-                refuse(self, *arguments)
-
-            monkeypatch.setattr(CommitCommand, "_refuse_dropped", refused)
+            run_out_of_memory(monkeypatch, txn.id.number, lambda: bool(stopped))
         try:
             txn.commit()
         except MemoryError as error:
@@ -94,7 +99,7 @@ def test_who_has_no_memory_for_a_race_does_not_hear_that_nothing_was_sent(world,
 
 @pytest.mark.clause("P-245", "P-246")
 def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_says(world, workers, monkeypatch):
-    """REPORTED: a commit is refused, past its deadline, and is brought into the log afterwards.
+    """REPORTED: a commit is refused, for want of memory, and is brought into the log afterwards.
 
     A clock that was 50 s ahead (which is allowed: P-112) is set right between two proposals under one number. The
     second one says that it is over 50 s before the first one is, and only what it says is noted (``Proposer._open``).
@@ -137,14 +142,18 @@ def test_what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_sa
 
         setattr(store, "_ask", asked)  # noqa: B010 - a method
         world.actors["p"].skew_ms = 50_000
-        txn = ns.begin(timeout_ms=20_000)
+        txn = ns.begin(timeout_ms=300_000)
         txn.produce("audit", [{"value": 777}])
+        run_out_of_memory(monkeypatch, txn.id.number, lambda: "unknown" in lost)
 
         def wait() -> None:
             lost.append("unknown")
             world.scheduler.sleep(80_000)
 
-        commit_as_advised(txn, heard, wait)
+        try:
+            commit_as_advised(txn, heard, wait)
+        except MemoryError:
+            heard.append("refused")
         ns.close()
 
     world.start("p", work)

@@ -52,6 +52,10 @@ class Rows:
         self.size_bytes = sum([piece.size_bytes for piece in pieces])
         self.text = "".join([f"p{piece.digest_text()};" for piece in pieces]).encode()
 
+    def let_go(self) -> None:
+        """Forget them, and stay where they are: whoever put them there looks whether they became part of the work."""
+        self.pieces, self.text = (), b""
+
 
 class TransactionWork:
     """The work of one transaction, in the order it was done.
@@ -237,7 +241,8 @@ class TransactionWork:
         self._is_over = True
         self._numbers.release(self._number)
         self.settle()
-        self._inbox.clear()
+        for rows in self._inbox.copy():
+            rows.let_go()
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
         self.truncated, self.truncations = {}, []
 

@@ -339,6 +339,26 @@ def callbacks_of_process() -> Worker:
     return _of_process.setdefault("callbacks", Worker(THREADS, CALLBACKS)) if found is None else found
 
 
+def keep_threads() -> None:
+    """Let the threads of this process stay from here on: at its end Python 3.12 starts none any more."""
+    THREADS.keeps_threads = True
+    for worker in _workers():
+        with suppress(RetriableError):
+            worker.put(_nothing)
+
+
+def help_out() -> None:
+    """Have run what waits for a thread, by this one if need be: at the end of this process."""
+    for worker in _workers():
+        worker.help_out()
+
+
+def _workers() -> list[Worker]:
+    engine: Engine | None = _of_process.get("engine")
+    callbacks: Worker | None = _of_process.get("callbacks")
+    return [worker for worker in (engine._worker if engine else None, callbacks) if worker is not None]
+
+
 _is_writing: Final[set[str]] = set()
 
 
@@ -374,4 +394,6 @@ __all__ = [
     "Work",
     "callbacks_of_process",
     "engine_of_process",
+    "help_out",
+    "keep_threads",
 ]

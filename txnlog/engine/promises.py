@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from txnlog.engine.effects import Step
-from txnlog.engine.engine import engine_of_process
+from txnlog.engine.engine import engine_of_process, help_out, keep_threads
 from txnlog.engine.log_lines import write_pending
 from txnlog.engine.runtime import is_at_work
 from txnlog.engine.worker import has_ended
@@ -188,7 +188,9 @@ class _End:
     def wait(self) -> None:
         """Let the workers keep what they promised."""
         began = time.monotonic()
+        keep_threads()
         while self._is_open() and time.monotonic() - began < self._left_s:
+            help_out()
             time.sleep(_EXIT_PAUSE_S)
         self._left_s -= time.monotonic() - began
         _wait_for_work()
@@ -234,9 +236,13 @@ def _wait_for_work() -> None:
 
 
 # First while thread pools still take calls, which stores and run_all need; there is no public way to be so early. Then
-# for what other threads began since: the interpreter has waited for them by then.
+# for what other threads began since: the interpreter has waited for them by then. Where one of these is the first that
+# imports this, it is too late for the former.
 _end: Final = _End()
-getattr(threading, "_register_atexit", atexit.register)(_end.wait)
+try:
+    getattr(threading, "_register_atexit", atexit.register)(_end.wait)
+except RuntimeError:
+    keep_threads()
 atexit.register(_end.report)
 
 

@@ -32,6 +32,9 @@ _LONGEST_WAIT_S: Final = 0.5
 _MOST_ASIDE: Final = 8
 """Threads of a worker that block at the same time; whatever more would block is for a pool, which has its own limit."""
 
+_STARTS_NONE_AT_THE_END: Final = (3, 12, 0) <= sys.version_info[:3] < (3, 12, 2)
+"""These start no thread once the script has come to its end, although its own threads work on (gh-113964)."""
+
 Blocking = Callable[[], Step]
 """Something that blocks. What it returns is called at once."""
 
@@ -57,8 +60,9 @@ def start_thread(thread: threading.Thread) -> None:
         thread.start()
     except RuntimeError as error:
         raise RetriableError(
-            "this process cannot start another thread",
-            advice="see the limit of its threads (of a container, or ulimit -u), and make the same call again",
+            f"this process cannot start another thread: {error}",
+            advice="see the limit of its threads (of a container, or ulimit -u), and make the same call again; if the "
+            "script has come to its end, let it join its threads before (Python 3.12 starts none after that)",
             durable=Durable.NOTHING,
         ) from error
 
@@ -77,7 +81,13 @@ class Inbox(Protocol):
 
 
 class Host(Protocol):
-    """What an engine runs in: a process, outside of simulations."""
+    """What an engine runs in: a process, outside of simulations.
+
+    Attributes:
+        keeps_threads: whether one thread of each worker stays when it has nothing to do: there may be no other later.
+    """
+
+    keeps_threads: bool
 
     def inbox(self) -> Inbox:
         """A new inbox."""
@@ -122,6 +132,9 @@ class _ThreadInbox:
 class _Threads:
     """The threads of this process."""
 
+    def __init__(self) -> None:
+        self.keeps_threads = _STARTS_NONE_AT_THE_END
+
     def inbox(self) -> Inbox:
         """See Host."""
         return _ThreadInbox()
@@ -163,6 +176,7 @@ class Worker:
         self._inbox = host.inbox()
         self._seat: deque[None] = deque([None])
         self._thread: object = None
+        self._threads: set[object] = set()
         self._blocking: list[tuple[Blocking, Callable[[Step], None]]] = []
         self._aside: deque[None] = deque([None] * _MOST_ASIDE)
         self._spare: deque[Inbox] = deque()
@@ -173,11 +187,16 @@ class Worker:
     def put(self, step: Step) -> None:
         """Have a step run. Any thread may, also in the handler of a signal.
 
-        Raises RetriableError where no thread can be started: the step waits for the next one that puts something.
+        Raises RetriableError where there is no thread, and none can be started: the step waits for the next one that
+        puts something. Where there is one that does something which blocks, the step waits for that.
         """
         self._inbox.put(step)
         if self._seat:
-            self._begin()
+            try:
+                self._begin()
+            except RetriableError:
+                if not self._threads:
+                    raise
 
     def put_here(self, step: Step) -> None:
         """``put`` in the thread itself: the step is run before others that wait."""
@@ -188,7 +207,12 @@ class Worker:
         try:
             self.put(step)
         except RetriableError:
-            self._run()
+            self._run_until_idle()
+
+    def help_out(self) -> None:
+        """Have what waits run, by this thread if need be: at the end of a process, none may be started any more."""
+        if not (self._threads or self._inbox.is_empty()):
+            self.hand_back(_nothing)
 
     def _begin(self) -> None:
         """Have a thread run steps: one that has nothing to do, or a new one."""
@@ -243,8 +267,19 @@ class Worker:
         self._seat.append(None)
 
     def _run(self) -> None:
-        while not (self._sit_down() and self._run_steps()):
-            if not self._wait_as_spare():
+        self._run_until_idle()
+        while self._host.keeps_threads and not self._threads:
+            self._run_until_idle()
+
+    def _run_until_idle(self) -> None:
+        me = self._host.current()
+        while True:
+            self._threads.add(me)
+            while not (self._sit_down() and self._run_steps()):
+                if not self._wait_as_spare():
+                    break
+            self._threads.discard(me)
+            if not self._seat or self._inbox.is_empty():  # who put something may have relied on this thread until now
                 return
 
     def _run_steps(self) -> bool:

@@ -250,7 +250,7 @@ class Appender:
         callbacks = self._runtime.callbacks
         if not callbacks.is_current():
             called = self._runtime.inbox()
-            callbacks.put(partial(called.put, True))
+            callbacks.hand_back(partial(called.put, True))
             if called.take(_CALLBACKS_MS) is None:
                 callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
                 called.take(_CALLBACKS_MS)

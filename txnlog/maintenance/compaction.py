@@ -149,8 +149,9 @@ class _Decision:
         for rows in new:
             by_partition.setdefault(rows.part.partition, []).append(self._looked(rows))
         for partition, several in by_partition.items():
-            codes, self._newest[partition] = _newest(several)
-            self._note(partition, several, codes)
+            if any(len(item.offsets) for item in several):  # new offsets alone may be holes
+                codes, self._newest[partition] = _newest(several)
+                self._note(partition, several, codes)
 
     def look_at(self, rows: Rows) -> None:
         """Decide about older messages, sooner or later."""

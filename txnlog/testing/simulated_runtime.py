@@ -53,6 +53,8 @@ class SimulatedInbox:
 class _Tasks:
     """The tasks of an actor, in place of threads."""
 
+    keeps_threads = False
+
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
 

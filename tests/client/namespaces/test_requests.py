@@ -87,7 +87,9 @@ def test_numbers_ride_along(counted: Any) -> None:
         committed(ns, number)
     assert ns.begin().id.number < first + 1_024 <= ns._connection.follower.state.head.next_number - 1_024
     looks = {("get_range", "proposal"): 3}  # whether somebody who loses every race asks for a place: 1 in 128 entries
-    assert counting.counts() == {("put", "segment"): 450, ("create", "entry"): 450, **looks}
+    # Now and then the clock is compared with the store's: on a slow machine that may fall into these commits.
+    counts = {call: count for call, count in counting.counts().items() if call[1] != "probe"}
+    assert counts == {("put", "segment"): 450, ("create", "entry"): 450, **looks}
 
 
 def test_a_look_at_the_log_is_one_get(counted: Any) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.client.support import SCHEMA, TXN_CALLS, Place, begun, committed, read, rows, run_threads
 from txnlog.api import producer as producing
+from txnlog.client import row_placement
+from txnlog.client.transaction_work import TransactionWork
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import (
     InvalidTransactionState,
@@ -42,6 +44,66 @@ def test_every_commit_that_meets_an_abort_has_one_end(memory: Place) -> None:
             assert aborted
         assert txn.state == ("ABORTED" if aborted else "COMMITTED")
     assert read(ns) == committed
+
+
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+def test_rows_whose_thread_is_not_run_until_the_commit_is_done_are_in_it_or_refused(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Threads share a transaction, and the machine is busy: ``produce`` must not return where no row of it is anywhere.
+
+    The rows came behind the commit's last look into the inbox, and their thread was not run (other threads were) before
+    the commit was done.
+    """
+    looked, there, done = threading.Event(), threading.Event(), threading.Event()
+    put, settle = TransactionWork.put, TransactionWork.settle
+
+    def slow_place(*args: Any, **kwargs: Any) -> Any:  # many rows: it takes longer than another thread needs to commit
+        pieces = row_placement.place(*args, **kwargs)
+        if threading.current_thread().name == "other":
+            assert looked.wait(20)
+        return pieces
+
+    def put_and_wait(self: TransactionWork, new: Any) -> None:
+        put(self, new)
+        if threading.current_thread().name == "other":
+            there.set()
+            assert done.wait(20)
+
+    def looked_into_the_inbox(self: TransactionWork) -> None:
+        settle(self)
+        if not looked.is_set():
+            looked.set()
+            assert there.wait(20)
+
+    monkeypatch.setattr("txnlog.api.transaction.place", slow_place)
+    monkeypatch.setattr(TransactionWork, "put", put_and_wait)
+    monkeypatch.setattr(TransactionWork, "settle", looked_into_the_inbox)  # called right behind that look
+
+    outcome: list[object] = []
+
+    def produce() -> None:
+        try:
+            txn.produce("orders", rows(2))
+            outcome.append("taken")
+        except TxnLogError as error:
+            outcome.append(error)
+
+    with memory.open() as ns:
+        ns.create_topic("orders", SCHEMA)
+        txn = ns.begin()
+        txn.produce("orders", rows(1))
+        other = threading.Thread(target=produce, name="other", daemon=True)
+        other.start()
+        if end == "commit":
+            txn.commit()
+        else:
+            ns.complete(txn.prepare(), commit=True)
+        done.set()
+        other.join(20)
+        assert outcome
+        if outcome == ["taken"]:
+            assert len(read(ns)) == 2
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", "commit_async"])

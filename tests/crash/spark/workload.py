@@ -131,7 +131,7 @@ def prepare(ns: Namespace, batches: int) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """What one version changed: the new rows of each topic, and the orders taken off. Both in a form that compares."""
+    """What one version changed: new rows of each topic, and acknowledged orders. Both in a form that compares."""
 
     rows: tuple[tuple[str, tuple[tuple[Any, ...], ...]], ...]
     taken: tuple[int, ...]

@@ -28,8 +28,18 @@ from tests.mutants.names import (
     TWO_PHASES,
 )
 
+_THREADS: Final = "tests/client/transactions/test_threads.py::test_"
+
 MUTANTS: Final = (
     # --- appending --------------------------------------------------------------------------------------------------
+    Mutant(
+        "rows that came too late are let go of unseen",
+        "txnlog/client/transaction_work.py",
+        "        for rows in self._inbox.copy():\n            rows.let_go()",
+        "        self._inbox.clear()",
+        "produce returns, and its rows are nowhere",
+        (_THREADS + "rows_whose_thread_is_not_run_until_the_commit_is_done_are_in_it_or_refused",),
+    ),
     Mutant(
         "a flush forgets what it left out",
         "txnlog/client/transaction_work.py",

@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 _CONSUMING: Final = "tests/client/consuming/test_holes.py::test_"
 _COMPACT: Final = "tests/client/maintenance/test_compact.py::test_"
 _MEANWHILE: Final = "tests/client/maintenance/test_compact_meanwhile.py::test_"
+_EMPTY: Final = "tests/client/maintenance/test_compact_without_messages.py::test_"
 _CLOCKS: Final = "tests/client/maintenance/test_compaction_clocks.py::test_"
 _IN_MAINTENANCE: Final = "tests/client/maintenance/test_compact_in_maintenance.py::test_"
 _LEFT: Final = "tests/client/maintenance/test_erase_what_is_left.py::test_"
@@ -183,6 +184,14 @@ MUTANTS: Final = (
         "in self._values.items() if _among",
         "whether the log says a value of an erased row depends on the order of the segments",
         (_LEFT + "a_bound_is_a_value_of_an_erased_row_whoever_else_has_it",),
+    ),
+    Mutant(
+        "new offsets are new messages",
+        "txnlog/maintenance/compaction.py",
+        "if any(len(item.offsets) for item in several):",
+        "if several:",
+        "a partition that was emptied stops all maintenance",
+        (_EMPTY + "a_namespace_with_a_topic_whose_content_was_replaced_is_maintained",),
     ),
     Mutant(
         "a compaction trusts its own clock",

@@ -174,7 +174,7 @@ MUTANTS: Final = (
         "txnlog/log/proposals/proposer.py",
         "max(version, head.version), max(time_ms, now_ms))",
         "head.version, now_ms)",
-        "where a clock was set back, what its owner was refused is in the log later",
+        "where a clock was set back, what its owner was refused for want of memory is in the log later",
         (_REFUSED + "what_was_put_before_a_clock_was_set_back_may_come_true_as_long_as_it_says",),
     ),
     Mutant(

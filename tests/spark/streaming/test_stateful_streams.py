@@ -1,15 +1,17 @@
 """Queries that keep state between batches, written by ``write_stream``: exactly once, whichever batch's driver dies.
 
-Every single batch fails behind its commit in the log, before Spark has noted it in its checkpoint, and is started
-again: the rows are those that a run without trouble gives.
+Every single batch fails and is started again: before it wrote, behind its data, and behind its commit, before
+Spark has noted it in its checkpoint. The rows are those that a run without trouble gives.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import enum
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +85,24 @@ def left_joined(events: Sources) -> DataFrame:
     return joined(events, "left")
 
 
+def named(events: Sources) -> DataFrame:
+    of_events = events("events")
+    names = of_events.sparkSession.createDataFrame([("a", "Ada"), ("b", "Bob")], "k string, name string")
+    return of_events.join(names, "k").groupBy(F.col("name").alias("k")).agg(F.count("*").alias("n"))
+
+
+def first_ones_in_windows(events: Sources) -> DataFrame:
+    first = events("events").withWatermark("at", "5 minutes").dropDuplicatesWithinWatermark(["id"])
+    counted = first.groupBy(F.window("at", "10 minutes"), "k").count()
+    return counted.select(F.concat("k", F.date_format("window.start", "HH:mm")).alias("k"), F.col("count").alias("n"))
+
+
+def windows_of_windows(events: Sources) -> DataFrame:
+    counted = events("events").withWatermark("at", "5 minutes").groupBy(F.window("at", "10 minutes"), "k").count()
+    larger = counted.groupBy(F.window(F.window_time("window"), "20 minutes")).agg(F.sum("count").alias("n"))
+    return larger.select(F.date_format("window.start", "HH:mm").alias("k"), "n")
+
+
 def counted_in_python(events: Sources) -> DataFrame:
     import pandas as pd
 
@@ -117,6 +137,33 @@ def transformed(events: Sources) -> DataFrame:
     return grouped.transformWithStateInPandas(Count(), "k string, n long", "update", "None")
 
 
+def counted_when_it_is_time(events: Sources) -> DataFrame:
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    class CountLater(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.handle = handle
+            self.count = handle.getValueState("n", StructType([StructField("n", LongType())]))
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+            frames = list(rows)
+            self.count.update(((self.count.get()[0] if self.count.exists() else 0) + sum(map(len, frames)),))
+            newest = max(frame["at"].max() for frame in frames)
+            self.handle.registerTimer(int(newest.timestamp() * 1_000) + 3 * 60_000)
+            yield pd.DataFrame({"k": [], "n": []}).astype({"k": str, "n": "int64"})
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+            yield pd.DataFrame({"k": [key[0]], "n": [self.count.get()[0]]})
+
+        def close(self) -> None:
+            pass
+
+    grouped = events("events").withWatermark("at", "5 minutes").groupBy("k")
+    return grouped.transformWithStateInPandas(CountLater(), "k string, n long", "append", "EventTime")
+
+
 TOTALS = {("a", 3): 1, ("b", 1): 1, ("a", 4): 1, ("b", 2): 1, ("b", 4): 1}
 WINDOWS = {("a00:00", 3): 1, ("b00:00", 1): 1, ("a00:10", 1): 1, ("b00:10", 1): 1}
 IDS = {("a", 1): 1, ("b", 2): 1, ("a", 3): 1, ("a", 4): 1, ("b", 5): 1}
@@ -135,6 +182,22 @@ QUERIES: dict[str, tuple[Callable[[Sources], Any], str, dict[Any, int]]] = {
     "left join, append": (left_joined, "append", {**PAIRS, ("a-", 3): 1}),
     "applyInPandasWithState, update": (counted_in_python, "update", TOTALS),
     "transformWithStateInPandas, update": (transformed, "update", TOTALS),
+    "transformWithStateInPandas with timers, append": (
+        counted_when_it_is_time,
+        "append",
+        {("a", 4): 2, ("b", 2): 1, ("b", 4): 1},
+    ),
+    "join with a table, update": (
+        named,
+        "update",
+        {({"a": "Ada", "b": "Bob"}[k], n): times for (k, n), times in TOTALS.items()},
+    ),
+    "dropDuplicatesWithinWatermark and windows, append": (
+        first_ones_in_windows,
+        "append",
+        {("a00:00", 2): 1, ("b00:00", 1): 1, ("a00:10", 1): 1},
+    ),
+    "windows of windows, append": (windows_of_windows, "append", {("00:00", 6): 1}),
 }
 """By name a query, its output mode, and the rows that all rounds give, with their count."""
 
@@ -149,8 +212,16 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
+class Place(enum.Enum):
+    """Where the handler of a batch fails."""
+
+    BEFORE_DATA = "before it wrote anything"
+    BEFORE_ENTRY = "behind its data, before the entry"
+    BEFORE_SPARK = "behind the entry, before Spark notes it"
+
+
 class Died(Exception):
-    """As if the driver had died behind the commit of a batch."""
+    """As if the driver had died there."""
 
 
 @pytest.fixture
@@ -173,7 +244,8 @@ def produce(ns: Namespace, number: int) -> None:
 
 def start(spark: SparkSession, ns: Namespace, query: Any, mode: str, handler: Any) -> Any:
     def events(name: str) -> DataFrame:
-        return spark.readStream.format("txnlog").option("subscription", "counting").load(path_of(ns, name))
+        read = spark.readStream.format("txnlog").option("subscription", "counting").load(path_of(ns, name))
+        return read.withColumn("id", F.col("id").cast("long"))  # what is kept as state must not change its type
 
     return spark_ext.write_stream(
         query(events),
@@ -186,15 +258,24 @@ def start(spark: SparkSession, ns: Namespace, query: Any, mode: str, handler: An
     )
 
 
-def run_to_the_end(spark: SparkSession, ns: Namespace, query: Any, mode: str) -> int:
-    """Start it again until nothing is left; how many batches failed behind their commits."""
+def run_to_the_end(
+    spark: SparkSession, ns: Namespace, query: Any, mode: str, places: Sequence[Place] = (Place.BEFORE_SPARK,)
+) -> int:
+    """Start it again until nothing is left; each batch fails at each of the places. How often one failed.
+
+    A batch that has its entry is not given to the handler any more: the next place is of the next batch.
+    """
+    following = itertools.cycle(places)
 
     def dies(batch: DataFrame, txn: Any) -> None:
-        txn.write(batch, "results")
-        txn.commit()
+        place = next(following)
+        if place is not Place.BEFORE_DATA:
+            txn.write(batch, "results")
+        if place is Place.BEFORE_SPARK:
+            txn.commit()
         raise Died
 
-    for died in range(9):
+    for died in range(9 * len(places)):
         run = start(spark, ns, query, mode, dies)
         with contextlib.suppress(StreamingQueryException):
             assert run.awaitTermination(200)
@@ -214,12 +295,42 @@ def test_each_batch_takes_effect_once_with_its_state(spark: SparkSession, ns: Na
     try:
         for number in range(len(ROUNDS) if LONG else 2):
             produce(ns, number)
-            assert run_to_the_end(spark, ns, query, mode) >= 1
+            assert run_to_the_end(spark, ns, query, mode, [*Place] if LONG else [Place.BEFORE_SPARK]) >= 1
     finally:
         spark.conf.unset(PROVIDER)
-    found = Counter((row["k"], row["n"]) for row in ns.snapshot().read("results").to_pylist())
-    assert found == (expected if LONG else QUICK[name])
+    assert shown(ns) == (expected if LONG else QUICK[name])
     assert [item.behind_messages for item in ns.lag("events", "counting")] == [0]
+
+
+def shown(ns: Namespace) -> Counter[tuple[str, int]]:
+    return Counter((row["k"], row["n"]) for row in ns.snapshot().read("results").to_pylist())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_column_is_added_and_another_one_widened_amid_the_state(
+    spark: SparkSession, namespace: Namespace, name: str
+) -> None:
+    """The state was kept by batches that read the columns of before."""
+    query, mode, expected = QUERIES[name]
+    namespace.enable("holes")
+    narrow = pa.schema([("id", pa.int32()), *((field.name, field.type) for field in EVENTS if field.name != "id")])
+    for topic in ("events", "others"):
+        namespace.create_topic(topic, narrow)
+    namespace.create_topic("results", RESULTS)
+    if "transformWithState" in name:
+        spark.conf.set(PROVIDER, ROCKSDB)
+    try:
+        for number in range(len(ROUNDS)):
+            produce(namespace, number)
+            assert run_to_the_end(spark, namespace, query, mode) >= 1
+            if number == 0:
+                for topic in ("events", "others"):
+                    namespace.alter_topic(topic, add_columns=[("note", pa.string())], widen={"id": pa.int64()})
+    finally:
+        spark.conf.unset(PROVIDER)
+    assert shown(namespace) == expected
 
 
 def test_the_rows_that_changed_are_one_commit_with_the_acknowledgement(spark: SparkSession, ns: Namespace) -> None:

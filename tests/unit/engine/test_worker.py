@@ -17,6 +17,7 @@ from tests.client.support import wait_for
 from tests.effort import tries
 from txnlog.engine import worker as module
 from txnlog.engine.worker import THREADS, Crew, Worker
+from txnlog.errors import Durable, RetriableError
 
 
 class _Given:
@@ -61,6 +62,7 @@ def test_a_step_that_comes_while_the_thread_ends_is_run(monkeypatch: pytest.Monk
             return found
 
     class Host:
+        keeps_threads = False
         inbox, start, current, elapsed_ms = Inbox, THREADS.start, THREADS.current, THREADS.elapsed_ms
 
     worker = Worker(Host(), "ending")
@@ -90,6 +92,7 @@ def test_no_wait_lasts_longer_than_a_signal_may_be_late(monkeypatch: pytest.Monk
 
 def test_an_interrupt_while_the_thread_is_started_makes_no_two_of_them() -> None:
     class Host:
+        keeps_threads = False
         inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
         interrupted = False
 
@@ -113,6 +116,7 @@ def test_of_threads_that_were_begun_one_runs_steps() -> None:
     class Host:
         """Begins two where one is wanted, as where two calls find nobody at the same time."""
 
+        keeps_threads = False
         inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
 
         def start(self, work: Callable[[], None], name: str) -> None:
@@ -268,3 +272,56 @@ def test_a_short_wait_behind_an_item_that_is_there_ends() -> None:
     hung = thread.is_alive()
     inbox.put(None)  # a thread that waits for ever goes on, and ends
     assert not hung, len(rounds)
+
+
+def test_a_step_waits_for_a_thread_that_blocks_where_no_other_can_be_started() -> None:
+    """At the end of a process: only where nobody is left is a call refused, which would be made again for ever."""
+
+    class Host:
+        keeps_threads = False
+        inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
+        refuses = False
+
+        def start(self, work: Callable[[], None], name: str) -> None:
+            if self.refuses:
+                raise RetriableError("this process cannot start another thread", durable=Durable.NOTHING)
+            THREADS.start(work, name)
+
+    host = Host()
+    worker = Worker(host, "last")
+    blocks, release, ran = threading.Event(), threading.Event(), list[int]()
+
+    def work() -> Callable[[], None]:
+        blocks.set()
+        release.wait(20)
+        return lambda: ran.append(1)
+
+    worker.put(lambda: worker.block(work, lambda do: do()))
+    blocks.wait(20)
+    host.refuses = True
+    worker.put(lambda: ran.append(2))
+    release.set()
+    wait_for(lambda: ran == [1, 2])
+    wait_for(lambda: all(thread.name != "last" for thread in threading.enumerate()))
+    with pytest.raises(RetriableError):
+        worker.put(lambda: ran.append(3))
+    worker.help_out()
+    assert ran == [1, 2, 3]
+
+
+def test_a_thread_of_each_worker_stays_at_the_end_of_a_process() -> None:
+    class Host:
+        keeps_threads = False
+        inbox, start, current, elapsed_ms = THREADS.inbox, THREADS.start, THREADS.current, THREADS.elapsed_ms
+
+    host = Host()
+    worker = Worker(host, "stays")
+    ran: list[object] = []
+    worker.put(lambda: ran.append(threading.current_thread()))
+    host.keeps_threads = True
+    time.sleep(2.5)  # it has been idle for so long that it would have ended
+    assert sum(thread.name == "stays" for thread in threading.enumerate()) == 1
+    host.keeps_threads = False
+    worker.put(lambda: ran.append(threading.current_thread()))
+    wait_for(lambda: len(ran) == 2)
+    assert ran[0] is ran[1]
