@@ -74,7 +74,6 @@ class Ingestions:
             f"{lake}/bench",
             subscribe="source",
             topic="sink",
-            checkpoint=str(self._folder / f"checkpoint-{self._turn}"),
             options=self._options,
             trigger={"availableNow": True},
         )

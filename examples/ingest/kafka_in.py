@@ -1,4 +1,4 @@
-"""Messages of Kafka into a topic, each exactly once, whatever becomes of the checkpoint.
+"""Messages of Kafka into a topic, each exactly once, without a checkpoint.
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 kafka_in.py /data/lake kafka:9092
 
@@ -35,7 +35,6 @@ def ingest(spark: SparkSession, lake: str, servers: str) -> StreamingQuery:
         },
         where=f"{PARSED}.id IS NOT NULL",
         options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": "100000"},
-        checkpoint=f"{lake}-checkpoints/orders",
         trigger={"availableNow": True},
     )
 

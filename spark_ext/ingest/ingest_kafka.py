@@ -1,4 +1,4 @@
-"""Messages of Kafka into topics, exactly once, whatever becomes of the checkpoint: ``spark_ext.ingest_kafka``."""
+"""Messages of Kafka into topics, exactly once, and without a checkpoint: ``spark_ext.ingest_kafka``."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_ext.ingest.kafka_batches import KafkaBatches, without_source
+from spark_ext.ingest.kafka_batches import KafkaBatches, Starts, without_source
 from spark_ext.ingest.kafka_cluster import KafkaCluster, check_source, stopped
 from spark_ext.ingest.kafka_frames import Rows, check_message_by_message, checked_rows, with_source
-from spark_ext.ingest.kafka_options import (
-    HEADERS,
-    ISOLATION_LEVEL,
-    KafkaOptions,
-    gone,
-    kafka_options,
-    offsets_text,
-    went_back,
-)
-from spark_ext.ingest.positions import Ingestion, Part, check_positions, note_starts, positions
-from spark_ext.streaming.query_checkpoint import Checkpoint
+from spark_ext.ingest.kafka_options import HEADERS, ISOLATION_LEVEL, KafkaOptions, kafka_options
+from spark_ext.ingest.plan_folder import make_folder, note_query, remove_folder
+from spark_ext.ingest.position_checks import check_positions, gone, offsets_text, went_back
+from spark_ext.ingest.positions import Ingestion, Part, Position, positions
 from spark_ext.streaming.triggers import triggered
 from spark_ext.support.namespace_cache import target_of
-from spark_ext.support.paths import check_absolute_checkpoint
 from spark_ext.support.spark_errors import unless_refused
 from spark_ext.support.spark_versions import is_stopped
 from spark_ext.write import write_jobs
@@ -34,6 +26,7 @@ from txnlog.errors import Durable, InvalidInputError, RetriableError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from txnlog.api.namespace import Namespace
     from txnlog.errors import TxnLogError
@@ -42,6 +35,9 @@ if TYPE_CHECKING:
 _logger: Final = logging.getLogger("txnlog.spark")
 
 _SOURCE: Final = "kafka"
+_MOST_TRIES: Final = 5
+"""How often a call begins anew where another first run was faster. Each try finds what that one has logged."""
+
 _cluster: Final = KafkaCluster
 
 
@@ -51,7 +47,6 @@ def ingest_kafka(
     *,
     subscribe: str | Sequence[str],
     options: Mapping[str, str],
-    checkpoint: str,
     topic: str | None = None,
     topic_by: str | Column | None = None,
     columns: Mapping[str, str | Column] | None = None,
@@ -65,13 +60,14 @@ def ingest_kafka(
 
     ::
 
-        query = spark_ext.ingest_kafka(spark, "/data/lake/sales", subscribe="orders", topic="orders", checkpoint=c,
+        query = spark_ext.ingest_kafka(spark, "/data/lake/sales", subscribe="orders", topic="orders",
             options={"kafka.bootstrap.servers": "kafka:9092"},
             columns={"id": "cast(key AS bigint)", "carrier": "cast(value AS string)"})
 
     The rows of a partition of Kafka and its offsets are in one entry of the log, and so is where it begins, before the
-    first batch. So a query that is started again, also with a new checkpoint, continues behind the last message that
-    the log has: it brings none twice, and leaves none out.
+    first batch. So a query that is started again continues behind the last message that the log has: it brings none
+    twice, and leaves none out. There is no checkpoint to keep: each run has one of its own, in a temporary folder of
+    the driver's.
 
     The messages of a partition are a transaction of their own in each micro-batch, and keep their order: in a topic
     without a key they all go to the same partition.
@@ -83,7 +79,6 @@ def ingest_kafka(
         options: those of Spark's Kafka source, with ``kafka.bootstrap.servers`` and all that the client needs. Their
             meaning is the source's, but for ``startingOffsets``, which is ``earliest`` if left out, and counts only
             where the log has no position yet; and ``kafka.isolation.level``, which is ``read_committed`` if left out.
-        checkpoint: the query's checkpoint, a path or URL that this process can read. It may be lost.
         topic: where the rows go.
         topic_by: instead of ``topic`` an expression for the topic of each row, such as ``"topic"``: the name of
             Kafka's. Needs ``name``.
@@ -92,7 +87,7 @@ def ingest_kafka(
             If left out, the topic gets the columns that have Kafka's names.
         where: a condition on Kafka's columns; other messages are left out, and count as ingested.
         name: the ingestion's identity, and the producer of its transactions: a query that is started under it takes
-            over, and fences an older one; a call that is refused does not. ``kafka:TOPIC`` if left out.
+            over with the first batch that it commits, and fences an older one. ``kafka:TOPIC`` if left out.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
         query_name: shown by Spark.
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
@@ -108,8 +103,8 @@ def ingest_kafka(
         UnsupportedFeature: the session has no Kafka source, or is a client of Spark Connect.
         RetriableError: Kafka does not answer; or an open transaction in it hides messages that are in the topic.
         LimitExceeded: the log cannot remember so many partitions.
-        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the ingestion noted where it begins, or
-            took over; call it again.
+        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the ingestion noted where it begins;
+            call it again.
     """
     if not hasattr(spark, "readStream"):
         raise InvalidInputError("ingest_kafka takes a Spark session first", advice="call it with (spark, path, ...)")
@@ -119,7 +114,6 @@ def ingest_kafka(
     rows = checked_rows(topic, topic_by, columns, where)
     label = _name(name, rows)
     _check_query_name(spark, query_name)
-    check_absolute_checkpoint(checkpoint)
     check_source(spark)
     target = target_of(spark, path, storage_options, advice="name it in topic=")
     ns = target.open()
@@ -128,27 +122,45 @@ def ingest_kafka(
     source = _reader(spark, wanted, rows, record, {})
     _check_columns(ns, source, rows, record)
     triggered(source.writeStream, trigger)  # refuses here what is no trigger
-    kept = Checkpoint(checkpoint, target.location.root, target.storage_options)
     cluster = _cluster(spark, wanted.given)
     cluster.check_settings()
     found = cluster.topics(wanted.subscribe)
     ingestion = Ingestion(label, found.ids, None if record is None else record.id)
-    starts = _noted_starts(ns, ingestion, wanted, found.parts, cluster)
-    batches = KafkaBatches(ns, target.storage, kept, ingestion, frozenset(wanted.subscribe), rows, cluster)
-    source = _reader(spark, wanted, rows, record, {"startingOffsets": offsets_text(starts)})
-    writer = triggered(source.writeStream.option("checkpointLocation", checkpoint), trigger).foreachBatch(batches.run)
-    if query_name is not None:
-        writer = writer.queryName(query_name)
-    query = unless_refused(
-        writer.start, "Spark refuses to start the query", "correct the checkpoint, the trigger or the query's name"
+    for _ in range(_MOST_TRIES):
+        starts = _starts(ns, ingestion, wanted, found.parts, cluster)
+        folder = make_folder(starts.offsets)
+        batches = KafkaBatches(ns, target.storage, folder, ingestion, starts, rows, cluster)
+        source = _reader(spark, wanted, rows, record, {"startingOffsets": offsets_text(starts.offsets)})
+        writer = triggered(source.writeStream.option("checkpointLocation", folder.as_uri()), trigger)
+        if query_name is not None:
+            writer = writer.queryName(query_name)
+        if (query := _started(writer.foreachBatch(batches.run), batches)) is not None:
+            return query
+    raise RetriableError(
+        f"other runs of the ingestion {label!r} began at the same moment, {_MOST_TRIES} times",
+        advice="call again",
+        durable=Durable.NOTHING,
     )
-    batches.query = query
+
+
+def _started(writer: DataStreamWriter, batches: KafkaBatches) -> StreamingQuery | None:
+    """The query; None where another run has begun at lower offsets meanwhile."""
     try:
-        batches.take_over()
+        query = unless_refused(
+            writer.start, "Spark refuses to start the query", "correct the trigger or the query's name"
+        )
     except BaseException:
-        query.stop()
+        remove_folder(batches.folder)
         raise
-    return query
+    note_query(batches.folder, query)
+    batches.query = query
+    agrees = False
+    try:
+        agrees = batches.begin()
+    finally:
+        if not agrees:
+            query.stop()
+    return query if agrees else None
 
 
 def _check_query_name(spark: SparkSession, name: object) -> None:
@@ -194,41 +206,67 @@ def _check_columns(ns: Namespace, source: DataFrame, rows: Rows, record: TopicRe
     write_jobs.planned_for(record, without_source(frame)).targets(ns)
 
 
-def _noted_starts(
+def _starts(
     ns: Namespace, ingestion: Ingestion, wanted: KafkaOptions, parts: Sequence[Part], cluster: KafkaCluster
-) -> dict[Part, int]:
-    """Where each partition continues, or begins: as the log has it, in which is noted here what it lacks yet.
+) -> Starts:
+    """Where each partition continues, or begins. Nothing is written.
 
     Raises:
         InvalidInputError: a topic is not that of before.
         OffsetOutOfRange: Kafka does not have the messages at which the ingestion continues, or has fewer than the log.
         RetriableError: it has them, and a transaction that is open hides them.
     """
-    known = positions(ns, ingestion.name, parts)  # refuses a name that is too long, too
-    check_positions(ns, ingestion, known)
-    # Behind the positions, which another run may move on meanwhile: so Kafka's ends are not older than they are.
+    connection = connection_of(ns)
+    connection.follower.refresh()
+    owner = connection.producer_record(ingestion.name)
+    before = positions(ns, ingestion.name, parts)  # refuses a name that is too long, too
+    check_positions(ns, ingestion, before, parts)
+    # Another run may move the positions on meanwhile. So Kafka's ends are compared with those of before they were
+    # asked for, and its beginnings with those of behind that: neither is a loss only since the answers are older.
     found = cluster.bounds(parts)
-    new: dict[Part, int] = {}
+    for part, position in before.items():
+        if found[part].latest < position.offset:
+            raise _behind(part, position.offset, found[part].latest, cluster, before, parts)
+    connection.follower.refresh()
+    known = positions(ns, ingestion.name, parts)
+    check_positions(ns, ingestion, known, parts)
+    offsets, lost = {part: position.offset for part, position in known.items()}, set()
+    _say_which_starts_count(wanted, offsets)
     for part, position in known.items():
-        bounds = found[part]
-        if bounds.latest < position.offset:
-            raise _behind(part, position.offset, bounds.latest, cluster)
-        if bounds.earliest > position.offset:
-            error = gone(part, position.offset, bounds.earliest)
+        earliest = found[part].earliest
+        if earliest > position.offset:
+            error = gone(part, position.offset, earliest)
             if wanted.fail_on_data_loss:
                 raise error
             _logger.warning("%s", error.message)
-            new[part] = bounds.earliest
-    first = {part: bounds for part, bounds in found.items() if part not in known}
-    new.update(wanted.starts(first))
-    if new:
-        note_starts(ns, ingestion, new, {part.topic for part in first})
-        known = positions(ns, ingestion.name, parts)
-        check_positions(ns, ingestion, known)  # another run may have been first
-    return {part: position.offset for part, position in known.items()}
+            offsets[part] = earliest
+            lost.add(part)
+    new = wanted.starts({part: bounds for part, bounds in found.items() if part not in known})
+    return Starts({**offsets, **new}, new, frozenset(lost), None if owner is None else owner.epoch)
 
 
-def _behind(part: Part, position: int, latest: int, cluster: KafkaCluster) -> TxnLogError:
+def _say_which_starts_count(wanted: KafkaOptions, known: Mapping[Part, int]) -> None:
+    """Say that startingOffsets are not followed, where they are given and the log has positions."""
+    other = wanted.other_starts(known)
+    if other:
+        part = other[0]
+        _logger.warning(
+            "startingOffsets differ from where the log has the ingestion, which counts: the %s continues at %d (and %d "
+            "more partitions); another name begins anew",
+            *(part, known[part], len(other) - 1),
+        )
+    elif wanted.starts_given and known:
+        _logger.info("startingOffsets count for none of %d partitions: the ingestion continues there", len(known))
+
+
+def _behind(
+    part: Part,
+    position: int,
+    latest: int,
+    cluster: KafkaCluster,
+    known: Mapping[Part, Position],
+    parts: Sequence[Part],
+) -> TxnLogError:
     """The error for a partition that ends below its position."""
     if cluster.written(part) >= position:
         return RetriableError(
@@ -237,7 +275,9 @@ def _behind(part: Part, position: int, latest: int, cluster: KafkaCluster) -> Tx
             advice=f"wait until it has ended, and call again; or set {ISOLATION_LEVEL}=read_uncommitted as before",
             durable=Durable.NOTHING,
         )
-    return went_back(f"the {part} ends at offset {latest}, and the log has its messages up to {position}")
+    return went_back(
+        part, f"ends at offset {latest}, and the log has its messages up to {position}", latest, known, parts
+    )
 
 
 __all__ = ["ingest_kafka"]

@@ -1,8 +1,10 @@
 """The micro-batches of an ingestion from Kafka: one job for all partitions, and a transaction for each of them.
 
-Whether a message is in the log already, the log alone says. Spark's checkpoint says what a batch reads, and it may be
-older than the log (a copy, or a driver that died between the two), or be lost: what the log has is left out. One that
-is ahead of the log, such as that of another namespace, is refused, since its messages would be missing.
+Whether a message is in the log already, the log alone says. Where a batch begins and ends, Spark says; a batch whose
+beginning the log has is cut, and one that would leave messages out is refused.
+
+A run owns the ingestion from its first commit on, and fences older runs just before that: when the rows of its first
+batch are in files. Whatever ends it earlier, such as an option that only its tasks look at, ends no other run.
 """
 
 from __future__ import annotations
@@ -10,29 +12,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
 from spark_ext.ingest.kafka_frames import Rows, from_offsets, with_source
-from spark_ext.ingest.kafka_options import partition_offsets, went_back
-from spark_ext.ingest.positions import Ingestion, Part, Position, check_positions, commit_parts, made_again, positions
+from spark_ext.ingest.position_checks import check_positions, made_again, partition_offsets, went_back
+from spark_ext.ingest.positions import Ingestion, Part, Position, commit_parts, note_starts, positions
 from spark_ext.streaming.batch_errors import reaching_spark
+from spark_ext.streaming.query_checkpoint import Checkpoint
 from spark_ext.write import write_jobs
 from spark_ext.write.frame_jobs import frame_job
 from spark_ext.write.task_writer import SOURCE_COLUMN, WrittenSegment
 from txnlog.api.internals import connection_of
-from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange, TransactionConflict
+from txnlog.errors import Durable, OffsetOutOfRange, ProducerFenced, TransactionConflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from spark_ext.ingest.kafka_cluster import KafkaCluster
-    from spark_ext.streaming.query_checkpoint import Checkpoint
     from spark_ext.write.task_writer import JobNumbers
     from txnlog.api.namespace import Namespace
     from txnlog.common.ids import TxnId
@@ -41,7 +44,24 @@ if TYPE_CHECKING:
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
-_AFTER_A_DROP: Final = "create it again, and give the ingestion another name (name=...) and a new checkpoint"
+_START_AGAIN: Final = "start the ingestion again: it continues where the log is"
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Where a run begins.
+
+    Attributes:
+        offsets: the first offset of each partition that its query reads.
+        new: those of topics that the log does not know, which it is to remember.
+        lost: the partitions of which messages are gone, which the caller accepts: they begin behind their positions.
+        epoch: of the run that was the owner when this one began; None where there was none.
+    """
+
+    offsets: Mapping[Part, int]
+    new: Mapping[Part, int]
+    lost: frozenset[Part]
+    epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +92,9 @@ class KafkaBatches:
     Attributes:
         ns: where the rows go.
         storage: storage options as tasks get them; they may have passwords.
-        checkpoint: of the query.
+        folder: the checkpoint of the query, which is this run's alone.
         ingestion: what its positions stand for, without an epoch.
-        subscribe: the Kafka topics.
+        starts: where it begins.
         rows: how rows are made.
         cluster: asked before each commit whether the topics are still the same.
         query: once it has started.
@@ -82,52 +102,97 @@ class KafkaBatches:
 
     ns: Namespace
     storage: str = field(repr=False)
-    checkpoint: Checkpoint
+    folder: Path
     ingestion: Ingestion
-    subscribe: frozenset[str]
+    starts: Starts
     rows: Rows
     cluster: KafkaCluster
     query: StreamingQuery | None = None
-    _taking: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _beginning: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _agrees: bool | None = field(default=None, repr=False)
     _owner: Ingestion | None = field(default=None, repr=False)
+    _next: int = field(default=0, repr=False)
+    _reached: dict[Part, int] = field(default_factory=dict, repr=False)
 
-    def take_over(self) -> Ingestion:
-        """The ingestion with the epoch of this run, which fences older ones: one, when Spark runs the query.
+    def begin(self) -> bool:
+        """Let the log remember where new topics begin, once Spark runs the query: a call that it refuses says nothing.
 
-        Whatever Spark refuses, it refuses before that, and an older run goes on.
+        Returns whether the query begins there. Another run, which was first, may have begun at lower offsets.
         """
-        with self._taking:
-            if self._owner is None:
-                self._owner = replace(self.ingestion, epoch=epoch_of(self.ns, self.ingestion.name))
-            return self._owner
+        with self._beginning:
+            if self._agrees is None:
+                new = self.starts.new
+                if new:
+                    note_starts(self.ns, self.ingestion, new)
+                known = positions(self.ns, self.ingestion.name, new)
+                check_positions(self.ns, self.ingestion, known, self.starts.offsets)
+                self._agrees = all(known[part].offset >= offset for part, offset in new.items())
+            return self._agrees
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls with each micro-batch."""
         with reaching_spark(self.query, batch_id):
-            self._run(df, batch_id, self.take_over())
+            self.begin()
+            self._run(df, batch_id)
 
-    def _run(self, df: DataFrame, batch_id: int, ingestion: Ingestion) -> None:
-        connection, name = connection_of(self.ns), ingestion.name
+    def _run(self, df: DataFrame, batch_id: int) -> None:
+        ends = self._ends(batch_id)
+        moved = self._moved(ends, first=batch_id == 0)
+        while True:
+            known = self._positions(ends)
+            ranges = {part: self._range(part, start, end, known.get(part)) for part, (start, end) in moved.items()}
+            wanted = {part: found for part, found in ranges.items() if not found.is_done}
+            if not wanted:
+                _logger.info("batch %d of %r was committed before", batch_id, self.ingestion.name)
+                break
+            written, numbers = self._write(df, wanted)
+            connection_of(self.ns).follower.refresh()  # the job took its time
+            self._check_targets({item.topic for items in written.values() for item in items})
+            self._check_sources(known, ends)
+            if self._owner is None:
+                self._take_over()
+                if self._positions(ends) != known:
+                    continue  # an older run committed messages meanwhile, and can commit no more
+            self._commit(batch_id, wanted, written, numbers)
+            break
+        self._reached, self._next = dict(ends), batch_id + 1
+
+    def _positions(self, parts: Collection[Part]) -> dict[Part, Position]:
+        """Where the log is. Raises ProducerFenced where a newer run has taken over, or another one since it began."""
+        connection, name = connection_of(self.ns), self.ingestion.name
         connection.follower.refresh()
-        connection.check_producer(name, ingestion.epoch)
-        moved = self._moved(batch_id)
-        known = positions(self.ns, name, moved)
-        check_positions(self.ns, ingestion, known)
-        ranges = {part: self._range(part, start, end, known.get(part)) for part, (start, end) in moved.items()}
-        wanted = {part: found for part, found in ranges.items() if not found.is_done}
-        if not wanted:
-            if moved:
-                _logger.info("batch %d of %r was committed before", batch_id, name)
-            return
-        written, numbers = self._write(df, wanted)
-        connection.follower.refresh()  # the job took its time
-        self._check_targets({item.topic for items in written.values() for item in items})
-        self._check_sources()
+        self._check_owner()
+        known = positions(self.ns, name, parts)
+        check_positions(self.ns, self.ingestion, known, parts)
+        return known
+
+    def _check_owner(self) -> None:
+        connection, name = connection_of(self.ns), self.ingestion.name
+        epoch = self.starts.epoch if self._owner is None else self._owner.epoch
+        if epoch is not None:
+            connection.check_producer(name, epoch)
+        elif connection.producer_record(name) is not None:
+            raise ProducerFenced(f"another run of the ingestion {name!r} has taken over since this one began")
+
+    def _take_over(self) -> None:
+        """Become the owner: older runs are fenced from here on."""
+        self._check_owner()
+        self._owner = replace(self.ingestion, epoch=epoch_of(self.ns, self.ingestion.name))
+
+    def _commit(
+        self,
+        batch_id: int,
+        wanted: Mapping[Part, Range],
+        written: Mapping[int, list[WrittenSegment]],
+        numbers: JobNumbers,
+    ) -> None:
+        assert self._owner is not None, "it has taken over"
+        name = self.ingestion.name
         work = {
-            part: (wanted[part].end, partial(_segments, written.get(place, []), numbers))
-            for place, part in enumerate(wanted)
+            part: (found.end, partial(_segments, written.get(place, []), numbers))
+            for place, (part, found) in enumerate(wanted.items())
         }
-        done = commit_parts(self.ns, ingestion, work)
+        done = commit_parts(self.ns, self._owner, work)
         rows = sum(item.rows for items in written.values() for item in items)
         version = max(result.version for result in done.values())
         _logger.info("batch %d of %r: %d rows of %d partitions at version %d", batch_id, name, rows, len(done), version)
@@ -136,79 +201,57 @@ class KafkaBatches:
             raise TransactionConflict(
                 f"batch {batch_id} of {name!r} is committed at version {version} without its rows of what was dropped "
                 f"meanwhile: {', '.join(dropped)}",
-                advice=_AFTER_A_DROP,
+                advice=self._after_a_drop("its rows are gone with it, and"),
                 durable=Durable.MAYBE,
             )
 
-    def _moved(self, batch_id: int) -> dict[Part, tuple[int, int]]:
-        """Of each partition from which the batch reads, where it begins and ends, by the query's checkpoint.
+    def _moved(self, ends: Mapping[Part, int], *, first: bool) -> dict[Part, tuple[int, int]]:
+        """Of each partition from which the batch reads, where it begins and ends.
 
         Raises:
             OffsetOutOfRange: a partition ends below where it begins, or is gone: Spark's source only warns of that
                 where losses are accepted, and goes on with offsets that the log has for other messages.
-            InvalidInputError: the batch is of a topic that is not subscribed to.
+            InvalidInputError: so it is since its topic was created again.
         """
-        ends = self._offsets(batch_id)
-        starts = self._offsets(batch_id - 1) if batch_id else self._initial()
+        starts = self.starts.offsets if first else self._reached
         moved: dict[Part, tuple[int, int]] = {}
         for part in sorted({*starts, *ends}):
             # One that the batch before did not know was added to its topic, and begins with its first message.
             start, end = starts.get(part, 0), ends.get(part)
-            if part.topic not in self.subscribe:
-                if end is not None and end != start:
-                    raise InvalidInputError(
-                        f"batch {batch_id} of the checkpoint has messages of the {part}, which subscribe does not name",
-                        advice="name it, or begin with a new checkpoint: the log has where the ingestion continues",
-                        durable=Durable.NOTHING,
-                    )
-                continue
             if end is None or end < start:
+                known = self._positions(starts)
+                self._check_sources(known, starts)
                 now = "is gone" if end is None else f"ends at offset {end}"
-                raise went_back(f"the {part} {now}, and had messages up to {start} before")
-            if end > start:
+                raise went_back(part, f"{now}, and had messages up to {start} before", end or 0, known, starts)
+            if end > start or (first and part in self.starts.lost):
                 moved[part] = start, end
         return moved
 
-    def _offsets(self, batch_id: int) -> dict[Part, int]:
-        offsets = self.checkpoint.offsets(batch_id)
-        if offsets is None:
-            raise InvalidInputError(
-                f"{self.checkpoint.location} does not hold the offsets of batch {batch_id}",
-                advice="the checkpoint must be one that this process can read; begin with a new one: the log has where "
-                "the ingestion continues",
+    def _ends(self, batch_id: int) -> dict[Part, int]:
+        """Where a batch ends, by the plan of Spark's. All before it were run: so it is known where it begins.
+
+        Raises:
+            OffsetOutOfRange: a batch was left out, or its plan cannot be read.
+        """
+        offsets = Checkpoint(str(self.folder)).offsets(batch_id)
+        texts = [] if offsets is None else list(offsets.sources.values())
+        if batch_id != self._next or len(texts) != 1 or texts[0] is None:
+            raise OffsetOutOfRange(
+                f"what batch {batch_id} reads is not known: {self._next} comes next, and its plan in {self.folder} has "
+                f"offsets of {len(texts)} sources",
+                advice=_START_AGAIN,
+                durable=Durable.NOTHING,
             )
-        texts = list(offsets.sources.values())
-        if len(texts) != 1 or texts[0] is None:
-            raise self._not_ours()
-        return self._parts(texts[0])
-
-    def _initial(self) -> dict[Part, int]:
-        """Where the first batch of the checkpoint began."""
-        text = self.checkpoint.initial_offsets()
-        if text is None:
-            raise self._not_ours()
-        return self._parts(text)
-
-    def _parts(self, text: str) -> dict[Part, int]:
-        try:
-            found = partition_offsets(text)
-        except ValueError:
-            raise self._not_ours() from None
+        found = partition_offsets(texts[0])
         return {Part(topic, number): offset for topic, parts in found.items() for number, offset in parts.items()}
-
-    def _not_ours(self) -> InvalidInputError:
-        return InvalidInputError(
-            f"{self.checkpoint.location} is not the checkpoint of an ingestion from Kafka",
-            advice="begin with a new checkpoint: the log has where the ingestion continues",
-        )
 
     def _range(self, part: Part, start: int, end: int, position: Position | None) -> Range:
         begin = 0 if position is None else position.offset
-        if start > begin:
+        if start > begin and not (part in self.starts.lost and start == self.starts.offsets[part]):
             raise OffsetOutOfRange(
-                f"the checkpoint continues in the {part} at offset {start}, and the log has the ingestion "
+                f"the query continues in the {part} at offset {start}, and the log has the ingestion "
                 f"{self.ingestion.name!r} up to {begin} alone: the messages between would be missing",
-                advice="begin with a new checkpoint: the ingestion continues where the log is",
+                advice=_START_AGAIN,
                 durable=Durable.NOTHING,
             )
         return Range(begin, start, end)
@@ -235,18 +278,25 @@ class KafkaBatches:
     def _check_targets(self, topics: set[int]) -> None:
         """Raise TransactionConflict where a topic was dropped while the batch was written."""
         own = self.ingestion.target
+        advice = self._after_a_drop("nothing of the batch is there:")
         for topic in sorted(topics if own is None else {own}):
-            write_jobs.check_there(self.ns, topic, "its rows were written", advice=_AFTER_A_DROP)
+            write_jobs.check_there(self.ns, topic, "its rows were written", advice=advice)
 
-    def _check_sources(self) -> None:
+    def _after_a_drop(self, state: str) -> str:
+        """What to do about a topic that was dropped: the rows of others, if there are any, must not come again."""
+        if self.ingestion.target is None:
+            return f"{state} create it again if it is to get the next ones, and {_START_AGAIN}"
+        return "create it again, and give the ingestion another name (name=...): it is filled with all that Kafka has"
+
+    def _check_sources(self, known: Mapping[Part, Position], parts: Collection[Part]) -> None:
         """Raise where a topic of Kafka was created again while the batch was read: whose messages these are is open."""
         names = list(self.ingestion.topics)
         if not names:
             return  # a broker that gives no ids
         now = self.cluster.ids(names)
-        for name in names:
-            if now.get(name) != self.ingestion.topics[name]:
-                raise made_again(self.ingestion.name, name)
+        other = [name for name in names if now.get(name) != self.ingestion.topics[name]]
+        if other:
+            raise made_again(self.ingestion.name, other, known, parts)
 
 
 def without_source(frame: DataFrame) -> StructType:
@@ -258,4 +308,4 @@ def _segments(written: list[WrittenSegment], numbers: JobNumbers, txn: TxnId) ->
     return write_jobs.segments_of(written, numbers, txn.number)
 
 
-__all__ = ["KafkaBatches", "Range", "epoch_of", "without_source"]
+__all__ = ["KafkaBatches", "Range", "Starts", "epoch_of", "without_source"]

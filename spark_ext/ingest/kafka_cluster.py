@@ -5,8 +5,9 @@ Spark's Kafka source brings Kafka's own client in Java, and so this asks with th
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -28,9 +29,26 @@ _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 _UNCOMMITTED: Final = "read_uncommitted"
 
+_OF_THE_SOURCE: Final = {
+    "key.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+    "value.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+    "auto.offset.reset": "none",
+    "enable.auto.commit": "false",
+}
+"""Settings of consumers that Spark's source has, and takes from nobody."""
+
 _SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _API_ERROR: Final = "org.apache.kafka.common.errors.ApiException"
 _RETRIABLE: Final = "org.apache.kafka.common.errors.RetriableException"
+
+_INTERRUPTED: Final = frozenset(
+    {
+        "java.lang.InterruptedException",
+        "java.io.InterruptedIOException",
+        "java.nio.channels.ClosedByInterruptException",
+        "org.apache.kafka.common.errors.InterruptException",
+    }
+)
 
 T = TypeVar("T")
 
@@ -51,9 +69,17 @@ class Topics:
     parts: tuple[Part, ...]
 
 
+@dataclass(slots=True, eq=False)
+class _Client:
+    """A client of Kafka's for administration, and how many calls are under way in it."""
+
+    admin: Any
+    users: int = 0
+
+
 _MOST_CLIENTS: Final = 8
-_clients: Final[OrderedDict[tuple[int, str], Any]] = OrderedDict()
-"""Kafka's clients for administration by JVM and settings: a batch need not connect anew. The oldest one is closed."""
+_clients: Final[OrderedDict[tuple[int, str], _Client]] = OrderedDict()
+"""By JVM and settings: a batch need not connect anew. Of more than these the oldest one is closed that nobody uses."""
 
 _lock: Final = ProcessLock(_clients.clear)
 
@@ -76,8 +102,9 @@ class KafkaCluster:
         }
 
     def check_settings(self) -> None:
-        """Raise InvalidInputError for a setting that Kafka's clients refuse: those of consumers run in tasks alone."""
+        """Raise InvalidInputError for settings that Kafka's clients refuse: only tasks have the source's consumers."""
         self._asked(self._check_settings)
+        self._asked(self._check_consumer)
 
     def topics(self, names: Sequence[str]) -> Topics:
         """Ids and partitions.
@@ -88,7 +115,8 @@ class KafkaCluster:
         """
 
         def ask() -> Topics:
-            described = self._described(self._admin(), names)
+            with self._admin() as admin:
+                described = self._described(admin, names)
             parts = [Part(name, int(item.partition())) for name in names for item in described.get(name).partitions()]
             return Topics(_ids(described, names), tuple(sorted(parts)))
 
@@ -98,19 +126,30 @@ class KafkaCluster:
         """What partitions have, by the isolation level of the settings. Raises what ``topics`` raises."""
 
         def ask() -> dict[Part, Bounds]:
-            admin, level = self._admin(), self._settings.get("isolation.level", _UNCOMMITTED)
-            earliest, latest = (self._offsets(admin, parts, which, level) for which in ("earliest", "latest"))
+            level = self._settings.get("isolation.level", _UNCOMMITTED)
+            with self._admin() as admin:
+                earliest, latest = (self._offsets(admin, parts, which, level) for which in ("earliest", "latest"))
             return {part: Bounds(earliest[part], latest[part]) for part in parts}
 
         return self._asked(ask)
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:
         """The ids alone. Raises what ``topics`` raises."""
-        return self._asked(lambda: _ids(self._described(self._admin(), names), names))
+
+        def ask() -> dict[str, str]:
+            with self._admin() as admin:
+                return _ids(self._described(admin, names), names)
+
+        return self._asked(ask)
 
     def written(self, part: Part) -> int:
         """The end of a partition behind messages of open transactions as well. Raises what ``topics`` raises."""
-        return self._asked(lambda: self._offsets(self._admin(), [part], "latest", _UNCOMMITTED)[part])
+
+        def ask() -> int:
+            with self._admin() as admin:
+                return self._offsets(admin, [part], "latest", _UNCOMMITTED)[part]
+
+        return self._asked(ask)
 
     def _check_settings(self) -> None:
         clients = self._jvm.org.apache.kafka.clients
@@ -128,6 +167,13 @@ class KafkaCluster:
                         advice="correct it, or leave it out",
                         durable=Durable.NOTHING,
                     )
+
+    def _check_consumer(self) -> None:
+        """Make a consumer as the source's tasks do, which loads classes and keys; it connects to nothing."""
+        settings = self._jvm.java.util.HashMap()
+        for name, value in {"group.id": "txnlog", **self._settings, **_OF_THE_SOURCE}.items():
+            settings.put(name, value)
+        self._made(lambda: self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)).close()
 
     def _described(self, admin: Any, names: Iterable[str]) -> Any:
         wanted = self._jvm.java.util.ArrayList()
@@ -149,8 +195,9 @@ class KafkaCluster:
     def _got(self, future: Any) -> Any:
         return future.get(_PATIENCE_S, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
 
-    def _admin(self) -> Any:
-        """The client for administration."""
+    @contextlib.contextmanager
+    def _admin(self) -> Iterator[Any]:
+        """The client for administration, which nobody closes meanwhile."""
         key = id(self._gateway), digest_of(self._settings)
         with _lock:
             found = _clients.get(key)
@@ -161,12 +208,18 @@ class KafkaCluster:
                 for name, value in self._settings.items():
                     if name in known:  # those of consumers are the source's alone
                         properties.put(name, value)
-                found = _clients[key] = self._made(lambda: clients.AdminClient.create(properties))
+                found = _clients[key] = _Client(self._made(lambda: clients.AdminClient.create(properties)))
             _clients.move_to_end(key)
-            dropped = [_clients.popitem(last=False)[1] for _ in range(len(_clients) - _MOST_CLIENTS)]
-        for client in dropped:
-            client.close()
-        return found
+            found.users += 1
+            idle = [other for other, client in _clients.items() if not client.users]
+            dropped = [_clients.pop(other) for other in idle[: max(0, len(_clients) - _MOST_CLIENTS)]]
+        try:
+            for client in dropped:
+                client.admin.close()
+            yield found.admin
+        finally:
+            with _lock:
+                found.users -= 1
 
     def _made(self, create: Callable[[], Any]) -> Any:
         """A client. What Kafka says of settings that it cannot read may quote them: a part of a password, or a key."""
@@ -189,6 +242,8 @@ class KafkaCluster:
             return ask()
         except Py4JJavaError as error:
             causes = _causes(error)
+            if _INTERRUPTED.intersection(str(cause.getClass().getName()) for cause in causes):
+                raise  # ``query.stop()`` interrupts its thread, and Spark must see that it is its own interrupt
         except Py4JNetworkError:
             raise stopped() from None
         except Py4JError as error:

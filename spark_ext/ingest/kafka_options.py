@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from spark_ext.ingest.kafka_cluster import Bounds
+from spark_ext.ingest.position_checks import partition_offsets
 from spark_ext.ingest.positions import Part
 from spark_ext.support.option_parsing import EARLIEST_OFFSET, LATEST_OFFSET, BadValueError, flag, whole
 from txnlog.common.names import nearest
 from txnlog.common.validation import shown, type_of
-from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange
+from txnlog.errors import InvalidInputError
 
 SERVERS: Final = "kafka.bootstrap.servers"
 ISOLATION_LEVEL: Final = "kafka.isolation.level"
 _START: Final = "startingOffsets"
 _LOSS: Final = "failOnDataLoss"
 HEADERS: Final = "includeHeaders"
-
-_TAKEN: Final = (
-    _START,
-    _LOSS,
-    HEADERS,
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-)
 
 _REFUSED: Final = {
     "subscribe": "name the topics in the argument subscribe=",
@@ -48,16 +34,33 @@ _REFUSED: Final = {
     "endingOffsetsByTimestamp": "use trigger={'availableNow': True}, which ends at what is there",
 }
 
-_NUMBERS: Final = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
+_MOST_OF_INT: Final = 2**31 - 1
+_MOST_OF_LONG: Final = 2**63 - 1
+
+_MOST_OFFSETS: Final = "maxOffsetsPerTrigger"
+_LEAST_OFFSETS: Final = "minOffsetsPerTrigger"
+
+_NUMBERS: Final = {
+    _MOST_OFFSETS: _MOST_OF_LONG,
+    _LEAST_OFFSETS: _MOST_OF_LONG,
+    "minPartitions": _MOST_OF_INT,
+    "maxRecordsPerPartition": _MOST_OF_LONG,
+    "kafkaConsumer.pollTimeoutMs": _MOST_OF_INT,
+    "fetchOffset.numRetries": _MOST_OF_INT,
+    "fetchOffset.retryIntervalMs": _MOST_OF_INT,
+}
+"""By option the largest number that the source takes: of those that Java can hold, one that it can add to a time."""
+
+_DURATION: Final = re.compile(r"[0-9]{1,9}(us|ms|s|m|min|h|d)?")
+
+_TAKEN: Final = (
+    _START,
+    _LOSS,
+    HEADERS,
+    "maxTriggerDelay",
+    "groupIdPrefix",
+    *_NUMBERS,
 )
-_DURATION: Final = re.compile(r"[0-9]+(us|ms|s|m|min|h|d)?")
 
 T = TypeVar("T")
 
@@ -73,16 +76,25 @@ class KafkaOptions:
         given: what the source gets, but for the topics and where it begins; may have passwords.
         starting: ``earliest``, ``latest``, or an offset for each partition.
         fail_on_data_loss: whether offsets that are gone are an error.
+        starts_given: whether ``startingOffsets`` was given.
     """
 
     subscribe: tuple[str, ...]
     given: Mapping[str, str] = field(repr=False)
     starting: Starting
     fail_on_data_loss: bool
+    starts_given: bool = False
 
     def starts(self, bounds: Mapping[Part, Bounds]) -> dict[Part, int]:
         """Where partitions begin. Raises InvalidInputError where offsets are given, and not one for each partition."""
         return {part: self._start(part, found) for part, found in bounds.items()}
+
+    def other_starts(self, known: Mapping[Part, int]) -> list[Part]:
+        """Of the partitions that the log has, those for which another offset is given than where they are."""
+        if isinstance(self.starting, str):
+            return []
+        given = {part: self.starting.get(part.topic, {}).get(part.partition, -1) for part in known}
+        return [part for part, offset in given.items() if offset >= 0 and offset != known[part]]
 
     def _start(self, part: Part, found: Bounds) -> int:
         if isinstance(self.starting, str):
@@ -110,26 +122,40 @@ def kafka_options(subscribe: str | Sequence[str], options: Mapping[str, object])
     by_name = {name.lower(): name for name in given}
     if SERVERS not in by_name:
         raise InvalidInputError(f"options lack {SERVERS!r}", advice=f"pass options={{'{SERVERS}': 'HOST:PORT'}}")
-    starting = _starting(given.pop(by_name.get(_START.lower(), ""), "earliest"))
-    fail = _checked(_LOSS, given.get(by_name.get(_LOSS.lower(), ""), "true"), flag)
-    _check_values(given, by_name)
+    start = given.pop(by_name.get(_START.lower(), ""), None)
+    starting = _starting("earliest" if start is None else start)
+    found = _checked_values(given, by_name)
+    least, most = found.get(_LEAST_OFFSETS), found.get(_MOST_OFFSETS)
+    if least is not None and most is not None and int(least) > int(most):
+        raise InvalidInputError(
+            f"the option {_LEAST_OFFSETS!r} is {least}, and {_MOST_OFFSETS!r} is {most}, which is less",
+            advice="correct one of them, or leave it out",
+        )
     if ISOLATION_LEVEL not in by_name:
         given[ISOLATION_LEVEL] = "read_committed"
-    return KafkaOptions(_topics(subscribe), given, starting, fail)
+    return KafkaOptions(_topics(subscribe), given, starting, found.get(_LOSS) != "false", start is not None)
 
 
-def _check_values(given: dict[str, str], by_name: Mapping[str, str]) -> None:
-    """Check what Spark's source looks at only when the query runs, where it ended another run already."""
+def _checked_values(given: dict[str, str], by_name: Mapping[str, str]) -> dict[str, str]:
+    """Check what Spark's source looks at only when the query runs, and have it get what was checked: without blanks."""
     checks: dict[str, Callable[[str], object]] = {
-        **{name: whole(1) for name in _NUMBERS},
+        **{name: partial(_number, most=most) for name, most in _NUMBERS.items()},
         "maxTriggerDelay": _duration,
         HEADERS: flag,
+        _LOSS: flag,
     }
+    found: dict[str, str] = {}
     for name, check in checks.items():
         own = by_name.get(name.lower())
         if own is not None:
             _checked(name, given[own], check)
-            given[own] = given[own].strip()
+            found[name] = given[own] = given[own].strip().lower()
+    return found
+
+
+def _number(text: str, most: int) -> None:
+    if whole(1)(text) > most:
+        raise BadValueError(f"is a whole number from 1 to {most}")
 
 
 def _duration(text: str) -> None:
@@ -203,60 +229,4 @@ def _starting(text: str) -> Starting:
         ) from None
 
 
-def partition_offsets(text: str) -> dict[str, dict[int, int]]:
-    """Offsets by topic and partition, as Spark's Kafka source writes and reads them. Raises ValueError."""
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError("no object")
-    result: dict[str, dict[int, int]] = {}
-    for topic, partitions in found.items():
-        if not isinstance(partitions, dict):
-            raise ValueError("no object of partitions")
-        for number, offset in partitions.items():
-            if type(offset) is not int or not number.isdecimal():
-                raise ValueError("no offset")
-            result.setdefault(topic, {})[int(number)] = offset
-    return result
-
-
-def offsets_text(offsets: Mapping[Part, int]) -> str:
-    """The inverse of ``partition_offsets``."""
-    found: dict[str, dict[str, int]] = {}
-    for part, offset in sorted(offsets.items()):
-        found.setdefault(part.topic, {})[str(part.partition)] = offset
-    return json.dumps(found)
-
-
-# --- what the cluster still has ---------------------------------------------------------------------------------------
-
-
-def gone(part: Part, position: int, earliest: int) -> OffsetOutOfRange:
-    """The error for messages that retention deleted before they were ingested."""
-    return OffsetOutOfRange(
-        f"the {part} begins at offset {earliest}, and the ingestion continues at {position}: the messages between were "
-        "deleted by retention before they were ingested",
-        advice=f"restore them, or accept the loss with the option {_LOSS}=false, which goes on at the earliest offset",
-        durable=Durable.NOTHING,
-    )
-
-
-def went_back(what: str) -> OffsetOutOfRange:
-    """The error for offsets that mean other messages now, or none."""
-    return OffsetOutOfRange(
-        f"{what}: the Kafka topic was created again, or lost messages",
-        advice="to ingest what it has now, give the ingestion another name (name=...) and a new checkpoint",
-        durable=Durable.NOTHING,
-    )
-
-
-__all__ = [
-    "HEADERS",
-    "ISOLATION_LEVEL",
-    "SERVERS",
-    "KafkaOptions",
-    "gone",
-    "kafka_options",
-    "offsets_text",
-    "partition_offsets",
-    "went_back",
-]
+__all__ = ["HEADERS", "ISOLATION_LEVEL", "SERVERS", "KafkaOptions", "kafka_options"]

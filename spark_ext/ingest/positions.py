@@ -5,8 +5,9 @@ topic is such a stream here: the number of a batch is the offset behind the last
 is the id of the Kafka topic, and its digest is the topic that the rows go to. So the position is in the same commit as
 the rows, and needs no place of its own: neither a folder of Spark's nor a topic.
 
-Where an ingestion begins in the partitions of a topic is logged before anything else, for all of them in one entry. So
-a topic is begun or it is not; and a partition without a position in a topic that is begun was added: it is at offset 0.
+Where an ingestion begins in the partitions of a topic is logged before its first commit, for all of them in one entry.
+So a topic is begun or it is not; and a partition without a position in a topic that is begun was added: it is at offset
+0.
 
 Offsets are no sequences of a producer, which have no gaps: Kafka's have, where a transaction ends, where a topic is
 compacted, and where retention deleted messages (docs/decisions/0045-where-an-ingestion-has-come.md).
@@ -23,7 +24,7 @@ from spark_ext.write.write_jobs import add_segments
 from txnlog.api.internals import connection_of, discard, leave_outcome_open, set_stream
 from txnlog.api.producer import begin_transaction
 from txnlog.common.names import parse_label
-from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
+from txnlog.errors import Durable, OutcomeUnknown, TransactionConflict, TxnLogError
 from txnlog.format.actions import Commit, StreamBatch
 from txnlog.log.commands import Answer, effect
 from txnlog.replies import reworded
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
     from txnlog.format.actions import Header, Segment
     from txnlog.results import Committed
 
-_NO_ID: Final = "kafka"
+NO_ID: Final = "kafka"
 """In place of the id of a topic, where the broker gives none."""
 
-_BY_ROW: Final = "by row"
+BY_ROW: Final = "by row"
 """In place of the topic that rows go to, where each row says it."""
 
 
@@ -73,8 +74,8 @@ class Ingestion:
 
     def batch(self, part: Part, offset: int) -> StreamBatch:
         """The position of a partition, as a commit has it. Raises NameNotAllowed."""
-        target = _BY_ROW if self.target is None else str(self.target)
-        return StreamBatch(stream_of(self.name, part), self.topics.get(part.topic, _NO_ID), offset, target)
+        target = BY_ROW if self.target is None else str(self.target)
+        return StreamBatch(stream_of(self.name, part), self.topics.get(part.topic, NO_ID), offset, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,72 +105,26 @@ def positions(ns: Namespace, name: str, parts: Iterable[Part]) -> dict[Part, Pos
     return found
 
 
-def check_positions(ns: Namespace, ingestion: Ingestion, known: Mapping[Part, Position]) -> None:
-    """Raise InvalidInputError where positions stand for another topic, of Kafka's or of the namespace."""
-    for part, position in known.items():
-        own = ingestion.batch(part, position.offset)
-        if _NO_ID not in {position.topic_id, own.query} and position.topic_id != own.query:
-            raise made_again(ingestion.name, part.topic)
-        if position.target != own.offsets_digest:
-            raise _other_target(ns, ingestion.name, position.target, own.offsets_digest)
-
-
-def _other_target(ns: Namespace, name: str, before: str, now: str) -> InvalidInputError:
-    first, second = (_where(ns, target) for target in (before, now))
-    if first == second:
-        return InvalidInputError(
-            f"the rows of the ingestion {name!r} go {first}, which was dropped and created again since it began: what "
-            "came before was in the dropped one alone",
-            advice="give the ingestion another name (name=...) and a new checkpoint: it begins anew",
-        )
-    return InvalidInputError(
-        f"the rows of the ingestion {name!r} go {first}, and this call would have them go {second}",
-        advice="give this one another name (name=...) and a new checkpoint: it begins where startingOffsets says",
-    )
-
-
-def _where(ns: Namespace, target: str) -> str:
-    if target == _BY_ROW:
-        return "where topic_by says"
-    names = [item.name for item in connection_of(ns).follower.topics() if str(item.id) == target]
-    return f"to the topic {names[0]!r}" if names else "to a topic that is not known any more"
-
-
-def made_again(name: str, topic: str) -> InvalidInputError:
-    """The error for a topic whose offsets mean other messages now."""
-    return InvalidInputError(
-        f"the Kafka topic {topic!r} is not the one that the ingestion {name!r} read: it was deleted and created again, "
-        "or is another cluster's, and its offsets are of other messages",
-        advice="to ingest the new topic, give the ingestion another name (name=...) and a new checkpoint; what was "
-        "ingested from the old one stays",
-    )
-
-
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-def note_starts(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int], begins: Iterable[str]) -> None:
-    """Let the log remember where partitions begin, or continue behind messages that are gone: in one entry.
+def note_starts(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int]) -> None:
+    """Let the log remember where topics begin, in one entry. Those that are begun by now stay as they are.
 
-    No epoch is needed for that. What another run noted or committed meanwhile stays: topics that it began are left to
-    it (``begins`` has those that are begun here), and a position never goes back.
+    No epoch is needed for that: whoever comes first says where all begin.
 
     Raises:
         LimitExceeded: the namespace remembers too many streams, or so many starts do not fit into an entry.
         OutcomeUnknown, StoreError: the log shows whether they are there; the next call finds out.
     """
     connection = connection_of(ns)
-    new = set(begins)
     batches = {part: ingestion.batch(part, start) for part, start in starts.items()}
     numbers = dict(zip(batches, connection.appender.take_numbers(len(batches)), strict=True))
 
     def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
-        begun = {topic for topic in new if draft.streams.get(stream_of(ingestion.name, Part(topic, 0))) is not None}
-        wanted: list[Commit] = []
-        for part, batch in batches.items():
-            last = draft.streams.get(batch.identity)
-            if part.topic not in begun and (last is None or last.batch < batch.batch):
-                wanted.append(Commit(numbers[part], stream=batch))
+        topics = {part.topic for part in batches}
+        begun = {topic for topic in topics if draft.streams.get(stream_of(ingestion.name, Part(topic, 0))) is not None}
+        wanted = [Commit(numbers[part], stream=batch) for part, batch in batches.items() if part.topic not in begun]
         return wanted or Answer(None)
 
     connection.appender.call(effect(decide))
@@ -185,6 +140,7 @@ def commit_parts(
     Raises:
         ProducerFenced: a newer run of the ingestion has begun; of some partitions the rows may be committed, and then
             that run has found them.
+        TransactionConflict: the log has the position of a partition already, which no other run can have moved on.
         OutcomeUnknown, StoreError: the log shows what is committed, and the next run continues behind that.
     """
     under_way: list[tuple[Part, Transaction, Future[Committed]]] = []
@@ -209,7 +165,10 @@ def commit_parts(
         # Whatever becomes of one of them, all outcomes are waited for: none may come behind what this call raises.
         for part, txn, future in under_way:
             try:
-                done[part] = future.result()
+                result = future.result()
+                if result.skipped:
+                    raise _not_committed(part)
+                done[part] = result
             except Exception as failure:  # noqa: BLE001 - as above
                 failures.append(failure)
                 if isinstance(failure, OutcomeUnknown):
@@ -217,6 +176,15 @@ def commit_parts(
     if failures:
         raise _worst(failures, len(done), len(parts))
     return done
+
+
+def _not_committed(part: Part) -> TransactionConflict:
+    """The error for rows that the log did not take since it has a position as high: they may be there, or not."""
+    return TransactionConflict(
+        f"the rows of the {part} were not committed, since the log has it up to there",
+        advice="start the ingestion again: it continues where the log is",
+        durable=Durable.NOTHING,
+    )
 
 
 def _worst(failures: list[Exception], done: int, count: int) -> Exception:
@@ -240,12 +208,12 @@ def _worst(failures: list[Exception], done: int, count: int) -> Exception:
 
 
 __all__ = [
+    "BY_ROW",
+    "NO_ID",
     "Ingestion",
     "Part",
     "Position",
-    "check_positions",
     "commit_parts",
-    "made_again",
     "note_starts",
     "positions",
     "stream_of",

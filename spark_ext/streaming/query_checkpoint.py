@@ -86,16 +86,6 @@ class Checkpoint:
             return None
         return parse_offsets(batch, data)
 
-    def initial_offsets(self) -> str | None:
-        """Where the first batch began in the only source, which is Kafka's, as it wrote it; None where it did not."""
-        try:
-            data = self._store.get("sources/0/0")
-        except ObjectNotFound:
-            return None
-        # A zero byte first, for Spark 2.1, and the version of the format in a line of its own.
-        version, _, text = data.removeprefix(b"\0").decode(errors="replace").partition("\n")
-        return text if version == "v1" else None
-
 
 def parse_offsets(batch: int, data: bytes) -> BatchOffsets:
     """One file of the offset log. Raises InvalidInputError for a format that is not known here."""

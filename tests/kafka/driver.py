@@ -4,8 +4,8 @@
 
 PLACE is where it dies. In its second batch: ``read`` (before its job), ``written`` (its files are there, and nothing in
 the log), ``between`` (a partition of several is committed), ``committed`` (all of them, and Spark does not know). Where
-it begins, at the latest offsets: ``noted`` (the log has where), ``started`` (Spark runs the query, and it has not taken
-over). Or ``nowhere``.
+it begins, at the latest offsets: ``noted`` (the log has where). In its first batch: ``owned`` (it has taken over, and
+committed nothing). Or ``nowhere``.
 """
 
 from __future__ import annotations
@@ -20,32 +20,31 @@ from typing import Any, Final
 import pytest
 
 import spark_ext
-from spark_ext.ingest import ingest_kafka, kafka_batches, positions
+from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from tests.kafka.lake import COLUMNS
 from tests.kafka.session import session
 from txnlog.api.transaction import Transaction
 
 PLACES: Final = ("read", "written", "between", "committed")
-PLACES_OF_A_START: Final = ("noted", "started")
+PLACE_OF_A_START: Final = "noted"
+PLACE_OF_THE_FIRST: Final = "owned"
 
 
 def main() -> None:
     folder, address, source, place = Path(sys.argv[1]), *sys.argv[2:]
     spark = session(folder)
-    starts = place in PLACES_OF_A_START
-    (die_at_the_start if starts else die_in)(place)
+    (die_at_the_start if place in {PLACE_OF_A_START, PLACE_OF_THE_FIRST} else die_in)(place)
     query = spark_ext.ingest_kafka(
         spark,
         f"{folder}/lake/sales",
         subscribe=source,
         topic="orders",
         columns=COLUMNS,
-        checkpoint=f"{folder}/checkpoint",
         options={
             "kafka.bootstrap.servers": address,
             "maxOffsetsPerTrigger": "9",
-            "startingOffsets": "latest" if starts else "earliest",
+            "startingOffsets": "latest" if place == PLACE_OF_A_START else "earliest",
         },
         trigger={"availableNow": True},
     )
@@ -88,17 +87,22 @@ def die_in(place: str) -> None:
 
 
 def die_at_the_start(place: str) -> None:
-    """Die behind the entry that says where the ingestion begins, or before the epoch."""
+    """Die behind the entry that says where the ingestion begins, or behind the one that fences older runs."""
     patch = pytest.MonkeyPatch()
 
     def noting(*given: Any) -> None:
         positions.note_starts(*given)
         die()
 
-    if place == "noted":
-        patch.setattr(ingest_kafka, "note_starts", noting)
+    def owning(*given: Any) -> None:
+        epoch_of(*given)
+        die()
+
+    if place == PLACE_OF_A_START:
+        patch.setattr(kafka_batches, "note_starts", noting)
     else:
-        patch.setattr(KafkaBatches, "take_over", lambda _: die())
+        epoch_of = kafka_batches.epoch_of
+        patch.setattr(kafka_batches, "epoch_of", owning)
 
 
 def die() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -16,6 +14,8 @@ import spark_ext
 from txnlog.api.internals import connection_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from tests.kafka.session import Cluster
@@ -34,7 +34,7 @@ class Lake:
     spark: SparkSession
     cluster: Cluster
     ns: Namespace
-    checkpoint: Path
+    folder: Path
     source: str = field(default_factory=lambda: f"orders-{next(_numbers)}")
 
     @property
@@ -47,7 +47,6 @@ class Lake:
             "subscribe": self.source,
             "topic": "orders",
             "columns": COLUMNS,
-            "checkpoint": str(self.checkpoint),
             "trigger": {"availableNow": True},
             **given,
         }
@@ -60,9 +59,6 @@ class Lake:
         query = self.start(options, **given)
         query.awaitTermination()
         return query
-
-    def lose_checkpoint(self) -> None:
-        shutil.rmtree(self.checkpoint)
 
     def ids(self, topic: str = "orders") -> list[int]:
         """The ids in the topic, sorted."""
@@ -89,6 +85,6 @@ class Lake:
 @pytest.fixture
 def lake(spark: SparkSession, cluster: Cluster, namespace: Namespace, tmp_path: Path) -> Iterator[Lake]:
     namespace.create_topic("orders", SCHEMA, partitions=3)
-    yield Lake(spark, cluster, namespace, tmp_path / "checkpoint")
+    yield Lake(spark, cluster, namespace, tmp_path)
     for query in spark.streams.active:
         query.stop()

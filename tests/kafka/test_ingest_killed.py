@@ -14,30 +14,27 @@ from pathlib import Path
 import pytest
 
 from tests.effort import tries
-from tests.kafka.driver import PLACES, PLACES_OF_A_START
+from tests.kafka.driver import PLACE_OF_A_START, PLACE_OF_THE_FIRST, PLACES
 from tests.kafka.lake import Lake, lake
 
 __all__ = ["lake"]  # a fixture
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = {"read": 9, "written": 9, "between": 12, "committed": 18}
+COMMITTED = {"read": 9, "written": 9, "between": 12, "committed": 18, PLACE_OF_THE_FIRST: 0}
 """How many messages are in the topic behind the death, by its place: of three partitions with as many in each batch."""
 
 
-@pytest.mark.parametrize("lost", [True, False])
-@pytest.mark.parametrize("place", PLACES)
-def test_the_messages_of_a_killed_driver_come_once(lake: Lake, place: str, lost: bool) -> None:
+@pytest.mark.parametrize("place", [*PLACES, PLACE_OF_THE_FIRST])
+def test_the_messages_of_a_killed_driver_come_once(lake: Lake, place: str) -> None:
     lake.cluster.create(lake.source, partitions=3)
     for partition in range(3):
         lake.cluster.produce(lake.source, range(partition, 30, 3), partition)
-    folder = lake.checkpoint.parent
+    folder = lake.folder
     command = [sys.executable, "-m", "tests.kafka.driver", str(folder), lake.cluster.address, lake.source, place]
     with open(folder / "driver.log", "ab") as log:
         done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log, check=False)
     assert done.returncode == -signal.SIGKILL, (folder / "driver.log").read_text()
     assert len(lake.ids()) == COMMITTED[place]
-    if lost:
-        lake.lose_checkpoint()
     lake.cluster.produce(lake.source, range(30, 40), 0)
     lake.ingest()
     ends = [lake.cluster.end(lake.source, partition) for partition in range(3)]
@@ -46,19 +43,23 @@ def test_the_messages_of_a_killed_driver_come_once(lake: Lake, place: str, lost:
     assert lake.in_order()
 
 
-@pytest.mark.parametrize("lost", [True, False])
-@pytest.mark.parametrize("place", PLACES_OF_A_START)
-def test_where_a_killed_driver_began_the_next_one_goes_on(lake: Lake, place: str, lost: bool) -> None:
+def test_where_a_killed_driver_began_the_next_one_goes_on(lake: Lake) -> None:
     """At the latest offsets, of which one is 0: what comes behind the death is not behind the next start."""
     lake.cluster.create(lake.source, partitions=2)
     lake.cluster.produce(lake.source, range(10), 0)
-    folder = lake.checkpoint.parent
-    command = [sys.executable, "-m", "tests.kafka.driver", str(folder), lake.cluster.address, lake.source, place]
+    folder = lake.folder
+    command = [
+        sys.executable,
+        "-m",
+        "tests.kafka.driver",
+        str(folder),
+        lake.cluster.address,
+        lake.source,
+        PLACE_OF_A_START,
+    ]
     with open(folder / "driver.log", "ab") as log:
         done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log, check=False)
     assert done.returncode == -signal.SIGKILL, (folder / "driver.log").read_text()
-    if lost and lake.checkpoint.exists():
-        lake.lose_checkpoint()
     lake.cluster.produce(lake.source, range(10, 20), 0)
     lake.cluster.produce(lake.source, range(20, 30), 1)
     lake.ingest({"startingOffsets": "latest"})
@@ -67,13 +68,13 @@ def test_where_a_killed_driver_began_the_next_one_goes_on(lake: Lake, place: str
 
 @pytest.mark.timeout(1800)  # a driver takes half a minute where the machine does much else
 def test_the_messages_of_drivers_that_are_killed_at_any_moment_come_once(lake: Lake) -> None:
-    """Python and the JVM die at once, some time behind one of the next entries; one in three checkpoints is lost."""
+    """Python and the JVM die at once, some time behind one of the next entries."""
     seed = int(os.environ.get("TXNLOG_CRASH_SEED") or secrets.randbits(32))
     print(f"seed {seed}", flush=True)
     chance = random.Random(seed)
     count, kills = 0, tries(20, 3)
     lake.cluster.create(lake.source, partitions=3)
-    folder = lake.checkpoint.parent
+    folder = lake.folder
     command = [sys.executable, "-m", "tests.kafka.driver", str(folder), lake.cluster.address, lake.source, "nowhere"]
     for _ in range(kills):
         for partition in range(3):
@@ -91,8 +92,6 @@ def test_the_messages_of_drivers_that_are_killed_at_any_moment_come_once(lake: L
         time.sleep(chance.random())
         os.killpg(driver.pid, signal.SIGKILL)
         assert driver.wait() == -signal.SIGKILL, "it had messages for many more batches"
-        if lake.checkpoint.exists() and chance.random() < 1 / 3:
-            lake.lose_checkpoint()
         found = lake.ids()
         assert len(found) == len(set(found)), f"messages came twice (seed {seed})"
     lake.ingest()

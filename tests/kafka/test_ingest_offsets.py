@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from tests.kafka.lake import COLUMNS, SCHEMA, Lake, lake
 from txnlog.errors import InvalidInputError, OffsetOutOfRange, RetriableError
@@ -24,11 +23,8 @@ def with_messages_gone(lake: Lake) -> None:
     lake.cluster.delete_records(lake.source, 0, before=15)
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_messages_that_retention_took_are_an_error_before_anything_is_written(lake: Lake, lost: bool) -> None:
+def test_messages_that_retention_took_are_an_error_before_anything_is_written(lake: Lake) -> None:
     with_messages_gone(lake)
-    if lost:
-        lake.lose_checkpoint()
     version = lake.ns.snapshot().version
     with pytest.raises(OffsetOutOfRange, match=r"begins at offset 15, and the ingestion continues at 10") as caught:
         lake.start()
@@ -36,26 +32,21 @@ def test_messages_that_retention_took_are_an_error_before_anything_is_written(la
     assert lake.ns.snapshot().version == version
 
 
-@pytest.mark.parametrize("lost", [True, False])
 def test_a_loss_that_is_accepted_is_logged_and_the_rest_comes_once(
-    lake: Lake, lost: bool, caplog: pytest.LogCaptureFixture
+    lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     with_messages_gone(lake)
-    if lost:
-        lake.lose_checkpoint()
     with caplog.at_level(logging.WARNING, "txnlog.spark"):
         lake.ingest(LOSSY)
     assert "begins at offset 15, and the ingestion continues at 10" in caplog.text
-    lake.lose_checkpoint()
     lake.cluster.produce(lake.source, range(20, 25))
     lake.ingest()  # nothing is lost any more
     assert lake.ids() == [*range(10), *range(15, 25)]
 
 
-@pytest.mark.parametrize("lost", [True, False])
 @pytest.mark.parametrize("count", [3, 10, 30])
 def test_a_kafka_topic_that_was_made_again_is_refused_until_the_ingestion_has_another_name(
-    lake: Lake, lost: bool, count: int
+    lake: Lake, count: int
 ) -> None:
     lake.cluster.create(lake.source)
     lake.cluster.produce(lake.source, range(10))
@@ -63,29 +54,23 @@ def test_a_kafka_topic_that_was_made_again_is_refused_until_the_ingestion_has_an
     lake.cluster.delete(lake.source)
     lake.cluster.create(lake.source)
     lake.cluster.produce(lake.source, range(100, 100 + count))
-    if lost:
-        lake.lose_checkpoint()
     version = lake.ns.snapshot().version
     with pytest.raises(InvalidInputError, match="was deleted and created again") as caught:
         lake.start()
-    assert "another name" in str(caught.value)
+    assert "another one (name=...) with startingOffsets" in str(caught.value)
     assert lake.ns.snapshot().version == version
-    lake.ingest(name="orders-2", checkpoint=f"{lake.checkpoint}-2")
+    lake.ingest(name="orders-2")
     assert lake.ids() == [*range(10), *range(100, 100 + count)]
 
 
-def test_a_checkpoint_that_is_ahead_of_the_log_is_refused_and_without_it_all_is_there(lake: Lake) -> None:
+def test_what_retention_took_of_messages_that_were_ingested_is_no_loss(lake: Lake) -> None:
     lake.cluster.create(lake.source)
-    lake.cluster.produce(lake.source, range(10))
+    lake.cluster.produce(lake.source, range(20))
     lake.ingest()
-    lake.ns.create_topic("elsewhere", SCHEMA)
-    lake.cluster.produce(lake.source, range(10, 20))
-    query = lake.start(topic="elsewhere")  # with the checkpoint of the other one
-    with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the checkpoint continues in the partition 0"):
-        query.awaitTermination()
-    assert lake.ids("elsewhere") == []
-    lake.ingest(topic="elsewhere", checkpoint=f"{lake.checkpoint}-2")
-    assert lake.ids("elsewhere") == list(range(20))
+    lake.cluster.delete_records(lake.source, 0, before=15)
+    lake.cluster.produce(lake.source, range(20, 25))
+    lake.ingest()
+    assert lake.ids() == list(range(25))
 
 
 def test_a_topic_that_the_rows_went_to_and_is_made_again_is_refused(lake: Lake) -> None:
@@ -96,7 +81,7 @@ def test_a_topic_that_the_rows_went_to_and_is_made_again_is_refused(lake: Lake) 
     lake.ns.create_topic("orders", SCHEMA)
     with pytest.raises(InvalidInputError, match="to the topic 'orders', which was dropped and created again"):
         lake.start()
-    lake.ingest(name="again", checkpoint=f"{lake.checkpoint}-2")
+    lake.ingest(name="again")
     assert lake.ids() == list(range(10))
 
 
@@ -107,17 +92,15 @@ def test_partitions_that_are_added_begin_with_their_first_message(lake: Lake) ->
     lake.cluster.add_partitions(lake.source, 3)
     lake.cluster.produce(lake.source, range(10, 20), 1)
     lake.ingest({"startingOffsets": "latest"})
-    lake.lose_checkpoint()
     lake.cluster.produce(lake.source, range(20, 30), 2)
     lake.ingest({"startingOffsets": "latest"})
     assert lake.ids() == list(range(10, 30))
 
 
-def test_latest_is_where_the_first_run_began_also_if_its_checkpoint_is_lost(lake: Lake) -> None:
+def test_latest_is_where_the_first_run_began_also_if_it_found_nothing(lake: Lake) -> None:
     lake.cluster.create(lake.source)
     lake.cluster.produce(lake.source, range(10))
     lake.ingest({"startingOffsets": "latest"})
-    lake.lose_checkpoint()
     lake.cluster.produce(lake.source, range(10, 20))
     lake.ingest({"startingOffsets": "latest"})
     assert lake.ids() == list(range(10, 20))
@@ -184,10 +167,9 @@ def test_a_stricter_isolation_level_is_not_called_a_topic_that_was_made_again(la
     assert lake.ids() == list(range(5))
 
 
-def test_a_run_that_began_at_latest_in_an_empty_topic_and_lost_its_checkpoint_misses_nothing(lake: Lake) -> None:
+def test_a_run_that_began_at_latest_in_an_empty_topic_misses_nothing(lake: Lake) -> None:
     lake.cluster.create(lake.source, partitions=2)
     lake.ingest({"startingOffsets": "latest"})
-    lake.lose_checkpoint()
     for partition in (0, 1):
         lake.cluster.produce(lake.source, range(10 * partition, 10 * partition + 10), partition)
     lake.ingest({"startingOffsets": "latest"})
@@ -198,7 +180,6 @@ def test_messages_that_came_and_went_before_a_partition_had_a_row_are_an_error(l
     lake.cluster.create(lake.source, partitions=2)
     lake.cluster.produce(lake.source, range(10))
     lake.ingest()
-    lake.lose_checkpoint()
     lake.cluster.produce(lake.source, range(10, 20), 1)
     lake.cluster.delete_records(lake.source, 1, before=5)
     with pytest.raises(OffsetOutOfRange, match=r"partition 1 .* begins at offset 5, and the ingestion continues at 0"):

@@ -6,14 +6,16 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import spark_ext
+from spark_ext.ingest import kafka_cluster
+from spark_ext.ingest.kafka_cluster import Bounds, KafkaCluster
+from spark_ext.ingest.positions import Part
 from tests.kafka.lake import COLUMNS, SCHEMA, Lake, lake
 from txnlog.errors import InvalidInputError, TxnLogError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from txnlog.api.namespace import Namespace
@@ -30,11 +32,11 @@ NOWHERE = {
 }
 
 
-def refused(spark: SparkSession, ns: Namespace, folder: Path, **given: Any) -> Exception:
+def refused(spark: SparkSession, ns: Namespace, **given: Any) -> Exception:
     """The error of a call that needs no broker to be refused."""
     ns.create_topic("orders", SCHEMA)
     options = {**NOWHERE, **given.pop("options", {})}
-    arguments: dict[str, Any] = {"columns": COLUMNS, "checkpoint": str(folder / "checkpoint"), **given}
+    arguments: dict[str, Any] = {"columns": COLUMNS, **given}
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of which kind is the question
         spark_ext.ingest_kafka(
             spark, f"{ns.root}/{ns.name}", subscribe="source", topic="orders", options=options, **arguments
@@ -53,34 +55,30 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("given", WRONG, ids=str)
 def test_the_error_of_a_wrong_expression_has_no_password(
-    spark: SparkSession, namespace: Namespace, tmp_path: Path, given: dict[str, Any]
+    spark: SparkSession, namespace: Namespace, given: dict[str, Any]
 ) -> None:
-    error = refused(spark, namespace, tmp_path, **given)
+    error = refused(spark, namespace, **given)
     assert isinstance(error, InvalidInputError)
     assert SECRET not in str(error)
 
 
-def test_the_error_of_a_wrong_expression_has_no_private_key(
-    spark: SparkSession, namespace: Namespace, tmp_path: Path
-) -> None:
+def test_the_error_of_a_wrong_expression_has_no_private_key(spark: SparkSession, namespace: Namespace) -> None:
     key = f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----"
-    error = refused(spark, namespace, tmp_path, where="nope > 1", options={"kafka.ssl.keystore.key": key})
+    error = refused(spark, namespace, where="nope > 1", options={"kafka.ssl.keystore.key": key})
     assert SECRET not in str(error)
 
 
 @pytest.mark.parametrize("options", [{"minPartitions": "0"}, {"kafka.auto.offset.reset": "earliest"}], ids=str)
 def test_an_option_that_the_source_refuses_is_an_error_of_txnlog(
-    spark: SparkSession, namespace: Namespace, tmp_path: Path, options: dict[str, str]
+    spark: SparkSession, namespace: Namespace, options: dict[str, str]
 ) -> None:
-    assert isinstance(refused(spark, namespace, tmp_path, options=options), TxnLogError)
+    assert isinstance(refused(spark, namespace, options=options), TxnLogError)
 
 
-def test_a_setting_that_the_client_refuses_shows_no_password(
-    spark: SparkSession, namespace: Namespace, tmp_path: Path
-) -> None:
+def test_a_setting_that_the_client_refuses_shows_no_password(spark: SparkSession, namespace: Namespace) -> None:
     """A quote in the password ends its text, and what is behind it is in the error of Kafka's parser."""
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="pre"hush-hush";'
-    error = refused(spark, namespace, tmp_path, options={"kafka.sasl.jaas.config": jaas})
+    error = refused(spark, namespace, options={"kafka.sasl.jaas.config": jaas})
     assert "hush" not in str(error)
 
 
@@ -100,19 +98,75 @@ def test_a_setting_of_consumers_is_refused_before_another_run_is_fenced(lake: La
     older = lake.start(trigger={"processingTime": "100 milliseconds"})
     older.processAllAvailable()
     with pytest.raises(InvalidInputError, match=r"'kafka.max.poll.records': .*many"):
-        lake.ingest({"kafka.max.poll.records": "many"}, checkpoint=f"{lake.checkpoint}-2")
+        lake.ingest({"kafka.max.poll.records": "many"})
     lake.cluster.produce(lake.source, range(3, 6))
     older.processAllAvailable()
     assert lake.ids() == list(range(6))
 
 
-def test_an_option_that_only_the_query_refuses_fences_no_run(lake: Lake) -> None:
+REFUSED: list[dict[str, str]] = [
+    {"maxOffsetsPerTrigger": "many"},
+    {"maxOffsetsPerTrigger": "9999999999999999999"},
+    {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"},
+    {"kafka.interceptor.classes": "com.example.Nope"},
+    {"kafka.ssl.truststore.location": "/nowhere", "kafka.security.protocol": "SSL"},
+]
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=str)
+def test_an_option_that_only_the_query_refuses_is_refused_by_the_call_and_ends_no_run(
+    lake: Lake, options: dict[str, str]
+) -> None:
     lake.cluster.create(lake.source)
     lake.cluster.produce(lake.source, range(3))
     older = lake.start(trigger={"processingTime": "100 milliseconds"})
     older.processAllAvailable()
     with pytest.raises(InvalidInputError):
-        lake.ingest({"maxOffsetsPerTrigger": "many"}, checkpoint=f"{lake.checkpoint}-2")
+        lake.start(options)
     lake.cluster.produce(lake.source, range(3, 6))
     older.processAllAvailable()
     assert lake.ids() == list(range(6))
+
+
+def test_an_option_with_blanks_is_taken_without_them(lake: Lake) -> None:
+    lake.cluster.create(lake.source)
+    lake.cluster.produce(lake.source, range(3))
+    lake.ingest({"failOnDataLoss": " false ", "maxOffsetsPerTrigger": " 2", "maxTriggerDelay": " 1s "})
+    assert lake.ids() == list(range(3))
+
+
+def test_the_error_of_a_query_has_no_password(lake: Lake) -> None:
+    """A value does not fit; the driver's log has the exception as Java shows it, with the plan."""
+    lake.cluster.create(lake.source)
+    lake.cluster.produce(lake.source, ["no number"])
+    query = lake.start({"kafka.ssl.key.password": SECRET, "kafka.ssl.keystore.key": SECRET})
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+    shown = str(query._jsq.exception().get().toString())
+    plan = str(query._jsq.explainInternal(True))
+    assert "no number" in str(caught.value) or "Plan" in shown
+    assert SECRET not in str(caught.value) + shown + plan + repr(query.lastProgress) + repr(query.status)
+
+
+def test_a_client_is_not_closed_while_another_ingestion_asks_with_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine ingestions in a driver, each with a ``kafka.client.id`` of its own."""
+    lake.cluster.create(lake.source)
+    first, *others = (
+        KafkaCluster(lake.spark, {**lake.cluster.options, "kafka.client.id": f"client-{number}"}) for number in range(9)
+    )
+    offsets = KafkaCluster._offsets
+
+    def meanwhile(own: KafkaCluster, *given: Any) -> Any:
+        found = offsets(own, *given)
+        if own is first and "earliest" in given:
+            for other in others:
+                other.ids([lake.source])  # in threads of their own
+        return found
+
+    monkeypatch.setattr(KafkaCluster, "_offsets", meanwhile)
+    part = Part(lake.source, 0)
+    assert first.bounds([part]) == {part: Bounds(0, 0)}
+    assert len(kafka_cluster._clients) <= kafka_cluster._MOST_CLIENTS
+    assert not any(client.users for client in kafka_cluster._clients.values())

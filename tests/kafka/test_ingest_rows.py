@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
+from spark_ext.ingest.kafka_batches import KafkaBatches
 from tests.kafka.lake import COLUMNS, SCHEMA, Lake, lake
 
 __all__ = ["lake"]  # a fixture
@@ -55,7 +57,6 @@ def test_several_topics_of_kafka_go_where_an_expression_says(lake: Lake) -> None
     by = F.when(F.col("topic") == sources[0], "low").otherwise("high")
     given: dict[str, Any] = {"topic": None, "topic_by": by, "subscribe": sources, "name": "both"}
     lake.ingest({"maxOffsetsPerTrigger": "17"}, **given)
-    lake.lose_checkpoint()
     lake.ingest(**given)
     assert (lake.ids("low"), lake.ids("high")) == (list(range(20)), list(range(100, 120)))
 
@@ -65,7 +66,6 @@ def test_messages_that_are_left_out_count_as_ingested(lake: Lake) -> None:
     lake.cluster.produce(lake.source, range(10))
     lake.ingest(where="offset < 3")
     assert (lake.ids(), lake.position()) == ([0, 1, 2], 10)
-    lake.lose_checkpoint()
     lake.ingest()
     assert lake.ids() == [0, 1, 2]
 
@@ -83,17 +83,29 @@ def test_a_value_that_fits_no_column_fails_the_batch_and_nothing_of_it_is_there(
     assert lake.ids("strict") == [1, 2]
 
 
-def test_a_newer_run_takes_over_and_the_older_one_cannot_commit_any_more(lake: Lake) -> None:
+def test_a_newer_run_takes_over_and_the_older_one_cannot_commit_any_more(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.cluster.create(lake.source)
     lake.cluster.produce(lake.source, range(10))
     older = lake.start(trigger={"processingTime": "100 milliseconds"})
     older.processAllAvailable()
-    lake.ingest(checkpoint=f"{lake.checkpoint}-2")
-    lake.cluster.produce(lake.source, range(10, 20))
-    with pytest.raises(StreamingQueryException, match="ProducerFenced"):
-        older.awaitTermination(60)
-    assert lake.ids() == list(range(10))
-    lake.ingest()
+    older_id = older.id
+    with monkeypatch.context() as patch:
+        run = KafkaBatches._run
+
+        def later(batches: KafkaBatches, *given: Any) -> None:
+            if batches.query is not None and batches.query.id == older_id:
+                assert taken.wait(120)
+            run(batches, *given)
+
+        taken = threading.Event()
+        patch.setattr(KafkaBatches, "_run", later)
+        lake.cluster.produce(lake.source, range(10, 20))
+        lake.ingest()
+        taken.set()
+        with pytest.raises(StreamingQueryException, match="ProducerFenced"):
+            older.awaitTermination(60)
     assert lake.ids() == list(range(20))
 
 

@@ -43,8 +43,7 @@ SPARK = {
     "transaction": "spark path producer txn_app_id txn_version decided_by storage_options",
     "write_delta": "df table txn options",
     "write_stream": "df path checkpoint handler acknowledge trigger query_name txn_app_id storage_options",
-    "ingest_kafka": "spark path subscribe options checkpoint topic topic_by columns where name trigger query_name "
-    "storage_options",
+    "ingest_kafka": "spark path subscribe options topic topic_by columns where name trigger query_name storage_options",
     "process": "spark path topics subscription handler max_rows trigger on_error max_attempts include_metadata native "
     "query_name start stop progress storage_options",
     "monitor": "spark storage_options warn_after",

@@ -19,9 +19,7 @@ from spark_ext.ingest.positions import Part
 from txnlog.errors import InvalidInputError
 
 FILE: Final = "kafka.recording"
-"""The option with the path of the recording; another one is where Spark's source would note where a query began."""
-
-NOTED: Final = "kafka.noted"
+"""The option with the path of the recording."""
 
 _SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -39,7 +37,9 @@ class Recording:
         """What a topic with this id has from an offset on."""
         known = self.read()
         known[topic] = {"id": number, "first": first, "partitions": [list(item) for item in partitions]}
-        self.file.write_text(json.dumps(known), encoding="utf-8")
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(known), encoding="utf-8")
+        new.replace(self.file)  # a query that runs sees all of it, or nothing
 
     def read(self) -> dict[str, Any]:
         """By topic its id, its first offset, and its messages by partition."""
@@ -106,13 +106,9 @@ class _Reader(DataSourceStreamReader):
         self._recording = Recording(Path(options[FILE]))
         self._topics = options["subscribe"].split(",")
         self._starting = options["startingoffsets"]
-        self._noted = Path(options[NOTED])
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        self._noted.parent.mkdir(parents=True, exist_ok=True)
-        if not self._noted.exists():
-            self._noted.write_bytes(b"\0v1\n" + self._starting.encode())
-        found: dict[str, Any] = json.loads(self._noted.read_bytes().partition(b"\n")[2])
+        found: dict[str, Any] = json.loads(self._starting)
         return found
 
     def latestOffset(self, *_limits: object) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -143,4 +139,4 @@ class _Reader(DataSourceStreamReader):
         pass
 
 
-__all__ = ["FILE", "NOTED", "RecordedCluster", "RecordedKafka", "Recording"]
+__all__ = ["FILE", "RecordedCluster", "RecordedKafka", "Recording"]

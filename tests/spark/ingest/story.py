@@ -12,7 +12,7 @@ import pytest
 
 import spark_ext
 from spark_ext.ingest import ingest_kafka as module
-from tests.spark.ingest.recorded_kafka import FILE, NOTED, RecordedCluster, RecordedKafka, Recording
+from tests.spark.ingest.recorded_kafka import FILE, RecordedCluster, RecordedKafka, Recording
 from txnlog.api.internals import connection_of
 
 if TYPE_CHECKING:
@@ -41,27 +41,20 @@ class Story:
     def recording(self) -> Recording:
         return Recording(self.folder / "recording.json")
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
-
     def produce(self, partition: int, *messages: int | None, number: str = "id-1") -> None:
         self.messages[partition].extend(messages)
         self.recording.write("source", number, self.messages)
 
     def start(self, **given: Any) -> Any:
-        checkpoint = given.pop("checkpoint", self.checkpoint)
         options = {
             "kafka.bootstrap.servers": "nowhere:9092",
             FILE: str(self.recording.file),
-            NOTED: str(Path(checkpoint, "sources", "0", "0")),
             **given.pop("options", {}),
         }
         arguments = {"subscribe": "source", "topic": "orders", "columns": COLUMNS, "trigger": {"availableNow": True}}
         return spark_ext.ingest_kafka(
             self.spark,
             f"{self.ns.root}/{self.ns.name}",
-            checkpoint=str(checkpoint),
             options=options,
             **{**arguments, **given},
         )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.some(one_in=3)
 
 def test_storage_options_are_in_no_repr() -> None:
     nothing: Any = None
-    batches = KafkaBatches(nothing, '{"secret": "hush"}', nothing, nothing, frozenset(), nothing, nothing)
+    batches = KafkaBatches(nothing, '{"secret": "hush"}', nothing, nothing, nothing, nothing, nothing)
     assert "hush" not in repr(batches.run)
 
 
@@ -88,6 +88,6 @@ def test_expressions_over_a_message_by_itself_keep_the_order(story: Story) -> No
 
 
 @pytest.mark.parametrize("count", [1000, 4000])
-def test_an_older_checkpoint_of_many_partitions_can_be_planned(spark: SparkSession, count: int) -> None:
+def test_a_batch_of_many_partitions_that_is_cut_can_be_planned(spark: SparkSession, count: int) -> None:
     frame = spark.range(10).selectExpr("'t' AS topic", "cast(id AS int) AS partition", "id AS offset")
     assert from_offsets(frame, {Part("t", number): 5 for number in range(count)}).count() == 5

@@ -5,8 +5,7 @@ What a broker is needed for is in tests/kafka.
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
+import dataclasses
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,16 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_ext
-from spark_ext.ingest import kafka_batches, positions
-from tests.spark.ingest.story import SCHEMA, Story, story
+from spark_ext.ingest import ingest_kafka as module
+from spark_ext.ingest import kafka_batches, plan_folder, positions
+from spark_ext.ingest.kafka_options import kafka_options
+from spark_ext.ingest.positions import Part
+from tests.spark.ingest.story import RUNNING, SCHEMA, Story, story
 from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, SchemaMismatch, UnsupportedFeature
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from txnlog.api.namespace import Namespace
@@ -29,14 +33,13 @@ __all__ = ["story"]  # a fixture
 pytestmark = pytest.mark.some(one_in=3)
 
 
-def test_messages_come_once_over_restarts_lost_checkpoints_and_offsets_without_messages(story: Story) -> None:
+def test_messages_come_once_over_restarts_and_offsets_without_messages(story: Story) -> None:
     story.produce(0, 1, 2, None, 3)
     story.produce(1, None, None)
     story.ingest()
     story.produce(0, None, 4)
     story.produce(1, 5)
     story.ingest()
-    shutil.rmtree(story.checkpoint)
     story.produce(0, 6)
     story.ingest()
     assert story.ids() == [1, 2, 3, 4, 5, 6]
@@ -45,10 +48,7 @@ def test_messages_come_once_over_restarts_lost_checkpoints_and_offsets_without_m
     assert [row["id"] for row in rows if row["partition"] == 0] == [1, 2, 3, 4, 6]
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(
-    story: Story, monkeypatch: pytest.MonkeyPatch, lost: bool
-) -> None:
+def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     story.produce(0, 1, 2)
     story.produce(1, 3, 4)
     commit = positions.commit_parts
@@ -63,8 +63,6 @@ def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(
         with pytest.raises(StreamingQueryException, match="the driver dies"):
             story.ingest()
     assert story.ids() == [1, 2]
-    if lost:
-        shutil.rmtree(story.checkpoint)
     story.ingest()
     assert story.ids() == [1, 2, 3, 4]
 
@@ -75,14 +73,14 @@ def test_of_a_batch_whose_commits_came_in_part_the_rest_comes_also_of_one_task(
     """Where Spark lets one task read several partitions, its rows still go into files by partition."""
     frames = kafka_batches.KafkaBatches._write
     monkeypatch.setattr(kafka_batches.KafkaBatches, "_write", lambda own, df, *rest: frames(own, df.coalesce(1), *rest))
-    test_of_a_batch_whose_commits_came_in_part_the_rest_comes(story, monkeypatch, lost=True)
+    test_of_a_batch_whose_commits_came_in_part_the_rest_comes(story, monkeypatch)
 
 
-def test_a_new_checkpoint_begins_where_the_log_is(story: Story) -> None:
+def test_a_run_reads_nothing_that_the_log_has(story: Story) -> None:
     story.produce(0, 1, 2)
     story.ingest()
     story.produce(0, 3)
-    query = story.start(checkpoint=story.folder / "new")
+    query = story.start()
     query.awaitTermination()
     assert story.ids() == [1, 2, 3]
     assert sum(item["numInputRows"] for item in query.recentProgress) == 1
@@ -98,7 +96,7 @@ def test_a_run_that_was_overtaken_while_it_hung_commits_nothing(story: Story, mo
         story.take_place(monkeypatch)
         written = write(*given)
         story.recording.write("source", "id-1", [[1], []])
-        story.ingest(checkpoint=story.folder / "new")
+        story.ingest()
         story.produce(0)
         return written
 
@@ -110,28 +108,51 @@ def test_a_run_that_was_overtaken_while_it_hung_commits_nothing(story: Story, mo
     assert story.ids() == [1, 2]
 
 
-def test_an_older_checkpoint_brings_what_the_log_does_not_have(story: Story) -> None:
-    story.produce(0, 1, 2)
-    story.ingest()
-    copy = shutil.copytree(story.checkpoint, story.folder / "copy")
-    story.produce(0, 3)
-    story.ingest()
-    shutil.rmtree(story.checkpoint)
-    copy.rename(story.checkpoint)
-    story.produce(0, 4)  # in one batch with what the log has
-    story.ingest()
-    assert story.ids() == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("options", [{}, {"failOnDataLoss": "false"}], ids=["strict", "lossy"])
-def test_a_checkpoint_ahead_of_the_log_is_refused(story: Story, options: dict[str, str]) -> None:
-    """Also where a loss is accepted: Kafka has these messages."""
-    story.produce(0, 1, 2)
+def test_a_query_that_would_leave_messages_out_is_refused(
+    story: Story, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    """It begins behind the position. Also where a loss is accepted: Kafka has these messages."""
+    story.produce(0, 1, 2, 3)
+    starts = module._starts
+
+    def behind(*given: Any) -> Any:
+        return dataclasses.replace(starts(*given), offsets={Part("source", 0): 1, Part("source", 1): 0})
+
+    monkeypatch.setattr(module, "_starts", behind)
+    with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the query continues in the partition 0"):
+        story.ingest(options=options)
+    assert story.ids() == []
+
+
+def test_a_batch_behind_one_that_was_left_out_is_refused(story: Story) -> None:
+    """Where a batch begins is where the one before it ends."""
+    story.produce(0, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_batches.KafkaBatches, "_run", lambda *_: None)
+        query = story.start(trigger=RUNNING)
+        query.processAllAvailable()
+    story.produce(0, 2)
+    with pytest.raises(StreamingQueryException, match="OffsetOutOfRange: what batch 1 reads is not known"):
+        query.processAllAvailable()
+    assert story.ids() == []
+
+
+def test_a_run_leaves_no_folder_behind_the_next_one_or_the_process(story: Story) -> None:
+    def folders() -> set[Path]:
+        return {folder for folder in plan_folder._folders if folder.exists()}
+
+    story.produce(0, 1)
+    first = story.start(trigger=RUNNING)
+    (kept,) = folders()
     story.ingest()
-    story.produce(0, 3)
-    with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the checkpoint continues in the partition 0"):
-        story.ingest(name="another", options=options)
-    assert story.ids() == [1, 2]
+    assert kept in folders()
+    first.stop()
+    story.ingest()
+    assert kept not in folders()
+    assert len(folders()) == 1, "that of the last one"
+    plan_folder._remove_all()
+    assert not folders()
 
 
 @pytest.mark.parametrize("count", [1, 5])
@@ -144,7 +165,7 @@ def test_a_topic_of_kafka_that_was_made_again_is_refused_before_anything_is_writ
     with pytest.raises(InvalidInputError, match="'source' is not the one that the ingestion 'kafka:orders' read"):
         story.start()
     assert story.ns.snapshot().version == version
-    story.ingest(name="another", checkpoint=story.folder / "another")
+    story.ingest(name="another")
     assert story.ids() == [1, 2, *range(10, 10 + count)]
 
 
@@ -168,7 +189,6 @@ def test_a_topic_of_kafka_that_is_made_again_while_a_batch_is_read_ends_the_quer
 def test_messages_that_retention_took_are_an_error_and_going_on_without_them_is_a_choice(story: Story) -> None:
     story.produce(0, 1, 2)
     story.ingest()
-    shutil.rmtree(story.checkpoint)
     story.recording.write("source", "id-1", [[5, 6], []], first=4)
     with pytest.raises(OffsetOutOfRange, match="begins at offset 4, and the ingestion continues at 2") as caught:
         story.start()
@@ -211,6 +231,13 @@ def test_arguments_that_cannot_be_right_are_refused(story: Story) -> None:
         (InvalidInputError, "'subscribePattern' is none", {"options": {"subscribepattern": "a.*"}}),
         (InvalidInputError, "'startingOffsets' is 'earliest'", {"options": {"startingOffsets": "soon"}}),
         (InvalidInputError, "'failOnDataLoss' is true or false", {"options": {"failOnDataLoss": "never"}}),
+        (InvalidInputError, "from 1 to 9223372036854775807", {"options": {"maxOffsetsPerTrigger": "9" * 19}}),
+        (InvalidInputError, "from 1 to 2147483647", {"options": {"minPartitions": "3000000000"}}),
+        (
+            InvalidInputError,
+            "'minOffsetsPerTrigger' is 10, and 'maxOffsetsPerTrigger' is 9",
+            {"options": {"minoffsetspertrigger": "10", "maxOffsetsPerTrigger": "9"}},
+        ),
         (InvalidInputError, "is given twice", {"options": {"KAFKA.bootstrap.servers": "twice"}}),
         (InvalidInputError, "no trigger 'always'", {"trigger": {"always": True}}),
         (InvalidInputError, "query_name is text", {"query_name": 7}),
@@ -223,18 +250,17 @@ def test_arguments_that_cannot_be_right_are_refused(story: Story) -> None:
         with pytest.raises(kind, match=why):
             story.start(**given)
     with pytest.raises(InvalidInputError, match="options lack"):
-        spark_ext.ingest_kafka(story.spark, "/nowhere", subscribe="a", topic="a", checkpoint="/c", options={})
+        spark_ext.ingest_kafka(story.spark, "/nowhere", subscribe="a", topic="a", options={})
     assert story.ns.snapshot().version == version
 
 
 def test_sessions_without_kafka_or_a_jvm_or_that_are_stopped_are_refused(
-    spark: SparkSession, namespace: Namespace, tmp_path: Path
+    spark: SparkSession, namespace: Namespace
 ) -> None:
     namespace.create_topic("orders", SCHEMA)
     given: dict[str, Any] = {
         "subscribe": "source",
         "topic": "orders",
-        "checkpoint": str(tmp_path / "checkpoint"),
         "options": {"kafka.bootstrap.servers": "nowhere:9092"},
     }
     path = f"{namespace.root}/{namespace.name}"
@@ -249,3 +275,11 @@ def test_sessions_without_kafka_or_a_jvm_or_that_are_stopped_are_refused(
         spark_ext.ingest_kafka(stopped, path, **given)
     with pytest.raises(InvalidInputError, match="takes a Spark session first"):
         spark_ext.ingest_kafka(path, spark, **given)  # type: ignore[arg-type]
+
+
+def test_an_option_reaches_the_source_in_the_form_in_which_it_was_checked() -> None:
+    """Blanks from a file of settings: our check takes them, and Spark's ``toBoolean`` fails in the query."""
+    given = {"kafka.bootstrap.servers": "nowhere:9092", "failOnDataLoss": " False ", "maxOffsetsPerTrigger": " 7\n"}
+    found = kafka_options("source", given)
+    assert (found.given["failOnDataLoss"], found.given["maxOffsetsPerTrigger"]) == ("false", "7")
+    assert not found.fail_on_data_loss

@@ -1,9 +1,9 @@
-"""Where an ingestion from Kafka begins: logged for all partitions at once, before anything else."""
+"""Where an ingestion from Kafka begins: logged for all partitions at once, before its first batch."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +13,7 @@ from spark_ext.ingest import ingest_kafka as module
 from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.positions import Ingestion, Part
 from tests.spark.ingest.story import RUNNING, Story, story
-from txnlog.errors import OffsetOutOfRange
+from txnlog.errors import InvalidInputError, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
@@ -26,12 +26,9 @@ pytestmark = pytest.mark.some(one_in=3)
 LATEST = {"startingOffsets": "latest"}
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_latest_is_where_the_first_run_began_also_in_an_empty_topic(story: Story, lost: bool) -> None:
+def test_latest_is_where_the_first_run_began_also_in_an_empty_topic(story: Story) -> None:
     story.produce(0)
     story.ingest(options=LATEST)
-    if lost:
-        shutil.rmtree(story.checkpoint)
     story.produce(0, 1, 2)
     story.ingest(options=LATEST)
     assert story.ids() == [1, 2]
@@ -40,7 +37,6 @@ def test_latest_is_where_the_first_run_began_also_in_an_empty_topic(story: Story
 def test_a_run_that_began_in_an_empty_topic_and_died_before_its_first_commit_is_gone_on_with(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checkpoint is there, and has the batch."""
     story.produce(0)
     with monkeypatch.context() as patch:
         patch.setattr(kafka_batches, "commit_parts", lambda *_: (_ for _ in ()).throw(RuntimeError("dies")))
@@ -57,42 +53,37 @@ def test_retention_before_the_first_message_of_a_partition_is_an_error(story: St
     """Partition 1 was empty when the ingestion began; its messages 0 to 3 came and went while nobody ingested."""
     story.produce(0, 1, 2, 3, 4)
     story.ingest()
-    shutil.rmtree(story.checkpoint)
     story.recording.write("source", "id-1", [[5], [6]], first=4)
     with pytest.raises(OffsetOutOfRange):
         story.ingest()
 
 
 def test_retention_before_the_first_batch_is_an_error(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first run says where it begins (offset 0), dies before its first commit, and its checkpoint is lost."""
+    """The first run says where it begins (offset 0), and dies before its first commit."""
     story.produce(0, 1, 2)
     with monkeypatch.context() as patch:
         patch.setattr(kafka_batches, "commit_parts", lambda *_: (_ for _ in ()).throw(RuntimeError("dies")))
         with pytest.raises(StreamingQueryException):
             story.ingest()
-    shutil.rmtree(story.checkpoint)
     story.recording.write("source", "id-1", [[3], []], first=2)
     with pytest.raises(OffsetOutOfRange):
         story.ingest()
 
 
-@pytest.mark.parametrize("lost", [True, False])
 def test_where_an_ingestion_begins_is_logged_for_all_partitions_or_for_none(
-    story: Story, monkeypatch: pytest.MonkeyPatch, lost: bool
+    story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver dies while it notes that. With a commit for each, partition 1 would begin behind its message 5."""
     story.produce(0, 1, 2)
     story.produce(1, 3, 4)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "note_starts", behind(positions.note_starts, dies))
+        patch.setattr(kafka_batches, "note_starts", behind(positions.note_starts, dies))
         with pytest.raises(RuntimeError, match="the driver dies"):
             story.start(options=LATEST)
     first, second = (story.stream(partition) for partition in (0, 1))
     assert (first.batch, second.batch) == (2, 2)
     assert first.version == second.version, "one entry has all of them"
     story.produce(1, 5)
-    if lost:
-        shutil.rmtree(story.checkpoint, ignore_errors=True)
     story.ingest(options={"startingOffsets": "earliest"})
     assert story.ids() == [5]
 
@@ -103,12 +94,58 @@ def test_of_two_first_runs_the_one_that_is_logged_first_says_where_both_begin(
     """The other one began at the earliest offsets, and has not ingested anything yet."""
     story.produce(0, 1, 2)
 
-    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int], begins: Iterable[str]) -> None:
-        positions.note_starts(ns, ingestion, dict.fromkeys(starts, 0), begins)
-        positions.note_starts(ns, ingestion, starts, begins)
+    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int]) -> None:
+        positions.note_starts(ns, ingestion, dict.fromkeys(starts, 0))
+        positions.note_starts(ns, ingestion, starts)
 
-    monkeypatch.setattr(module, "note_starts", second)
-    story.ingest(options=LATEST)
+    monkeypatch.setattr(kafka_batches, "note_starts", second)
+    query = story.start(options=LATEST)
+    assert [active.id for active in story.spark.streams.active if active.id != query.id] == []
+    query.awaitTermination()
+    assert story.ids() == [1, 2]
+
+
+def test_of_two_first_runs_the_one_that_began_at_lower_offsets_brings_what_the_other_one_leaves_to_it(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one began at the latest offsets, and was first."""
+    story.produce(0, 1, 2)
+
+    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int]) -> None:
+        positions.note_starts(ns, ingestion, {Part("source", 0): 1, Part("source", 1): 0})
+        positions.note_starts(ns, ingestion, starts)
+
+    monkeypatch.setattr(kafka_batches, "note_starts", second)
+    story.ingest()
+    assert story.ids() == [2]
+
+
+def test_a_call_that_is_refused_does_not_say_where_the_next_one_begins(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``latest``, and what only Spark refuses, here a name that another query took meanwhile. No query has run."""
+    story.produce(0, 1, 2)
+    other = story.start(name="other", trigger=RUNNING, query_name="orders")
+    other.processAllAvailable()
+    version = story.ns.snapshot().version
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_check_query_name", lambda *_: None)
+        with pytest.raises(InvalidInputError, match="Spark refuses to start the query"):
+            story.start(options=LATEST, query_name="orders")
+    assert story.ns.snapshot().version == version
+    story.ingest(options={"startingOffsets": "earliest"})
+    assert story.ids() == [1, 1, 2, 2]
+
+
+def test_offsets_that_are_given_and_do_not_count_are_warned_of(story: Story, caplog: pytest.LogCaptureFixture) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    with caplog.at_level(logging.WARNING, "txnlog.spark"):
+        story.ingest(options={"startingOffsets": '{"source": {"0": 2, "1": -2}}'})
+        assert not caplog.messages, "the log says the same"
+        story.ingest(options={"startingOffsets": '{"source": {"0": 1, "1": -2}}'})
+    (message,) = caplog.messages
+    assert "partition 0 of the Kafka topic 'source' continues at 2" in message
     assert story.ids() == [1, 2]
 
 
@@ -128,14 +165,23 @@ def test_a_partition_that_is_added_begins_at_its_first_message_and_misses_what_r
 def test_a_loss_that_is_accepted_is_a_position_of_the_log(story: Story) -> None:
     story.produce(0, 1, 2)
     story.ingest()
-    shutil.rmtree(story.checkpoint)
     story.recording.write("source", "id-1", [[5], []], first=4)
     story.ingest(options={"failOnDataLoss": "false"})
     assert [story.stream(partition).batch for partition in (0, 1)] == [5, 4]
-    shutil.rmtree(story.checkpoint)
     story.recording.write("source", "id-1", [[5], [6]], first=4)
     story.ingest()  # nothing is lost any more
     assert story.ids() == [1, 2, 5, 6]
+
+
+def test_a_loss_that_is_accepted_is_logged_also_where_no_message_comes_behind_it(story: Story) -> None:
+    story.produce(0, 1, 2)
+    story.ingest()
+    story.recording.write("source", "id-1", [[], []], first=4)
+    story.ingest(options={"failOnDataLoss": "false"})
+    assert [story.stream(partition).batch for partition in (0, 1)] == [4, 4]
+    story.recording.write("source", "id-1", [[5], []], first=4)
+    story.ingest()
+    assert story.ids() == [1, 2, 5]
 
 
 def test_a_thousand_starts_are_one_entry(story: Story) -> None:
