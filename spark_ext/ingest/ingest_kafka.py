@@ -253,7 +253,9 @@ def _say_which_starts_count(wanted: KafkaOptions, known: Mapping[Part, int]) -> 
         _logger.warning(
             "startingOffsets differ from where the log has the ingestion, which counts: the %s continues at %d (and %d "
             "more partitions); another name begins anew",
-            *(part, known[part], len(other) - 1),
+            part,
+            known[part],
+            len(other) - 1,
         )
     elif wanted.starts_given and known:
         _logger.info("startingOffsets count for none of %d partitions: the ingestion continues there", len(known))

@@ -143,7 +143,8 @@ class KafkaBatches:
             ranges = {part: self._range(part, start, end, known.get(part)) for part, (start, end) in moved.items()}
             wanted = {part: found for part, found in ranges.items() if not found.is_done}
             if not wanted:
-                _logger.info("batch %d of %r was committed before", batch_id, self.ingestion.name)
+                if moved:
+                    _logger.info("batch %d of %r was committed before", batch_id, self.ingestion.name)
                 break
             written, numbers = self._write(df, wanted)
             connection_of(self.ns).follower.refresh()  # the job took its time
