@@ -169,11 +169,15 @@ class KafkaBatches:
 
     def _check_owner(self) -> None:
         connection, name = connection_of(self.ns), self.ingestion.name
-        epoch = self.starts.epoch if self._owner is None else self._owner.epoch
-        if epoch is not None:
-            connection.check_producer(name, epoch)
-        elif connection.producer_record(name) is not None:
-            raise ProducerFenced(f"another run of the ingestion {name!r} has taken over since this one began")
+        if self._owner is not None:
+            connection.check_producer(name, self._owner.epoch)
+            return
+        record = connection.producer_record(name)
+        if (None if record is None else record.epoch) != self.starts.epoch:
+            raise ProducerFenced(
+                f"another run of the ingestion {name!r} has taken over since this one began",
+                advice="let that one run; or end it, and start this one again",
+            )
 
     def _take_over(self) -> None:
         """Become the owner: older runs are fenced from here on."""

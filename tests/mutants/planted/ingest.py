@@ -197,8 +197,8 @@ MUTANTS: Final = (
     Mutant(
         "a run that hung takes over from a newer one",
         "spark_ext/ingest/kafka_batches.py",
-        "if epoch is not None:",
-        "if self._owner is None:\n            return\n        if epoch is not None:",
+        "!= self.starts.epoch:",
+        "!= self.starts.epoch and False:",
         "a healthy run ends",
         (
             INGEST_TAKEOVERS

@@ -144,6 +144,7 @@ def test_a_run_leaves_no_folder_behind_the_next_one_or_the_process(story: Story)
 
     story.produce(0, 1)
     first = story.start(trigger=RUNNING)
+    first.processAllAvailable()
     (kept,) = folders()
     story.ingest()
     assert kept in folders()
