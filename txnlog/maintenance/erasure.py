@@ -89,8 +89,8 @@ def erase(connection: Connection, topic: str, where: object, *, dry_run: bool) -
     except pa.ArrowException as error:
         raise InvalidInputError(
             f"the condition fails on rows of {topic!r}: {shown(str(error))}",
-            advice="use one that every row can answer; what was erased before stays erased",
-            durable=Durable.MAYBE,
+            advice="use one that every row can answer" + ("" if dry_run else "; what was erased before stays erased"),
+            durable=Durable.NOTHING if dry_run else Durable.MAYBE,
         ) from None
     first, *letters = done
     is_complete = all(item.is_complete for item in done)
