@@ -188,7 +188,7 @@ class Worker:
         """Have a step run. Any thread may, also in the handler of a signal.
 
         Raises RetriableError where there is no thread, and none can be started: the step waits for the next one that
-        puts something. Where there is one that does something which blocks, the step waits for that.
+        puts something. Where there is one that makes a request, the step waits for that.
         """
         self._inbox.put(step)
         if self._seat:
@@ -247,7 +247,8 @@ class Worker:
         return self._thread is not None and self._thread is self._host.current()
 
     def step_aside(self) -> None:
-        """Leave the other steps to another thread: this one is about to wait for something. To be called in it."""
+        """Leave the other steps to another thread: its own may wait for long. Nobody relies on that meanwhile."""
+        self._threads.discard(self._thread)
         self._get_up()
         if self._here or not self._inbox.is_empty():
             self._begin()
@@ -259,6 +260,7 @@ class Worker:
         except IndexError:
             return False
         self._thread = self._host.current()
+        self._threads.add(self._thread)
         return True
 
     def _get_up(self) -> None:
@@ -274,7 +276,6 @@ class Worker:
     def _run_until_idle(self) -> None:
         me = self._host.current()
         while True:
-            self._threads.add(me)
             while not (self._sit_down() and self._run_steps()):
                 if not self._wait_as_spare():
                     break
