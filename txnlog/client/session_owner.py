@@ -16,7 +16,7 @@ from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.names import parse_namespace_name
 from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
-from txnlog.engine.worker import has_ended
+from txnlog.engine.worker import program_has_ended
 from txnlog.errors import CalledInItsOwnWork, InvalidInputError, InvalidTransactionState
 from txnlog.fold import number_blocks
 from txnlog.fold.state import Outcome, SegmentRecord
@@ -132,13 +132,13 @@ class SessionOwner:
         Closing again goes on where an interrupt ended it.
         """
         session = self._current
-        if session is not None and not has_ended():
+        if session is not None and not program_has_ended():
             if session.runtime.is_in_work:  # a finalizer there would wait for the work that waits for it
                 raise CalledInItsOwnWork
             session.auto_merger.close()  # what is under way needs the handle
         self._closed = True
         # When the program has ended (finalizers run then) its end has waited for the work, and reported the rest.
-        if session is not None and not has_ended():
+        if session is not None and not program_has_ended():
             session.close(self._closed_error())
             # Behind it: where an interrupt ends the waiting, the next close still has them to report.
             self._report(f"The handle of the namespace {self.name!r} was closed before these", session)
@@ -295,7 +295,7 @@ class SessionOwner:
         )
 
     def may_land(self, number: int) -> bool:
-        """Whether an entry of a transaction was sent whose outcome nobody knows; also on a closed connection."""
+        """Whether the log may get an entry of a transaction yet (see Appender); also on a closed connection."""
         return self._session_even_closed.may_land(number)
 
     def ledger(self, subscription: int, epoch: int) -> Ledger:

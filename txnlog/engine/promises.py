@@ -20,7 +20,7 @@ from txnlog.engine.effects import Step
 from txnlog.engine.engine import engine_of_process, help_out, keep_threads
 from txnlog.engine.log_lines import write_pending
 from txnlog.engine.runtime import is_at_work
-from txnlog.engine.worker import has_ended
+from txnlog.engine.worker import program_has_ended
 from txnlog.errors import CalledAfterTheEnd, Durable, InvalidTransactionState, RetriableError
 from txnlog.replies import copy_of
 
@@ -62,7 +62,7 @@ class Promise(Future[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """See Future. Each call gives an error of its own."""
         self._ask()
-        if has_ended() and not self.done():
+        if program_has_ended() and not self.done():
             raise CalledAfterTheEnd(durable=Durable.MAYBE)
         return copy_of(super().exception(timeout))
 

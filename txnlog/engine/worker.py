@@ -39,7 +39,7 @@ Blocking = Callable[[], Step]
 """Something that blocks. What it returns is called at once."""
 
 
-def has_ended() -> bool:
+def program_has_ended() -> bool:
     """Whether the program has ended, and with it all threads: what its finalizers ask of them never comes."""
     return sys.is_finalizing()
 
@@ -50,7 +50,7 @@ def refuse_after_end(*_of_request: object) -> None:
     By then the thread by which a library makes them may be gone, for which it would wait, Arrow may abort the process,
     and builtins and imports are missing.
     """
-    if has_ended():
+    if program_has_ended():
         raise CalledAfterTheEnd
 
 
@@ -141,7 +141,7 @@ class _Threads:
 
     def start(self, work: Step, name: str) -> None:
         """See Host. Nothing runs any more where the interpreter has ended, whatever is asked for."""
-        if has_ended():
+        if program_has_ended():
             return
         own = work if name == CALLBACKS else partial(run_as_own_thread, work)
         start_thread(threading.Thread(target=own, name=name, daemon=True))
@@ -417,6 +417,14 @@ class Crew:
             if len(self._free) == self._most:
                 raise
 
+    def put_or_call(self, call: Step) -> None:
+        """Have a call made once: by this thread where there is no other one."""
+        once = only_once(call)
+        try:
+            self.put(once)
+        except RetriableError:  # it is queued all the same, and may be taken where somebody can start a thread
+            once()
+
     def _begin(self) -> None:
         if self._free and not self._waiting:
             self._host.start(self._run, self._name)
@@ -454,6 +462,17 @@ def _nothing() -> None:
     pass
 
 
+def only_once(call: Step) -> Step:
+    """Of several threads that make what this gives exactly one makes the call; the others go on at once."""
+    begun = itertools.count()
+
+    def once() -> None:
+        if next(begun) == 0:  # one step, so it needs no lock
+            call()
+
+    return once
+
+
 def do(work: Blocking) -> None:
     """Do it, and call what it returns."""
     work()()
@@ -468,7 +487,8 @@ __all__ = [
     "Inbox",
     "Worker",
     "do",
-    "has_ended",
+    "only_once",
+    "program_has_ended",
     "refuse_after_end",
     "start_thread",
 ]

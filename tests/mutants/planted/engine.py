@@ -142,9 +142,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what a pool queued without a thread is made twice",
-        "txnlog/engine/runtime.py",
-        "            if next(calls) == 0:\n                work()\n",
-        "            work()\n",
+        "txnlog/engine/worker.py",
+        "        if next(begun) == 0:  # one step, so it needs no lock\n            call()\n",
+        "        call()\n",
         "an entry that was reported as not written is there later; a commit is acknowledged before its files are there",
         (SCARCE_THREADS + "a_request_for_which_a_pool_found_no_thread_is_made_once",),
     ),
