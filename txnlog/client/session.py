@@ -67,9 +67,12 @@ _IDLE_MS: Final = 60_000
 """Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
 
 _MOST_SLOTS: Final = 3
+"""Slots of manifests that are found occupied, before a call that makes a checkpoint fails."""
+
 _MOST_ADOPTIONS: Final = 8
 _BETWEEN_ADOPTIONS_MS: Final = 200.0
-"""Slots of manifests that are found occupied, before a call that makes a checkpoint fails."""
+"""Adoptions of one call, and the pause between two: where several clients adopt at once, the root may list another one
+than the log has last."""
 
 
 class Session:
@@ -295,7 +298,7 @@ class Session:
         return AppendCounts() if appender is None else appender.counts
 
     def may_land(self, txn: int) -> bool:
-        """Whether an entry of a transaction was sent whose outcome nobody knows."""
+        """As ``may_land`` of the writer of this process; False where it has appended nothing."""
         appender = self._appenders.get("one")
         return appender is not None and appender.may_land(txn)
 

@@ -500,7 +500,7 @@ class Appender:
         if not won:
             attempt.lost()
             if attempt.knew_the_end or attempt.lost_races > _RACES_BEFORE_CATCHING_UP:
-                self._races.lost()
+                self._races.note_rivals()
             await self._propose(attempt)
             await self._races.ask_for_a_place()
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:

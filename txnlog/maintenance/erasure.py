@@ -367,7 +367,7 @@ class _Erasure:
     def _looked_into(self, record: SegmentRecord, schema: pa.Schema, columns: Sequence[str]) -> tuple[int, set[str]]:
         """How many rows of a segment that the newest version does not show are to go, and their bounds.
 
-        None of one whose file is gone.
+        0, and no bounds, where its file is gone.
         """
         state = {"visible": "COMMITTED", "aborted": "ABORTED", "pending": "OPEN"}[record.state]
         planned = plan_segment(record, self._topic.folder, state, None, {})  # type: ignore[arg-type]  # one of them

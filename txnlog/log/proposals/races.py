@@ -99,8 +99,8 @@ class Races:
         self.counts.lost_races += 1
         self._winners.append(writer)
 
-    def lost(self) -> None:
-        """Another entry took the slot."""
+    def note_rivals(self) -> None:
+        """Others append just now: a race was lost, and not only since this writer was behind."""
         self._lost_ms = self._runtime.elapsed_ms()
 
     def pause_ms(self, lost: int) -> float:
