@@ -106,7 +106,7 @@ class SharedTopicDelivery(TopicDelivery):
         self._full = 0
         self._riding: tuple[Ride, _Asked] | None = None
         self._closed = False
-        self._warned = False
+        self._warned: set[type[TxnLogError]] = set()
         self._unreadable: CorruptionError | None = None
         self._ledger.leased = True
         self._looked_at_first: dict[int, Range] = {}
@@ -398,7 +398,7 @@ class SharedTopicDelivery(TopicDelivery):
         """
         try:
             dead_letters.target(self._connection, record)
-            readable, table = await self._readable(dead)
+            readable, table = await self._readable(record, dead)
             if table is None:
                 return False
             move = partial(dead_letters.move, self._connection, record, self.topic, wanted, table, readable)
@@ -406,14 +406,20 @@ class SharedTopicDelivery(TopicDelivery):
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
         except SchemaMismatch as error:
-            if not self._warned:
-                _logger.warning("dead letters of %r wait where they are: %s", record.name, error)
-            self._warned = True
+            self._warn_waiting(record, error)
             return False
         return True
 
+    def _warn_waiting(self, record: SubscriptionRecord, error: TxnLogError) -> None:
+        """Say that dead letters wait, and why: once of each kind of error, however often they are tried again."""
+        if type(error) not in self._warned:
+            self._warned.add(type(error))
+            _logger.warning(
+                "dead letters of the subscription %r of %r wait where they are: %s", record.name, self.topic.name, error
+            )
+
     async def _readable(
-        self, dead: Mapping[int, tuple[Redelivery, ...]]
+        self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]
     ) -> tuple[Mapping[int, tuple[Redelivery, ...]], pa.Table | None]:
         """Those of some messages that are in no damaged segment, and their rows. An error is noted for the others."""
         while dead:
@@ -426,9 +432,7 @@ class SharedTopicDelivery(TopicDelivery):
                 dead = _without(dead, offsets_of(damaged))
                 partition = min(wanted.keys() & offsets_of(damaged).keys())
                 self._unreadable = self._in_the_way(error, damaged, partition)
-                if not self._warned:
-                    _logger.warning("dead letters of %r wait where they are: %s", self.topic.name, self._unreadable)
-                self._warned = True
+                self._warn_waiting(record, self._unreadable)
         return dead, None
 
     # --- redelivery -------------------------------------------------------------------------------------------------
