@@ -11,7 +11,7 @@ from txnlog.api.metric_families import family
 from txnlog.client.commit_times import BOUNDS_MS
 from txnlog.client.ended_transactions import COMMITTED
 from txnlog.common.open_metrics import Family, Labels, encoded
-from txnlog.fold.expiry import is_overdue
+from txnlog.fold.overdue import is_overdue
 from txnlog.fold.state import Cursor, Head, State, SubscriptionRecord, TopicRecord, TransactionRecord
 from txnlog.format.actions import AbortReason
 from txnlog.log.segment_summary import RecentSegments, SegmentSummary, SegmentTotals

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim, offsets_of
 from txnlog.common import ranges
 from txnlog.errors import OutcomeUnknown, TransactionConflict, TxnLogError
-from txnlog.fold.expiry import overdue
+from txnlog.fold.overdue import overdue
 from txnlog.fold.state import Draft, State
 from txnlog.format.actions import Acknowledgement
 from txnlog.log.commands import Answer, Simple
