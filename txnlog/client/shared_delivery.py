@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
 from txnlog.client.acknowledgement_conflicts import end_claims
-from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, offsets_of
+from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, segment_offsets
 from txnlog.client.holes import holes_in
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.common import ranges
@@ -279,7 +279,7 @@ class SharedTopicDelivery(TopicDelivery):
         records, _ = self._connection.follower.holding(self.topic.id, found)
         state = self._connection.follower.state
         for record in records:
-            for partition, own in offsets_of(record).items():
+            for partition, own in segment_offsets(record).items():
                 earliest = state.start_of(self.topic.id, partition)
                 if partition in found and record.extent is not None and earliest < own[1]:
                     wanted = {partition: ((max(own[0], earliest), own[1]),)}
@@ -429,8 +429,8 @@ class SharedTopicDelivery(TopicDelivery):
                 return dead, await self._connection.runtime.read(partial(self._read_alone, wanted))
             except CorruptionError as error:
                 damaged = await self._damaged(error, wanted)
-                dead = _without(dead, offsets_of(damaged))
-                partition = min(wanted.keys() & offsets_of(damaged).keys())
+                dead = _without(dead, segment_offsets(damaged))
+                partition = min(wanted.keys() & segment_offsets(damaged).keys())
                 self._unreadable = self._in_the_way(error, damaged, partition)
                 self._warn_waiting(record, self._unreadable)
         return dead, None
