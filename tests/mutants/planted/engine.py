@@ -199,7 +199,7 @@ MUTANTS: Final = (
     Mutant(
         "who hands back a step loses it where no thread can be started",
         "txnlog/engine/worker.py",
-        "        except RetriableError:\n            self._run()\n",
+        "        except RetriableError:\n            self._run_until_idle()\n",
         "        except RetriableError:\n            pass\n",
         "a commit waits for ever, though threads can be started again at once",
         (NO_THREAD + "a_call_whose_request_ended_while_no_thread_could_be_started_ends",),
