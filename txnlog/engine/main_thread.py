@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
+from txnlog.common.first_of import FirstOf
 from txnlog.common.limits import REQUESTS_OF_MAIN_THREAD
 from txnlog.engine.effects import Result, result_of
 from txnlog.engine.log_lines import write_pending
@@ -22,7 +23,7 @@ from txnlog.engine.worker import THREADS, Crew, program_has_ended
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_of_process: Final[dict[str, Crew]] = {}
+_of_process: Final = FirstOf[Crew]()
 
 
 def outside_main_thread(call: Callable[P, R]) -> Callable[P, R]:
@@ -48,10 +49,7 @@ def outside_main_thread(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def _crew() -> Crew:
-    found = _of_process.get("crew")
-    if found is None:
-        return _of_process.setdefault("crew", Crew(THREADS, "txnlog-io", REQUESTS_OF_MAIN_THREAD))
-    return found
+    return _of_process.get_or(lambda: Crew(THREADS, "txnlog-io", REQUESTS_OF_MAIN_THREAD))
 
 
 os.register_at_fork(after_in_child=_of_process.clear)
