@@ -231,8 +231,8 @@ MUTANTS: Final = (
     Mutant(
         "what goes on is not begun where an interrupt came first",
         "txnlog/engine/engine.py",
-        "self._put(withdraw if go_on is None or isinstance(error, TxnLogError) else go_on)",
-        "self._put(withdraw if go_on is None or isinstance(error, TxnLogError) else lambda: None)",
+        "self._put(task.begin if goes_on and not isinstance(error, TxnLogError) else task.cancel)",
+        "self._put((lambda: None) if goes_on and not isinstance(error, TxnLogError) else task.cancel)",
         "after Ctrl-C at the end of a block its transaction stays open, and the process waits a minute for nothing",
         (ENGINE + "a_command_that_goes_on_is_begun_where_its_caller_was_interrupted_before",),
     ),
