@@ -280,7 +280,8 @@ class Worker:
                 if not self._wait_as_spare():
                     break
             self._threads.discard(me)
-            if not self._seat or self._inbox.is_empty():  # who put something may have relied on this thread until now
+            # Who put something while this thread had the seat, or could start no other one, has relied on it until now.
+            if not self._seat or self._inbox.is_empty():
                 return
 
     def _run_steps(self) -> bool:
@@ -293,9 +294,7 @@ class Worker:
                 step = self._next()
                 if step is None:
                     self._get_up()
-                    if self._inbox.is_empty() or not self._sit_down():
-                        return True
-                    continue
+                    return True
                 self._call(step)
                 del step  # it may have an error, and by the traceback of that what a call was given
             if self._blocking:

@@ -40,8 +40,8 @@ MUTANTS: Final = (
     Mutant(
         "a thread that is idle ends without a look",
         "txnlog/engine/worker.py",
-        "                if self._inbox.is_empty() or not self._sit_down():\n",
-        "                if True:\n",
+        "            if not self._seat or self._inbox.is_empty():\n",
+        "            if True:\n",
         "a call that comes at that moment waits for ever",
         (WORKER + "a_step_that_comes_while_the_thread_ends_is_run",),
     ),
