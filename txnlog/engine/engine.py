@@ -319,23 +319,12 @@ def callbacks_of_process() -> Worker:
 
 
 def keep_threads() -> None:
-    """Let the threads of this process stay from here on: at its end Python 3.12 starts none any more."""
+    """Let the threads of this process stay from here on: Python 3.12 starts none for handlers of ``atexit``."""
     THREADS.keeps_threads = True
-    for worker in _workers():
-        with suppress(RetriableError):
-            worker.put(_nothing)
-
-
-def help_out() -> None:
-    """Have run what waits for a thread, by this one if need be: at the end of this process."""
-    for worker in _workers():
-        worker.help_out()
-
-
-def _workers() -> list[Worker]:
-    engine: Engine | None = _of_process.get("engine")
-    callbacks: Worker | None = _of_process.get("callbacks")
-    return [worker for worker in (engine._worker if engine else None, callbacks) if worker is not None]
+    if "engine" in _of_process:
+        for worker in (engine_of_process()._worker, callbacks_of_process()):
+            with suppress(RetriableError):
+                worker.wake()
 
 
 _is_writing: Final[set[str]] = set()
@@ -345,8 +334,10 @@ def _write_log_lines_soon() -> None:
     """A thread of the client has logged something. Mostly who waits for that thread writes it, and otherwise this."""
     if not _is_writing:
         _is_writing.add("soon")
-        with suppress(RetriableError):
+        try:
             engine_of_process().post(_write_log_lines, keeps_process=False)
+        except RetriableError:
+            _is_writing.clear()  # the next line tries it again
 
 
 async def _write_log_lines() -> None:
@@ -373,6 +364,5 @@ __all__ = [
     "Work",
     "callbacks_of_process",
     "engine_of_process",
-    "help_out",
     "keep_threads",
 ]

@@ -124,6 +124,7 @@ class Runtime:
         self._own = None if host is None else (Engine(host), Worker(host, CALLBACKS))
         self._random = random.SystemRandom()
         self._closed = False
+        self._is_waking = False
         self._begin_in_child()
         renew_in_child(self)
 
@@ -205,12 +206,18 @@ class Runtime:
             self.engine.post(self._wake_callbacks)
 
     async def _wake_callbacks(self) -> None:
-        """Start the thread of the callbacks, as soon as the process may have another one."""
-        while True:
-            await Pause(_NO_THREAD_PAUSE_MS)
-            with contextlib.suppress(RetriableError):
-                self.callbacks.put(lambda: None)
-                return
+        """Start the thread of the callbacks, as soon as the process may have another one. One task does, for all."""
+        if self._is_waking:
+            return
+        self._is_waking = True
+        try:
+            while True:
+                await Pause(_NO_THREAD_PAUSE_MS)
+                with contextlib.suppress(RetriableError):
+                    self.callbacks.wake()
+                    return
+        finally:
+            self._is_waking = False
 
     def call_elsewhere(self, call: Callable[[], None]) -> None:
         """Have something called that may wait for a thread which waits for the engine. From any thread."""

@@ -84,7 +84,7 @@ class Host(Protocol):
     """What an engine runs in: a process, outside of simulations.
 
     Attributes:
-        keeps_threads: whether one thread of each worker stays when it has nothing to do: there may be no other later.
+        keeps_threads: whether the thread of a worker stays when it has nothing to do: there may be no other one later.
     """
 
     keeps_threads: bool
@@ -176,7 +176,6 @@ class Worker:
         self._inbox = host.inbox()
         self._seat: deque[None] = deque([None])
         self._thread: object = None
-        self._threads: set[object] = set()
         self._blocking: list[tuple[Blocking, Callable[[Step], None]]] = []
         self._aside: deque[None] = deque([None] * _MOST_ASIDE)
         self._spare: deque[Inbox] = deque()
@@ -187,16 +186,20 @@ class Worker:
     def put(self, step: Step) -> None:
         """Have a step run. Any thread may, also in the handler of a signal.
 
-        Raises RetriableError where there is no thread, and none can be started: the step waits for the next one that
-        puts something. Where there is one that makes a request, the step waits for that.
+        Raises RetriableError where no thread can be started: the step waits for the next one that puts something.
         """
         self._inbox.put(step)
         if self._seat:
-            try:
-                self._begin()
-            except RetriableError:
-                if not self._threads:
-                    raise
+            self._begin()
+
+    def wake(self) -> None:
+        """Have a thread there, to run what waits or will come. Raises RetriableError where none can be started."""
+        if self._seat:
+            self._begin()
+
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits. From any thread."""
+        return bool(self._seat) and self._inbox.is_empty()
 
     def put_here(self, step: Step) -> None:
         """``put`` in the thread itself: the step is run before others that wait."""
@@ -207,12 +210,7 @@ class Worker:
         try:
             self.put(step)
         except RetriableError:
-            self._run_until_idle()
-
-    def help_out(self) -> None:
-        """Have what waits run, by this thread if need be: at the end of a process, none may be started any more."""
-        if not (self._threads or self._inbox.is_empty()):
-            self.hand_back(_nothing)
+            self._run(stays=False)
 
     def _begin(self) -> None:
         """Have a thread run steps: one that has nothing to do, or a new one."""
@@ -247,8 +245,7 @@ class Worker:
         return self._thread is not None and self._thread is self._host.current()
 
     def step_aside(self) -> None:
-        """Leave the other steps to another thread: its own may wait for long. Nobody relies on that meanwhile."""
-        self._threads.discard(self._thread)
+        """Leave the other steps to another thread: this one is about to wait for something. To be called in it."""
         self._get_up()
         if self._here or not self._inbox.is_empty():
             self._begin()
@@ -260,7 +257,6 @@ class Worker:
         except IndexError:
             return False
         self._thread = self._host.current()
-        self._threads.add(self._thread)
         return True
 
     def _get_up(self) -> None:
@@ -268,23 +264,18 @@ class Worker:
         self._thread = None
         self._seat.append(None)
 
-    def _run(self) -> None:
-        self._run_until_idle()
-        while self._host.keeps_threads and not self._threads:
-            self._run_until_idle()
-
-    def _run_until_idle(self) -> None:
+    def _run(self, *, stays: bool = True) -> None:
+        """Run steps until there is nothing to do for a while. ``stays``: for ever, where threads are kept."""
         me = self._host.current()
-        while True:
-            while not (self._sit_down() and self._run_steps()):
+        try:
+            while not (self._sit_down() and self._run_steps(stays=stays)):
                 if not self._wait_as_spare():
-                    break
-            self._threads.discard(me)
-            # Who put something while this thread had the seat, or could start no other one, has relied on it until now.
-            if not self._seat or self._inbox.is_empty():
-                return
+                    return
+        finally:
+            if self._thread is me:  # it was interrupted
+                self._get_up()
 
-    def _run_steps(self) -> bool:
+    def _run_steps(self, *, stays: bool) -> bool:
         """Run steps while this thread has the seat. Whether there was nothing to do for so long that it ends."""
         me = self._host.current()
         while self._thread is me:
@@ -293,8 +284,12 @@ class Worker:
             else:
                 step = self._next()
                 if step is None:
+                    if stays and self._host.keeps_threads:
+                        continue
                     self._get_up()
-                    return True
+                    if self._inbox.is_empty() or not self._sit_down():
+                        return True
+                    continue
                 self._call(step)
                 del step  # it may have an error, and by the traceback of that what a call was given
             if self._blocking:
@@ -431,17 +426,28 @@ class Crew:
     def _run(self) -> None:
         me = self._host.current()
         self.threads.add(me)
+        while self._take_place():
+            self._make_calls()
+            self._free.append(None)
+            if self._inbox.is_empty():  # else it came while this one had the place, and no thread may have been begun
+                break
+        self.threads.discard(me)
+
+    def _take_place(self) -> bool:
         try:
             self._free.pop()
         except IndexError:
-            self.threads.discard(me)
-            return
+            return False
+        return True
+
+    def _make_calls(self) -> None:
+        """Make calls until there is none for a while."""
         while True:
             self._waiting.append(None)
             call = self._inbox.take(_IDLE_MS)
             self._waiting.pop()
             if call is None and self._inbox.is_empty():
-                break
+                return
             if not self._inbox.is_empty():
                 with suppress(RetriableError):
                     self._begin()
@@ -449,12 +455,7 @@ class Crew:
                 call()
             del call  # as a step of a worker
             if self._is_over and self._inbox.is_empty():
-                break
-        self._free.append(None)
-        self.threads.discard(me)
-        if not self._inbox.is_empty():
-            with suppress(RetriableError):
-                self._begin()
+                return
 
 
 def _nothing() -> None:

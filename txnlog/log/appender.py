@@ -23,7 +23,7 @@ from txnlog.engine.engine import Work
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.engine.worker import refuse_after_end
-from txnlog.errors import CalledInItsOwnWork, Durable, StoreError, TxnLogError, UnsupportedFeature
+from txnlog.errors import CalledInItsOwnWork, Durable, RetriableError, StoreError, TxnLogError, UnsupportedFeature
 from txnlog.fold.apply import begin_entry, check_writable
 from txnlog.fold.number_blocks import is_used
 from txnlog.fold.state import Draft
@@ -250,7 +250,13 @@ class Appender:
         callbacks = self._runtime.callbacks
         if not callbacks.is_current():
             called = self._runtime.inbox()
-            callbacks.hand_back(partial(called.put, True))
+            is_idle = callbacks.is_idle()
+            try:
+                callbacks.put(partial(called.put, True))
+            except RetriableError:
+                if is_idle:
+                    return  # there is none to wait for
+                raise
             if called.take(_CALLBACKS_MS) is None:
                 callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
                 called.take(_CALLBACKS_MS)
