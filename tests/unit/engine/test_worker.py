@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
@@ -320,28 +321,10 @@ def test_an_interrupt_of_who_runs_the_steps_leaves_them_to_the_next_thread() -> 
 
 def test_a_call_that_comes_while_the_last_thread_of_a_crew_ends_is_made() -> None:
     """LOST: a request of a commit, where no other thread can be started at that moment."""
-    ended, made = threading.Event(), list[int]()
-
-    class Inbox:
-        def __init__(self) -> None:
-            inner = THREADS.inbox()
-            self.put, self.take = inner.put, inner.take
-            self.inner = inner
-            self.looks = 0
-
-        def is_empty(self) -> bool:
-            was_empty = self.inner.is_empty()
-            if was_empty and not ended.is_set() and threading.current_thread().name == "crew":
-                self.looks += 1
-                if self.looks == 1:  # its last look, behind which a call comes
-                    host.refuses = True
-                    crew.put(lambda: made.append(1))
-                    ended.set()
-            return was_empty
 
     class Host:
         keeps_threads = False
-        inbox, current, elapsed_ms = Inbox, THREADS.current, THREADS.elapsed_ms
+        inbox, current, elapsed_ms = THREADS.inbox, THREADS.current, THREADS.elapsed_ms
         refuses = False
 
         def start(self, work: Callable[[], None], name: str) -> None:
@@ -349,9 +332,18 @@ def test_a_call_that_comes_while_the_last_thread_of_a_crew_ends_is_made() -> Non
                 raise RetriableError("this process cannot start another thread", durable=Durable.NOTHING)
             THREADS.start(work, name)
 
-    host = Host()
+    class Places(deque[None]):
+        """A call comes when a thread is about to give its place back: behind its last look for one."""
+
+        def append(self, place: None) -> None:
+            if not host.refuses:
+                host.refuses = True
+                crew.put(lambda: made.append(1))
+            super().append(place)
+
+    host, made = Host(), list[int]()
     crew = Crew(host, "crew", 2)
-    crew._is_over = True  # a thread ends as soon as it has nothing to do
+    crew._free = Places([None, None])
+    crew.close()  # a thread ends as soon as it has nothing to do
     crew.put(lambda: None)
-    wait_for(ended.is_set)
     wait_for(lambda: made == [1])
