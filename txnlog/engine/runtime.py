@@ -26,6 +26,9 @@ _logger = LogLines("txnlog.runtime")
 
 _NO_THREAD_PAUSE_MS: Final = 100.0
 
+_CALLBACKS_MS: Final = 60_000.0
+"""For how long a handle that is closed waits for callbacks of its Futures."""
+
 
 class Clock(Protocol):
     """A source of wall-clock time; ``txnlog.testing.ManualClock`` is another one."""
@@ -204,6 +207,23 @@ class Runtime:
             self.callbacks.put(step)
         except RetriableError:  # it is queued all the same, and waits for a thread
             self.engine.post(self._wake_callbacks)
+
+    def wait_for_callbacks(self) -> None:
+        """Wait until what users want to have called by now was called, not for ever: one may wait for this thread."""
+        callbacks = self.callbacks
+        if callbacks.is_current():
+            return
+        called = self.inbox()
+        is_idle = callbacks.is_idle()
+        try:
+            callbacks.put(partial(called.put, True))
+        except RetriableError:
+            if is_idle:
+                return  # there is none to wait for
+            raise
+        if called.take(_CALLBACKS_MS) is None:
+            callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
+            called.take(_CALLBACKS_MS)
 
     async def _wake_callbacks(self) -> None:
         """Start the thread of the callbacks, as soon as the process may have another one. One task does, for all."""

@@ -23,7 +23,7 @@ from txnlog.engine.engine import Work
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.engine.worker import refuse_after_end
-from txnlog.errors import CalledInItsOwnWork, Durable, RetriableError, StoreError, TxnLogError, UnsupportedFeature
+from txnlog.errors import CalledInItsOwnWork, Durable, StoreError, TxnLogError, UnsupportedFeature
 from txnlog.fold.apply import begin_entry, check_writable
 from txnlog.fold.number_blocks import is_used
 from txnlog.fold.state import Draft
@@ -53,9 +53,6 @@ _MAX_STEPS = 4_000
 
 _RACES_BEFORE_CATCHING_UP = 2
 """Once the entry that won is applied anyway; who loses again is behind a stream of them, and reads all there are."""
-
-_CALLBACKS_MS: Final = 60_000.0
-"""For how long a handle that is closed waits for callbacks of its Futures."""
 
 _ENCODED_HERE_BYTES: Final = 16 << 10
 """Rows of a size whose encoding takes less than half a millisecond, which other commands can wait."""
@@ -247,19 +244,7 @@ class Appender:
         if self._runtime.is_working:
             raise CalledInItsOwnWork
         self._runtime.engine.call(partial(self._close, error))
-        callbacks = self._runtime.callbacks
-        if not callbacks.is_current():
-            called = self._runtime.inbox()
-            is_idle = callbacks.is_idle()
-            try:
-                callbacks.put(partial(called.put, True))
-            except RetriableError:
-                if is_idle:
-                    return  # there is none to wait for
-                raise
-            if called.take(_CALLBACKS_MS) is None:
-                callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
-                called.take(_CALLBACKS_MS)
+        self._runtime.wait_for_callbacks()
 
     async def _close(self, error: TxnLogError) -> None:
         self._closed = self._closed or error
