@@ -38,7 +38,7 @@ import txnlog
 from benchmarks import by_hand, optimize
 from benchmarks.report import Row, report, scratch
 from txnlog.api.namespace import Namespace
-from txnlog.engine.runtime import PARALLEL_REQUESTS
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.maintenance import retention
 
 TURNS: Final = 3

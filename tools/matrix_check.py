@@ -23,6 +23,7 @@ def main() -> int:
     import_every_public_name()
     with tempfile.TemporaryDirectory() as folder:
         use_python(folder + "/lake")
+        use_it_to_the_end(folder + "/lake")
         spark_version = use_spark(folder + "/lake")
     versions = asked_on_the_command_line()
     same("PySpark", versions["packages"]["pyspark"], spark_version)
@@ -58,6 +59,27 @@ def use_python(root: str) -> None:
         same("before it", ns.snapshot(version=txn.result.version - 1).read("audit").num_rows, 0)
 
 
+def use_it_to_the_end(root: str) -> None:
+    """A thread that outlives the script, a commit of its last line, and ``close`` by atexit: Pythons differ there."""
+    script = """
+import atexit, sys, threading, time
+import txnlog
+ns = txnlog.open(sys.argv[1], namespace="sales")
+def late():
+    threading.main_thread().join()
+    time.sleep(2)  # the engine of the client is idle
+    ns.produce("audit", [{"note": "late"}])
+threading.Thread(target=late).start()
+atexit.register(ns.close)
+txn = ns.begin()
+txn.produce("audit", [{"note": "last"}])
+txn.commit_async().add_done_callback(lambda future: print("called", bool(future.result().version)))
+"""
+    command = [sys.executable, "-I", "-c", script, root]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    same("at the end of a script", (ran.stdout, ran.stderr, ran.returncode), ("called True\n", "", 0))
+
+
 def use_spark(root: str) -> str:
     """Write and read through the format ``txnlog``, which Spark finds by itself; the version of Spark."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -84,8 +106,10 @@ def use_spark_ext(spark: "SparkSession", root: str) -> None:
     with spark_ext.transaction(spark, root + "/sales") as txn:
         txn.write(spark.createDataFrame([(5, "nuts")], "id bigint, what string"), "orders")
         txn.write(spark.createDataFrame([("a third",)], "note string"), "audit")
-    same("read natively", spark_ext.read_topic(spark, root + "/sales/audit").count(), 2)
+    same("read natively", spark_ext.read_topic(spark, root + "/sales/audit").count(), 4)
     with txnlog.open(root, namespace="sales", mode="r") as ns:
+        notes = sorted(ns.snapshot().read("audit")["note"].to_pylist())
+        same("what the end brought", notes, ["a third", "last", "late", "two orders"])
         same("read in Python", sorted(ns.snapshot().read("orders")["id"].to_pylist()), [1, 2, 3, 4, 5])
 
 

@@ -207,7 +207,7 @@ def topic_commit(history: TopicHistory, identity: Identity, shown: Shown, metada
         actions,
         operation=_operation(change, shown, changed=stated is not None),
         metadata=stated,
-        ended=has_ended(history.topic, shown.version),
+        ended=was_dropped_by(history.topic, shown.version),
     )
 
 
@@ -216,7 +216,7 @@ def needs_metadata(topic: TopicRecord, shown: Shown) -> bool:
     return shown.delta_version == 0 or any(shown.before < item.version <= shown.version for item in topic.schemas)
 
 
-def has_ended(topic: TopicRecord, version: int) -> bool:
+def was_dropped_by(topic: TopicRecord, version: int) -> bool:
     """Whether the topic was dropped at or before a version, so that no version of its table follows."""
     return topic.dropped_version is not None and topic.dropped_version <= version
 
@@ -231,7 +231,7 @@ def topic_checkpoint(
         shown,
         (history.add_action(item, schema, changes=False) for item in history.visible(shown.version)),
         metadata=metadata.as_json(schema_json(schema)),
-        ended=has_ended(history.topic, shown.version),
+        ended=was_dropped_by(history.topic, shown.version),
     )
 
 
@@ -275,10 +275,10 @@ __all__ = [
     "Difference",
     "TopicHistory",
     "add_action",
-    "has_ended",
     "needs_metadata",
     "remove_action",
     "schema_json",
     "topic_checkpoint",
     "topic_commit",
+    "was_dropped_by",
 ]

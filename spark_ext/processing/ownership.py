@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from spark_ext.support.former_owners import UNNAMED, warn_of_former_owner
 from txnlog.api import subscriptions
 from txnlog.api.internals import connection_of
 from txnlog.client import dead_letters
@@ -65,7 +66,7 @@ def take_over(
         OutcomeUnknown: the store did not answer; run again.
     """
     connection.follower.refresh()
-    name = query_name or f"process-{connection.runtime.unique()[:8]}"
+    name = query_name or f"{UNNAMED}{connection.runtime.unique()[:8]}"
     known: list[SubscriptionRecord] = []
     missing: list[str] = []
     for topic in topics:
@@ -95,6 +96,10 @@ def take_over(
     by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
     with connection.naming_dropped():
         epochs = _take(connection, [record.id for record in by_topic.values()], name)
+    for record in known:
+        topic = connection.topic_record_by_id(record.topic).name
+        cursors = connection.cursors_of(record.id)
+        warn_of_former_owner(topic, record, name, {partition: item.position for partition, item in cursors.items()})
     return tuple(Ownership(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
 
 

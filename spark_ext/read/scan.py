@@ -179,7 +179,8 @@ def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[s
         name = next(differing, "order")
         raise SchemaMismatch(
             f"the topics {topics[0]!r} and {topic!r} have different columns (see {name!r})",
-            advice="read them one by one and union what they have in common",
+            advice="read them one by one and union what they have in common; run spark_ext.process once for each, or "
+            "union two sources of a write_stream",
         )
     return first
 

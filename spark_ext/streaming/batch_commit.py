@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_ext.streaming.offsets import LEAVE_THE_OTHER_RUN, StreamOffset, cursor_moved
 from spark_ext.streaming.query_checkpoint import BatchOffsets, Checkpoint
+from spark_ext.support.former_owners import warn_of_former_owner
 from spark_ext.support.namespace_cache import shows
 from spark_ext.support.python_process import ProcessLock
 from spark_ext.write.write_jobs import begin, check_there
@@ -443,7 +444,9 @@ def _epoch_of_run(
 
 def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str) -> int:
     """Take the subscription over for this run, which fences its owner, also an older run of the query."""
+    record = _record_of(ns, item)
     epoch = take_epoch(connection_of(ns), item.subscription, run, identity.name)
+    warn_of_former_owner(item.topic, record, identity.name, item.start)
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
             _epochs.clear()

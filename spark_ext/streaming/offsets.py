@@ -217,8 +217,8 @@ def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name:
             "work, stop this one and leave that one alone; if a consumer or another query acknowledged messages beyond "
             f"the checkpoint, this query has not processed offsets {checkpoint} to {cursor - 1}: seek back to process "
             "them, and give that one a subscription of its own; otherwise a new checkpointLocation continues at the "
-            "cursor: it repeats nothing, and skips what lies between; seek back only to process the messages between, "
-            "those that this query did process once more"
+            "cursor: it repeats nothing, skips what lies between, and has no state of aggregates, windows and joins; "
+            "seek back only to process the messages between, those that this query did process once more"
         )
     else:
         advice = (

@@ -14,6 +14,7 @@ from spark_ext.read.task_reader import ReadPartition
 from spark_ext.streaming.batch_limits import Ends, limited
 from spark_ext.streaming.lag import lags_of
 from spark_ext.streaming.offsets import StreamOffset, cursor_moved, expired, overtaken
+from spark_ext.support.former_owners import warn_of_former_owner
 from spark_ext.support.namespace_cache import remember_shown, shows
 from spark_ext.support.options import ReadOptions
 from txnlog.api import subscriptions
@@ -349,6 +350,7 @@ class StreamPlan:
         run = f"spark-source-{connection.runtime.unique()[:8]}"
         own = self._options.txn_app_id or last.query
         epoch = take_epoch(connection, record.id, run, own)
+        warn_of_former_owner(topic, record, own or run, before)
         _, now = self._followed(scan, topic)
         if any(now[partition] < before[partition] for partition in ends):
             take_epoch(

@@ -56,12 +56,13 @@ def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):
     missing = run(lake[0] + "x", "topics")
     assert missing.returncode == 2
     assert "lake/salesx'" in missing.stderr
-    way = """python -c 'import txnlog; txnlog.open("ROOT/NAMESPACE", create=True)'"""
+    way = "txnlog ROOT namespaces create NAME"
     assert f"{way} makes it" in missing.stderr
     nothing = run("/".join((lake[0], "..", "..", "other", "sales")), "topics")
     assert f"{way} makes root and namespace" in nothing.stderr
-    _, *arguments = shlex.split(way.replace("ROOT/NAMESPACE", lake[0] + "x"))
-    subprocess.run([sys.executable, *arguments], check=True)
+    root, _, name = lake[0].rpartition("/")
+    _, *arguments = shlex.split(way.replace("ROOT", root).replace("NAME", name + "x"))
+    assert run(*arguments).returncode == 0
     assert run(lake[0] + "x", "topics").returncode == 0
 
 

@@ -497,7 +497,7 @@ def fork_keeps_identity(patch: pytest.MonkeyPatch) -> None:
     def mutated(self: Client, mode: Any = "rw") -> Namespace:
         ns = open_client(self, mode)
         parents = [item.ns for item in self.world.clients.values() if item is not self and item.ns is not None]
-        writers = [item for item in parents if item._connection.session._appenders]
+        writers = [item for item in parents if item._connection.session._appender.get()]
         if mode == "rw" and writers and self.hits(0.5):
             mine, theirs = ns._connection.appender.numbers, writers[0]._connection.appender.numbers
             mine._ranges = tuple(map(copied, theirs._ranges))

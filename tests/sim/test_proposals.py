@@ -337,7 +337,7 @@ def test_a_collector_without_the_right_to_the_rows_of_others_leaves_them(world, 
 
     async def noted(self, error):
         await leave_off(self, error)
-        self._races.lost()
+        self._races.note_rivals()
         self.note_appended()
         gave_up.append(not self.collects)
 

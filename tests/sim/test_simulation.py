@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.effort import tries
 from tests.sim.planted import ALARM, Mutant, run_planted, schedules_until_found
 from tests.sim.planted_all import ALL_MUTANTS
-from tests.sim.run import BESIDES, failed, kept_seeds
+from tests.sim.run import BESIDES, failed, kept_seeds, what_runs
 from txnlog.errors import Durable, StoreError
 from txnlog.format import keys
 from txnlog.maintenance import compaction, rewriting
@@ -425,3 +425,9 @@ def test_two_processes_find_what_one_finds():
     one, two = run_many(50, 10), run_many(50, 10, jobs=2)
     assert sorted(one.requests) == sorted(two.requests)
     assert one.labels == two.labels
+
+
+def test_parts_of_a_run_belong_together_whatever_the_comments_say():
+    module = '"""Limits."""\n\nLIMIT = 3  # of a folder\n"""Of names."""\n'
+    assert what_runs(module) == what_runs("LIMIT = 3\n")
+    assert what_runs(module) != what_runs(module.replace("3", "4"))

@@ -188,19 +188,20 @@ def test_readers_racing_puts_see_one_of_them_whole(subject: Subject) -> None:
         for _ in range(10):
             store.put("whole", body)
 
-    def read() -> int:
-        reads = 0
-        while not done.is_set():
+    def read() -> None:
+        while True:
+            ends = done.is_set()
             assert store.get("whole") in bodies
-            reads += 1
-        return reads
+            if ends:
+                return
 
     with ThreadPoolExecutor(6) as pool:
         readers = [pool.submit(read) for _ in range(2)]
         for writer in [pool.submit(write, body) for body in bodies]:
             writer.result()
         done.set()
-        assert all(reader.result() >= 0 for reader in readers)
+        for reader in readers:
+            reader.result()
     assert store.get("whole") in bodies
     assert keys(store) == ["whole"]
 

@@ -232,7 +232,7 @@ def test_an_interrupt_anywhere_in_a_request_leaves_no_descriptor(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LEAK: Ctrl-C behind the system call that opened one, before the number of it was noted anywhere."""
-    monkeypatch.setattr("txnlog.engine.main_thread.has_ended", lambda: True)  # else another thread makes the request
+    monkeypatch.setattr("txnlog.engine.main_thread.program_has_ended", lambda: True)
     names = itertools.count()
     store.put(KEY, b"x")
     requests: list[Callable[[], object]] = [

@@ -46,7 +46,7 @@ class Bounds(Protocol):
         """By topic and partition the offset behind the last message, where there is one."""
 
 
-def offsets_of(at: Bounds, topic: TopicRecord) -> list[range]:
+def readable_offsets(at: Bounds, topic: TopicRecord) -> list[range]:
     """By partition the offsets that can be read."""
     keys = [(topic.id, partition) for partition in range(topic.partitions)]
     return [range(at.starts.get(key, 0), at.ends.get(key, 0)) for key in keys]
@@ -70,4 +70,4 @@ def lag_of(
     )
 
 
-__all__ = ["Bounds", "lag_of", "leased_of", "offsets_of", "pending_of", "redelivered_of"]
+__all__ = ["Bounds", "lag_of", "leased_of", "pending_of", "readable_offsets", "redelivered_of"]

@@ -21,6 +21,7 @@ from txnlog.common.validation import printable, truth, whole_number
 from txnlog.data.python_rows import python_rows
 from txnlog.data.redelivery_counts import redeliveries_of
 from txnlog.errors import InvalidInputError
+from txnlog.fold.acknowledgements import not_cumulative
 from txnlog.fold.state import Redelivery
 from txnlog.format.actions import Acknowledgement, PartitionRanges
 
@@ -137,10 +138,7 @@ class Messages(ProcessBound):
         if cumulative:
             shared = self._connection.shared_subscription(self._subscription)
             if shared is not None:
-                raise InvalidInputError(
-                    f"the subscription {shared.name!r} is shared: cumulative acknowledgements are for the other types",
-                    advice="acknowledge the messages themselves",
-                )
+                raise not_cumulative(shared.name)
             ends = tuple((partition, found[-1][1]) for partition, found in sorted(self._ranges().items()))
             return [Acknowledgement(self._subscription, self._epoch, (), ends)]
         named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self._ranges().items()))

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, get_args
 
-from txnlog.api.lag import lag_of, offsets_of, redelivered_of
+from txnlog.api.lag import lag_of, readable_offsets, redelivered_of
 from txnlog.api.metric_families import family
 from txnlog.client.commit_times import BOUNDS_MS
 from txnlog.client.ended_transactions import COMMITTED
 from txnlog.common.open_metrics import Family, Labels, encoded
-from txnlog.fold.expiry import is_overdue
+from txnlog.fold.overdue import is_overdue
 from txnlog.fold.state import Cursor, Head, State, SubscriptionRecord, TopicRecord, TransactionRecord
 from txnlog.format.actions import AbortReason
 from txnlog.log.segment_summary import RecentSegments, SegmentSummary, SegmentTotals
@@ -185,7 +185,7 @@ def _lags(connection: Connection, seen: _Seen, summary: SegmentSummary) -> Itera
         topic = topics[record.topic]
         labels = Labels({"namespace": connection.name, "topic": topic.name, "subscription": record.name})
         cursors = [seen.cursors[record.id, partition] for partition in range(topic.partitions)]
-        places = list(zip(cursors, offsets_of(seen, topic), strict=True))
+        places = list(zip(cursors, readable_offsets(seen, topic), strict=True))
         found = [lag_of(topic.id, p, cursor, there, now_ms, summary) for p, (cursor, there) in enumerate(places)]
         yield _Lags(labels, found, sum([redelivered_of(cursor, there.start) for cursor, there in places]))
 

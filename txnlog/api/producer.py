@@ -13,7 +13,7 @@ from txnlog.common.names import parse_label
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, whole_number
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFound, TxnLogError
-from txnlog.fold.expiry import overdue
+from txnlog.fold.overdue import overdue
 from txnlog.fold.topics import topic_named
 from txnlog.fold.transactions import too_many_open
 from txnlog.log.append_errors import note_repeatable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from txnlog.api.lag import offsets_of
+from txnlog.api.lag import readable_offsets
 from txnlog.common import ranges
 from txnlog.fold.acknowledgements import unacknowledged
 from txnlog.fold.state import State, TopicRecord
@@ -57,7 +57,7 @@ def behind_positions(connection: Connection, positions: Mapping[int, Mapping[int
             topic = state.topics.get(number)
             if topic is None or topic.dropped:
                 continue
-            places = [(there, offsets.get(p, there.start)) for p, there in enumerate(offsets_of(state, topic))]
+            places = [(there, offsets.get(p, there.start)) for p, there in enumerate(readable_offsets(state, topic))]
             left = [_from(max(there.start, offset), there.stop) for there, offset in places]
             found[number] = _Unread(topic, [max(0, there.stop - offset) for there, offset in places], left)
         return found
@@ -80,7 +80,7 @@ def behind_cursors(connection: Connection, subscriptions: Iterable[int]) -> dict
                 continue
             topic = state.topics[record.topic]
             cursors = [state.cursors[number, p] for p in range(topic.partitions)]
-            places = list(zip(offsets_of(state, topic), cursors, strict=True))
+            places = list(zip(readable_offsets(state, topic), cursors, strict=True))
             left = [unacknowledged(cursor, there.start, there.stop) for there, cursor in places]
             found[number] = _Unread(topic, [max(0, there.stop - cursor.position) for there, cursor in places], left)
         return found

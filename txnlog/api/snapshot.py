@@ -264,7 +264,9 @@ def snapshot_of(
     """The newest snapshot, or that of a version or of a time; see ``Namespace.snapshot``."""
     newest = connection.follower.refresh()
     if version is not None and type(version) is not int:
-        raise InvalidInputError(f"the version is a whole number, not {shown(version)}", advice=f"give 0 to {newest}")
+        of_time = isinstance(version, datetime.datetime | str)
+        advice = f"give 0 to {newest}" + (", or a time as timestamp=" if of_time else "")
+        raise InvalidInputError(f"the version is a whole number, not {shown(version)}", advice=advice)
     if version is not None and timestamp is not None:
         raise InvalidInputError("give a version or a timestamp, not both")
     if timestamp is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, get_args
 import msgspec
 
 from txnlog.api.consumer import Consumer
-from txnlog.api.lag import lag_of, leased_of, offsets_of, pending_of, redelivered_of
+from txnlog.api.lag import lag_of, leased_of, pending_of, readable_offsets, redelivered_of
 from txnlog.client import dead_letters
 from txnlog.client.arrow_start import start_arrow
 from txnlog.client.delivery import TopicDelivery
@@ -325,7 +325,7 @@ def _lag(connection: Connection, topic: str, name: str) -> Listing:
 
     def look(state: State) -> tuple[Found, list[range], RecentSegments]:
         found = find(connection, topic, name)
-        return found, offsets_of(state, found.topic), summaries.recent(state)
+        return found, readable_offsets(state, found.topic), summaries.recent(state)
 
     found, offsets, recent = connection.follower.look(look)
     summary = summaries.of(recent)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from txnlog.api import transaction_admin
 from txnlog.api.history import history
-from txnlog.api.lag import lag_of, offsets_of, redelivered_of
+from txnlog.api.lag import lag_of, readable_offsets, redelivered_of
 from txnlog.api.snapshot import snapshot_of
 from txnlog.client.arrow_start import start_arrow
 from txnlog.common.limits import MAX_NUMBER
@@ -161,7 +161,7 @@ def _positions(connection: Connection) -> list[Row]:
         found: list[_Partition] = []
         for record in state.subscriptions.values():
             topic = state.topics[record.topic]
-            for partition, there in enumerate(offsets_of(state, topic)):
+            for partition, there in enumerate(readable_offsets(state, topic)):
                 found.append((topic, record, partition, state.cursors[record.id, partition], there))
         return found, summaries.recent(state)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim, offsets_of
+from txnlog.client.ledger import Claim, Ledger, Receipt, acknowledged_offsets, check_claim
 from txnlog.common import ranges
 from txnlog.errors import OutcomeUnknown, TransactionConflict, TxnLogError
-from txnlog.fold.expiry import overdue
+from txnlog.fold.overdue import overdue
 from txnlog.fold.state import Draft, State
 from txnlog.format.actions import Acknowledgement
 from txnlog.log.commands import Answer, Simple
@@ -108,7 +108,7 @@ def _check_plain(connection: SessionOwner, wanted: Sequence[Acknowledgement], re
     acknowledgements outside of transactions have no conflict: which the log shows first makes no difference.
     """
     for item in wanted:
-        named = offsets_of(item)
+        named = acknowledged_offsets(item)
         if receipt is not None:
             ranges.exclude(named, receipt.unnamed)
         for ledger in ledgers_of(connection, [item], receipt):

@@ -114,7 +114,7 @@ class Heartbeats:
         return now_ms - seen.since_ms >= lease_ms
 
 
-def is_heartbeat(content: bytes) -> bool:
+def can_be_read(content: bytes) -> bool:
     """Whether the content of such an object can be read."""
     return _decoded(content) is not None
 
@@ -131,4 +131,4 @@ def _decoded(content: bytes) -> _Heartbeat | None:
         return None
 
 
-__all__ = ["Heartbeats", "is_heartbeat"]
+__all__ = ["Heartbeats", "can_be_read"]

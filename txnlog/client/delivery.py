@@ -41,7 +41,7 @@ _MOST_WIDTH: Final = 1 << 17
 """Offsets that are read at once where there are but holes."""
 
 
-class Attempt:
+class TransactAttempt:
     """What consumers delivered to one attempt of ``ns.transact``, which releases it where it fails.
 
     What an attempt received and did not acknowledge would be passed over by the next one: it receives what comes later.
@@ -87,7 +87,7 @@ class Receiving:
 
     __slots__ = ("attempt", "delivered", "is_new", "most")
 
-    def __init__(self, most: int, attempt: Attempt | None) -> None:
+    def __init__(self, most: int, attempt: TransactAttempt | None) -> None:
         self.most = most
         self.attempt = attempt
         self.is_new = True
@@ -139,18 +139,18 @@ class DeliveryReceipt(NamedTuple):
         self.delivery.check_delivered(self.ledger, self.unnamed)
 
 
-_ATTEMPT: Final[ContextVar[Attempt | None]] = ContextVar("txnlog_attempt", default=None)
+_ATTEMPT: Final[ContextVar[TransactAttempt | None]] = ContextVar("txnlog_attempt", default=None)
 
 
-def current_attempt() -> Attempt | None:
+def current_attempt() -> TransactAttempt | None:
     """The attempt that runs in this thread."""
     return _ATTEMPT.get()
 
 
 @contextlib.contextmanager
-def attempt() -> Iterator[Attempt]:
+def attempt() -> Iterator[TransactAttempt]:
     """Meanwhile note what consumers deliver in this thread."""
-    found = Attempt()
+    found = TransactAttempt()
     token = _ATTEMPT.set(found)
     try:
         yield found
@@ -312,7 +312,7 @@ class TopicDelivery:
                     width = min(2 * width, _MOST_WIDTH)
             except CorruptionError as error:
                 damaged = await self._damaged(error, wanted)
-                for partition, (start, end) in offsets_of(damaged).items():
+                for partition, (start, end) in segment_offsets(damaged).items():
                     if ranges.intersect(ready.get(partition, EMPTY), ((start, end),)):
                         stops[partition] = Stop(start, end, self._in_the_way(error, damaged, partition))
                         ready[partition] = below(ready[partition], start)
@@ -341,7 +341,7 @@ class TopicDelivery:
         return found
 
     def _in_the_way(self, error: CorruptionError, damaged: SegmentRecord, partition: int) -> CorruptionError:
-        start, end = offsets_of(damaged)[partition]
+        start, end = segment_offsets(damaged)[partition]
         found = damaged_segment(
             error,
             self.topic.name,
@@ -450,7 +450,7 @@ class TopicDelivery:
         """The consumer receives no more."""
 
 
-def offsets_of(segment: SegmentRecord) -> dict[int, Range]:
+def segment_offsets(segment: SegmentRecord) -> dict[int, Range]:
     """The offsets of a visible segment, by partition."""
     return {item.partition: (item.start, segment.end_of(item)) for item in segment.slices}
 
@@ -508,14 +508,14 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
 
 
 __all__ = [
-    "Attempt",
     "DeliveryReceipt",
     "Received",
     "Receiving",
     "Stop",
     "TopicDelivery",
+    "TransactAttempt",
     "attempt",
     "current_attempt",
     "first_of_all",
-    "offsets_of",
+    "segment_offsets",
 ]

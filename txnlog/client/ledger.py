@@ -59,10 +59,10 @@ class Claim:
 
     def offsets(self) -> dict[int, Ranges]:
         """The offsets that it claims, by partition."""
-        return offsets_of(self.acknowledgement)
+        return acknowledged_offsets(self.acknowledgement)
 
 
-def offsets_of(acknowledgement: Acknowledgement) -> dict[int, Ranges]:
+def acknowledged_offsets(acknowledgement: Acknowledgement) -> dict[int, Ranges]:
     """The offsets that an acknowledgement takes, by partition."""
     found: dict[int, Ranges] = {}
     for own in acknowledgement.ranges:
@@ -251,7 +251,7 @@ class Ledger:
         plain: bool = False,
     ) -> None:
         """CLAIMED as well: a transaction acknowledges them, and keeps what it claims already. Arguments as of Claim."""
-        more = offsets_of(acknowledgement)
+        more = acknowledged_offsets(acknowledgement)
         claim = Claim(acknowledgement, deadline_ms, plain, more, may_land)
         self._change(lambda state: _claimed(state, txn, claim))
 
@@ -263,7 +263,9 @@ class Ledger:
         So it is, too, with what it is refused, and where the call is interrupted.
         """
         nothing = Acknowledgement(self.subscription, self.epoch)
-        claim = Claim(nothing, deadline_ms, plain=False, releases=offsets_of(acknowledgement), may_land=may_land)
+        claim = Claim(
+            nothing, deadline_ms, plain=False, releases=acknowledged_offsets(acknowledgement), may_land=may_land
+        )
         self._change(lambda state: _claimed(state, txn, claim))
 
     def note_deadline(self, txn: int, deadline_ms: int | None) -> None:
@@ -443,4 +445,14 @@ def _without(state: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapp
     return {**state, consumer: {partition: found for partition, found in left.items() if found}}
 
 
-__all__ = ["Claim", "Delivery", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined", "offsets_of"]
+__all__ = [
+    "Claim",
+    "Delivery",
+    "Ledger",
+    "Ledgers",
+    "Offsets",
+    "Receipt",
+    "acknowledged_offsets",
+    "check_claim",
+    "joined",
+]

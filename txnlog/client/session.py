@@ -17,6 +17,7 @@ from txnlog.client.ended_transactions import EndedTransactions
 from txnlog.client.ledger import Ledgers
 from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
+from txnlog.common.first_of import FirstOf
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.names import NamespaceName
@@ -67,9 +68,12 @@ _IDLE_MS: Final = 60_000
 """Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
 
 _MOST_SLOTS: Final = 3
+"""Slots of manifests that are found occupied, before a call that makes a checkpoint fails."""
+
 _MOST_ADOPTIONS: Final = 8
 _BETWEEN_ADOPTIONS_MS: Final = 200.0
-"""Slots of manifests that are found occupied, before a call that makes a checkpoint fails."""
+"""Adoptions of one call, and the pause between two: where several clients adopt at once, the root may list another one
+than the log has last."""
 
 
 class Session:
@@ -106,7 +110,7 @@ class Session:
         self._owns_store = owns_store
         self._min_commit_interval_ms = min_commit_interval_ms
         self._client = client
-        self._appenders: dict[str, Appender] = {}
+        self._appender = FirstOf[Appender]()
         self._may_write = False
         self._verdict: Verdict | None = None
         self._clock_lead_ms: float | None = None
@@ -267,36 +271,33 @@ class Session:
         """The writer of this process. Raises ReadOnly for mode="r"."""
         if self._read_only:
             raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
-        found = self._appenders.get("one")
-        if found is None:  # made without a lock, which the handler of a signal may find taken: the first one counts
-            is_local = identity_of(self.store).store_kind == "local"  # there folders are moved under writers at work
-            found = self._appenders.setdefault(
-                "one",
-                Appender(
-                    self.follower,
-                    self.store,
-                    self.runtime,
-                    SharedSegmentBuilder(self.runtime.unique, self.reader.keep_written),
-                    min_commit_interval_ms=self._min_commit_interval_ms,
-                    before_append=self._before_append,
-                    before_put=self.follower.log.check_there if is_local else lambda: None,
-                    after_append=self._after_append,
-                    riders=self._verdict_wanted,
-                    unlogged_aborts=self.unlogged_aborts,
-                    client=self._client(),
-                ),
-            )
-        return found
+        return self._appender.get_or(self._make_appender)
+
+    def _make_appender(self) -> Appender:
+        is_local = identity_of(self.store).store_kind == "local"  # there folders are moved under writers at work
+        return Appender(
+            self.follower,
+            self.store,
+            self.runtime,
+            SharedSegmentBuilder(self.runtime.unique, self.reader.keep_written),
+            min_commit_interval_ms=self._min_commit_interval_ms,
+            before_append=self._before_append,
+            before_put=self.follower.log.check_there if is_local else lambda: None,
+            after_append=self._after_append,
+            riders=self._verdict_wanted,
+            unlogged_aborts=self.unlogged_aborts,
+            client=self._client(),
+        )
 
     @property
     def append_counts(self) -> AppendCounts:
         """What the writer of this process met; zeros where it has appended nothing."""
-        appender = self._appenders.get("one")
+        appender = self._appender.get()
         return AppendCounts() if appender is None else appender.counts
 
     def may_land(self, txn: int) -> bool:
-        """Whether an entry of a transaction was sent whose outcome nobody knows."""
-        appender = self._appenders.get("one")
+        """As ``may_land`` of the writer of this process; False where it has appended nothing."""
+        appender = self._appender.get()
         return appender is not None and appender.may_land(txn)
 
     def checkpoint(self) -> int:
@@ -433,7 +434,7 @@ class Session:
 
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""
-        appender = self._appenders.get("one")
+        appender = self._appender.get()
         if appender is not None:
             appender.close(error)
         self.checkpointer.close()

@@ -12,11 +12,12 @@ from txnlog.client.ledger import Ledger
 from txnlog.client.session import Session
 from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import report
+from txnlog.common.first_of import FirstOf
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.names import parse_namespace_name
 from txnlog.data.segment_reader import SegmentReader
 from txnlog.engine.runtime import Clock, Runtime, call_at_exit, renew_in_child
-from txnlog.engine.worker import has_ended
+from txnlog.engine.worker import program_has_ended
 from txnlog.errors import CalledInItsOwnWork, InvalidInputError, InvalidTransactionState
 from txnlog.fold import number_blocks
 from txnlog.fold.state import Outcome, SegmentRecord
@@ -71,7 +72,7 @@ class SessionOwner:
         self._client_info = client_info
         self._closed = False
         self._begin_in_child()
-        self._sessions["one"] = self._connect(create=create)
+        self._first.get_or(partial(self._connect, create=create))
         renew_in_child(self)
         call_at_exit(self)
 
@@ -132,13 +133,13 @@ class SessionOwner:
         Closing again goes on where an interrupt ended it.
         """
         session = self._current
-        if session is not None and not has_ended():
+        if session is not None and not program_has_ended():
             if session.runtime.is_in_work:  # a finalizer there would wait for the work that waits for it
                 raise CalledInItsOwnWork
             session.auto_merger.close()  # what is under way needs the handle
         self._closed = True
         # When the program has ended (finalizers run then) its end has waited for the work, and reported the rest.
-        if session is not None and not has_ended():
+        if session is not None and not program_has_ended():
             session.close(self._closed_error())
             # Behind it: where an interrupt ends the waiting, the next close still has them to report.
             self._report(f"The handle of the namespace {self.name!r} was closed before these", session)
@@ -173,23 +174,22 @@ class SessionOwner:
     def _begin_in_child(self) -> None:
         """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
         self.identity = object()
-        self._sessions: dict[str, Session] = {}
+        self._first = FirstOf[Session]()
 
     @property
     def _current(self) -> Session | None:
         """The session, if this process has made one; also of a closed connection."""
-        return self._sessions.get("one")
+        return self._first.get()
 
     @property
     def session(self) -> Session:
         """The store, follower and writer of this process. Raises InvalidTransactionState for a closed connection."""
         if self._closed:
             raise self._closed_error()
-        session = self._sessions.get("one")  # and not by _current: each call of a user comes here several times
+        session = self._first.get()  # and not by _current: each call of a user comes here several times
         if session is None:
             made = self._connect(create=False)
-            # Without a lock, which the handler of a signal may find taken: of several the first one counts.
-            session = self._sessions.setdefault("one", made)
+            session = self._first.get_or(lambda: made)
             if session is not made:
                 made.close(self._closed_error())
         return session
@@ -295,7 +295,7 @@ class SessionOwner:
         )
 
     def may_land(self, number: int) -> bool:
-        """Whether an entry of a transaction was sent whose outcome nobody knows; also on a closed connection."""
+        """Whether the log may get an entry of a transaction yet (see Appender); also on a closed connection."""
         return self._session_even_closed.may_land(number)
 
     def ledger(self, subscription: int, epoch: int) -> Ledger:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
 from txnlog.client.acknowledgement_conflicts import end_claims
-from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, offsets_of
+from txnlog.client.delivery import Received, Receiving, Stop, TopicDelivery, segment_offsets
 from txnlog.client.holes import holes_in
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.common import ranges
@@ -106,7 +106,7 @@ class SharedTopicDelivery(TopicDelivery):
         self._full = 0
         self._riding: tuple[Ride, _Asked] | None = None
         self._closed = False
-        self._warned = False
+        self._warned: set[type[TxnLogError]] = set()
         self._unreadable: CorruptionError | None = None
         self._ledger.leased = True
         self._looked_at_first: dict[int, Range] = {}
@@ -279,7 +279,7 @@ class SharedTopicDelivery(TopicDelivery):
         records, _ = self._connection.follower.holding(self.topic.id, found)
         state = self._connection.follower.state
         for record in records:
-            for partition, own in offsets_of(record).items():
+            for partition, own in segment_offsets(record).items():
                 earliest = state.start_of(self.topic.id, partition)
                 if partition in found and record.extent is not None and earliest < own[1]:
                     wanted = {partition: ((max(own[0], earliest), own[1]),)}
@@ -398,7 +398,7 @@ class SharedTopicDelivery(TopicDelivery):
         """
         try:
             dead_letters.target(self._connection, record)
-            readable, table = await self._readable(dead)
+            readable, table = await self._readable(record, dead)
             if table is None:
                 return False
             move = partial(dead_letters.move, self._connection, record, self.topic, wanted, table, readable)
@@ -406,14 +406,20 @@ class SharedTopicDelivery(TopicDelivery):
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
         except SchemaMismatch as error:
-            if not self._warned:
-                _logger.warning("dead letters of %r wait where they are: %s", record.name, error)
-            self._warned = True
+            self._warn_waiting(record, error)
             return False
         return True
 
+    def _warn_waiting(self, record: SubscriptionRecord, error: TxnLogError) -> None:
+        """Say that dead letters wait, and why: once of each kind of error, however often they are tried again."""
+        if type(error) not in self._warned:
+            self._warned.add(type(error))
+            _logger.warning(
+                "dead letters of the subscription %r of %r wait where they are: %s", record.name, self.topic.name, error
+            )
+
     async def _readable(
-        self, dead: Mapping[int, tuple[Redelivery, ...]]
+        self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]
     ) -> tuple[Mapping[int, tuple[Redelivery, ...]], pa.Table | None]:
         """Those of some messages that are in no damaged segment, and their rows. An error is noted for the others."""
         while dead:
@@ -423,12 +429,10 @@ class SharedTopicDelivery(TopicDelivery):
                 return dead, await self._connection.runtime.read(partial(self._read_alone, wanted))
             except CorruptionError as error:
                 damaged = await self._damaged(error, wanted)
-                dead = _without(dead, offsets_of(damaged))
-                partition = min(wanted.keys() & offsets_of(damaged).keys())
+                dead = _without(dead, segment_offsets(damaged))
+                partition = min(wanted.keys() & segment_offsets(damaged).keys())
                 self._unreadable = self._in_the_way(error, damaged, partition)
-                if not self._warned:
-                    _logger.warning("dead letters of %r wait where they are: %s", self.topic.name, self._unreadable)
-                self._warned = True
+                self._warn_waiting(record, self._unreadable)
         return dead, None
 
     # --- redelivery -------------------------------------------------------------------------------------------------

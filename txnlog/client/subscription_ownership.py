@@ -140,10 +140,12 @@ def check_streamable(record: SubscriptionRecord) -> None:
 def _check_rule(record: SubscriptionRecord, holder: str, name: str, seen: int | None) -> None:
     if record.takeover == "same_name":
         if holder != name:
+            owner = "consumer" if record.stream is None else "query"
             raise ConsumerBusy(
-                f"the subscription {record.name!r} belongs to the consumer {holder!r}, not to {name!r}",
-                advice="its takeover rule is same_name, and waiting changes nothing: open it under that name; that "
-                "of a query is its txnAppId",
+                f"the subscription {record.name!r} belongs to the {owner} {holder!r}, not to {name!r}",
+                advice="its takeover rule is same_name, and waiting changes nothing: open a consumer with that name; "
+                "start a query with that txnAppId, or else with the checkpoint that it began with, and "
+                "spark_ext.process with that query_name",
             )
     elif keeps_its_place(record) and seen != record.epoch:
         raise ConsumerBusy(

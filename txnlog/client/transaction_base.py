@@ -236,7 +236,7 @@ class TransactionBase:
         try:
             check_producer(self._follower.state.draft(), self._opening.producer, self._opening.epoch)
         except FencedError as error:
-            self._release(error)
+            self._end_aborted(error)
             raise
 
     def _timed_out(self) -> TransactionTimedOut | None:
@@ -253,7 +253,7 @@ class TransactionBase:
             outcome = await self._end("timeout")
             if outcome is not None and (outcome.state == "COMMITTED" or outcome.reason != "timeout"):
                 return await self._take_over(outcome)
-        self._release(error)
+        self._end_aborted(error)
         return error
 
     def _has_failed(self) -> TransactionHasFailedOperation:
@@ -357,7 +357,7 @@ class TransactionBase:
         if outcome.state == "COMMITTED":
             await self._end_committed(outcome)
         else:
-            self._release(error)
+            self._end_aborted(error)
         return error
 
     async def _end_committed(self, result: CommitResult) -> Committed:
@@ -385,7 +385,7 @@ class TransactionBase:
         """End a transaction that can commit no more, also in the log where that may show it, and remember why."""
         if self.life.state == "OPEN":
             await self._end_in_log("failed")
-            self._release(error)
+            self._end_aborted(error)
 
     async def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
         """End it in the log. None where a flush of unknown outcome was not logged, and never will be (closed block)."""
@@ -413,7 +413,8 @@ class TransactionBase:
         )
         self.claims.note_unlogged_abort(reason)
 
-    def _release(self, error: TxnLogError | None) -> None:
+    def _end_aborted(self, error: TxnLogError | None) -> None:
+        """It is ABORTED for its owner from here on; nothing is sent."""
         self.cause, self.life = copy_of(error), self.life.ended(Stage.ABORTED)
         self.work.clear()
         if self._claims is not None:

@@ -381,7 +381,7 @@ class TransactionMachine(TransactionBase):
             outcome = await self._end("user", force=stage is Stage.PREPARE_UNKNOWN)
         if outcome is not None and outcome.state == "COMMITTED":
             await self._ended_elsewhere(outcome)
-        self._release(None)
+        self._end_aborted(None)
 
     async def discard(self) -> bool:
         """Abort, unless a commit is under way or its outcome is unknown; never raises. For blocks that go wrong.
@@ -403,7 +403,7 @@ class TransactionMachine(TransactionBase):
                 if self.life.logged:  # else the log shows nothing of it
                     self._abort_later("user", error)
                 if self.life.stage not in ENDED:
-                    self._release(None)
+                    self._end_aborted(None)
             return True
 
     def _is_for_others(self) -> bool:

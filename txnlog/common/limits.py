@@ -145,6 +145,17 @@ DEFAULT_RETAIN_MS: Final = 7 * 24 * 3_600_000
 RENEW_AFTER_MS: Final = MIN_GRACE_MS // 3
 """A writer that was silent for so long renews its blocks: a third of the grace leaves room for two failed tries."""
 
+# --- requests -------------------------------------------------------------------------------------------------------
+
+PARALLEL_REQUESTS: Final = 16
+"""Store requests of a client that are under way at once: those of one data wave, or of one catch-up."""
+
+REQUESTS_OF_MAIN_THREAD: Final = 16
+"""Those that others make for the main thread: one at a time, and one more for each handler of a signal in another.
+
+A library that keeps connections open has to keep as many as both together, else requests wait for one.
+"""
+
 # --- segments and checkpoints ---------------------------------------------------------------------------------------
 
 AUTO_MERGE_SEGMENTS: Final = 64
@@ -242,10 +253,12 @@ __all__ = [
     "MIN_RETAIN_MS",
     "MOST_DEAD_LETTERS",
     "OUTCOME_RETENTION_MS",
+    "PARALLEL_REQUESTS",
     "PROPOSAL_ENTRIES",
     "PROPOSAL_LIFE_MS",
     "RECENT_BATCHES",
     "RENEW_AFTER_MS",
+    "REQUESTS_OF_MAIN_THREAD",
     "SMALL_PRODUCE_BYTES",
     "STATISTICS_CHARACTERS",
     "STATISTICS_COLUMNS",

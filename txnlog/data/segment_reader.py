@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.common.lru import Recent
 from txnlog.common.names import nearest
 from txnlog.data import segment_file
@@ -23,7 +24,7 @@ from txnlog.data.segment_rows import (
     stored_fields,
 )
 from txnlog.data.segment_run import SegmentRun, by_offset
-from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidInputError, TxnLogError
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType

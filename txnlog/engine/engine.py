@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from txnlog.engine.effects import Cancelled, Effect, Pause, Result, Step
 from txnlog.engine.log_lines import call_for_pending, write_pending
-from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Inbox, Worker, refuse_after_end
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Host, Worker, refuse_after_end
 from txnlog.errors import CalledInItsOwnWork, RetriableError, TxnLogError
 from txnlog.replies import note_written
 
@@ -198,67 +198,46 @@ class Engine:
         undo: Callable[[], object] = _nothing,
         goes_on: bool = False,
     ) -> R:
-        """Run a task, and wait for it. Raises whatever the task raises, and what interrupts the wait.
+        """Run a task, and wait for it.
 
         Args:
             work: makes its coroutine.
             through: has a step run in the engine; by default at once.
-            interrupted: as of ``exchange``.
+            interrupted: called with what interrupts the wait, and is about to be raised.
             undo: called in the engine where the task came to its end, but the wait was interrupted before.
             goes_on: whether it runs to its end where the wait is interrupted, and the end of the process waits for it.
-        """
-        replies = self._host.inbox()
-        task = Task(self, work, replies.put, undo=undo, keeps_process=goes_on)
-        begin = partial(self._begin, task, through or self._put)
-        try:
-            return self.exchange(replies, begin, task.cancel, interrupted, go_on=task.begin if goes_on else None)
-        finally:
-            if task.has_written:
-                note_written()
-
-    def exchange(
-        self,
-        replies: Inbox,
-        ask: Step,
-        withdraw: Step,
-        interrupted: Callable[[BaseException], None] = _nothing,
-        *,
-        go_on: Step | None = None,
-    ) -> Any:
-        """Ask for something in the engine, and wait for the reply.
-
-        Args:
-            replies: gets a Result.
-            ask: asks. From any thread.
-            withdraw: called in the engine where the wait is interrupted: nobody will hear of the reply.
-            interrupted: called with what interrupts the wait, and is about to be raised.
-            go_on: called in the engine instead where an interrupt does not withdraw it.
 
         Raises:
             CalledInItsOwnWork: in the engine itself, which would wait for itself.
             CalledAfterTheEnd: there is no engine any more.
             RetriableError: no thread could be started.
-            Whatever the reply raises; what interrupts the wait.
+            Whatever the task raises; what interrupts the wait.
         """
         if self.is_current:
             raise CalledInItsOwnWork
         refuse_after_end()
+        replies = self._host.inbox()
+        task = Task(self, work, replies.put, undo=undo, keeps_process=goes_on)
         try:
-            ask()
-            reply: Result[Any] = replies.take(None)
+            self._begin(task, through or self._put)
+            reply: Result[R] = replies.take(None)
             write_pending()
             if reply.error is None:
-                return reply.value  # nothing is called from here on: an interrupt comes before, or later
+                value: R = reply.value
+                return value  # nothing is called from here on: an interrupt comes before, or later
         except BaseException as error:
             with suppress(RetriableError):  # of no thread for it: what interrupts the wait says more
-                self._put(withdraw if go_on is None or isinstance(error, TxnLogError) else go_on)
+                self._put(task.begin if goes_on and not isinstance(error, TxnLogError) else task.cancel)
             if not isinstance(error, TxnLogError):
                 interrupted(error)
             raise
-        try:
-            reply.get()
         finally:
-            del replies, ask, withdraw, interrupted, reply  # the traceback of an error refers to this frame
+            if task.has_written:
+                note_written()
+        try:
+            return reply.get()
+        finally:
+            del work, interrupted, undo, replies, task, reply  # the traceback of an error refers to this frame
 
     def step(self, function: Step) -> None:
         """Have a function called in the engine, without waiting for it. It makes no request. From any thread."""
@@ -340,23 +319,12 @@ def callbacks_of_process() -> Worker:
 
 
 def keep_threads() -> None:
-    """Let the threads of this process stay from here on: at its end Python 3.12 starts none any more."""
+    """Let the threads of this process stay from here on: Python 3.12 starts none for handlers of ``atexit``."""
     THREADS.keeps_threads = True
-    for worker in _workers():
-        with suppress(RetriableError):
-            worker.put(_nothing)
-
-
-def help_out() -> None:
-    """Have run what waits for a thread, by this one if need be: at the end of this process."""
-    for worker in _workers():
-        worker.help_out()
-
-
-def _workers() -> list[Worker]:
-    engine: Engine | None = _of_process.get("engine")
-    callbacks: Worker | None = _of_process.get("callbacks")
-    return [worker for worker in (engine._worker if engine else None, callbacks) if worker is not None]
+    if "engine" in _of_process:
+        for worker in (engine_of_process()._worker, callbacks_of_process()):
+            with suppress(RetriableError):
+                worker.wake()
 
 
 _is_writing: Final[set[str]] = set()
@@ -366,8 +334,10 @@ def _write_log_lines_soon() -> None:
     """A thread of the client has logged something. Mostly who waits for that thread writes it, and otherwise this."""
     if not _is_writing:
         _is_writing.add("soon")
-        with suppress(RetriableError):
+        try:
             engine_of_process().post(_write_log_lines, keeps_process=False)
+        except RetriableError:
+            _is_writing.clear()  # the next line tries it again
 
 
 async def _write_log_lines() -> None:
@@ -394,6 +364,5 @@ __all__ = [
     "Work",
     "callbacks_of_process",
     "engine_of_process",
-    "help_out",
     "keep_threads",
 ]

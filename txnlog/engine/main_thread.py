@@ -9,24 +9,21 @@ local file needs none: an interrupt leaves nothing half done, and the traceback 
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import threading
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
+from txnlog.common.first_of import FirstOf
+from txnlog.common.limits import REQUESTS_OF_MAIN_THREAD
 from txnlog.engine.effects import Result, result_of
 from txnlog.engine.log_lines import write_pending
-from txnlog.engine.worker import THREADS, Crew, has_ended
-from txnlog.errors import RetriableError
+from txnlog.engine.worker import THREADS, Crew, program_has_ended
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MOST: Final = 16
-"""The main thread makes one request at a time, and its handlers, one in the other, one more each."""
-
-_of_process: Final[dict[str, Crew]] = {}
+_of_process: Final = FirstOf[Crew]()
 
 
 def outside_main_thread(call: Callable[P, R]) -> Callable[P, R]:
@@ -37,19 +34,10 @@ def outside_main_thread(call: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(call)
     def outside(*args: P.args, **kwargs: P.kwargs) -> R:
-        if threading.current_thread() is not threading.main_thread() or has_ended():
+        if threading.current_thread() is not threading.main_thread() or program_has_ended():
             return call(*args, **kwargs)
         replies = THREADS.inbox()
-        begun = itertools.count()
-
-        def once() -> None:
-            if next(begun) == 0:  # one step: of this thread and another one exactly one makes the call
-                replies.put(result_of(lambda: call(*args, **kwargs)))
-
-        try:
-            _crew().put(once)
-        except RetriableError:  # no thread: it may be made later all the same, where somebody can start one
-            once()
+        _crew().put_or_call(lambda: replies.put(result_of(lambda: call(*args, **kwargs))))
         reply: Result[R] = replies.take(None)
         write_pending()
         try:
@@ -61,8 +49,7 @@ def outside_main_thread(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def _crew() -> Crew:
-    found = _of_process.get("crew")
-    return _of_process.setdefault("crew", Crew(THREADS, "txnlog-io", _MOST)) if found is None else found
+    return _of_process.get_or(lambda: Crew(THREADS, "txnlog-io", REQUESTS_OF_MAIN_THREAD))
 
 
 os.register_at_fork(after_in_child=_of_process.clear)

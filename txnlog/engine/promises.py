@@ -17,10 +17,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from txnlog.engine.effects import Step
-from txnlog.engine.engine import engine_of_process, help_out, keep_threads
+from txnlog.engine.engine import engine_of_process, keep_threads
 from txnlog.engine.log_lines import write_pending
 from txnlog.engine.runtime import is_at_work
-from txnlog.engine.worker import has_ended
+from txnlog.engine.worker import THREADS, program_has_ended
 from txnlog.errors import CalledAfterTheEnd, Durable, InvalidTransactionState, RetriableError
 from txnlog.replies import copy_of
 
@@ -62,7 +62,7 @@ class Promise(Future[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """See Future. Each call gives an error of its own."""
         self._ask()
-        if has_ended() and not self.done():
+        if program_has_ended() and not self.done():
             raise CalledAfterTheEnd(durable=Durable.MAYBE)
         return copy_of(super().exception(timeout))
 
@@ -73,6 +73,8 @@ class Promise(Future[T]):
             super().add_done_callback(fn)
             return
         self._has_callbacks = True
+        if THREADS.keeps_threads:  # there is to be a thread for it before the script ends
+            self._call_back(_nothing)
         super().add_done_callback(partial(_pass_on, self._call_back, fn))
 
     def settle(self, value: Any, error: BaseException | None, elsewhere: Callable[[Callable[[], None]], None]) -> None:
@@ -130,6 +132,10 @@ class Promise(Future[T]):
             )
         self._asked = True
         _failures.pop(self._number, None)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _pass_on(call_back: Callable[[Step], None], fn: Callable[[Future[T]], object], future: Future[T]) -> None:
@@ -190,7 +196,6 @@ class _End:
         began = time.monotonic()
         keep_threads()
         while self._is_open() and time.monotonic() - began < self._left_s:
-            help_out()
             time.sleep(_EXIT_PAUSE_S)
         self._left_s -= time.monotonic() - began
         _wait_for_work()

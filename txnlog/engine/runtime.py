@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import os
 import random
 import time
@@ -14,12 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from txnlog.common.limits import MAX_TIME_MS
+from txnlog.common.limits import MAX_TIME_MS, PARALLEL_REQUESTS
 from txnlog.common.validation import shown
 from txnlog.engine.effects import Pause, Read, Request, Requests, Result, Step, result_of
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process
 from txnlog.engine.log_lines import LogLines
-from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Crew, Host, Inbox, Worker
+from txnlog.engine.worker import CALLBACKS, THREADS, Blocking, Crew, Host, Inbox, Worker, only_once
 from txnlog.errors import InvalidInputError, RetriableError
 
 T = TypeVar("T")
@@ -27,8 +26,8 @@ _logger = LogLines("txnlog.runtime")
 
 _NO_THREAD_PAUSE_MS: Final = 100.0
 
-PARALLEL_REQUESTS: Final = 16
-"""Store requests of one data wave or one catch-up that are under way at once."""
+_CALLBACKS_MS: Final = 60_000.0
+"""For how long a handle that is closed waits for callbacks of its Futures."""
 
 
 class Clock(Protocol):
@@ -128,6 +127,7 @@ class Runtime:
         self._own = None if host is None else (Engine(host), Worker(host, CALLBACKS))
         self._random = random.SystemRandom()
         self._closed = False
+        self._is_waking = False
         self._begin_in_child()
         renew_in_child(self)
 
@@ -171,18 +171,17 @@ class Runtime:
             calls = [self._noted(call) for call in calls]
         results: list[Result[T]] = [Result(None)] * len(calls)
         ended = self.inbox()
-        begun = [itertools.count() for _ in calls]
 
         def run(place: int) -> None:
-            if next(begun[place]) == 0:  # one step: of this thread and another one exactly one makes the call
-                results[place] = result_of(calls[place])
-                ended.put(place)
+            results[place] = result_of(calls[place])
+            ended.put(place)
 
+        runs = [only_once(partial(run, place)) for place in range(len(calls))]
         if not self._closed:
-            for place in range(1, len(calls)):
-                self._run_in_pool(partial(run, place))
-        for place in range(len(calls)):
-            run(place)
+            for once in runs[1:]:
+                self._run_in_pool(once)
+        for place, once in enumerate(runs):
+            once()
             error = results[place].error
             if error is not None and not isinstance(error, Exception):
                 raise error  # this thread was interrupted
@@ -209,13 +208,36 @@ class Runtime:
         except RetriableError:  # it is queued all the same, and waits for a thread
             self.engine.post(self._wake_callbacks)
 
+    def wait_for_callbacks(self) -> None:
+        """Wait until what users want to have called by now was called, not for ever: one may wait for this thread."""
+        callbacks = self.callbacks
+        if callbacks.is_current():
+            return
+        called = self.inbox()
+        is_idle = callbacks.is_idle()
+        try:
+            callbacks.put(partial(called.put, True))
+        except RetriableError:
+            if is_idle:
+                return  # there is none to wait for
+            raise
+        if called.take(_CALLBACKS_MS) is None:
+            callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
+            called.take(_CALLBACKS_MS)
+
     async def _wake_callbacks(self) -> None:
-        """Start the thread of the callbacks, as soon as the process may have another one."""
-        while True:
-            await Pause(_NO_THREAD_PAUSE_MS)
-            with contextlib.suppress(RetriableError):
-                self.callbacks.put(lambda: None)
-                return
+        """Start the thread of the callbacks, as soon as the process may have another one. One task does, for all."""
+        if self._is_waking:
+            return
+        self._is_waking = True
+        try:
+            while True:
+                await Pause(_NO_THREAD_PAUSE_MS)
+                with contextlib.suppress(RetriableError):
+                    self.callbacks.wake()
+                    return
+        finally:
+            self._is_waking = False
 
     def call_elsewhere(self, call: Callable[[], None]) -> None:
         """Have something called that may wait for a thread which waits for the engine. From any thread."""
@@ -287,16 +309,7 @@ class Runtime:
         self._host.start(work, "txnlog-job")
 
     def _run_in_pool(self, work: Callable[[], None]) -> None:
-        calls = itertools.count()
-
-        def once() -> None:
-            if next(calls) == 0:
-                work()
-
-        try:
-            self._crew.put(once)
-        except RetriableError:  # it may be made later all the same, where somebody can start a thread
-            once()
+        self._crew.put_or_call(work)
 
     def close(self) -> None:
         """Make calls one by one from here on: it is over. Its threads end when they have nothing to do."""
@@ -305,7 +318,6 @@ class Runtime:
 
 
 __all__ = [
-    "PARALLEL_REQUESTS",
     "SYSTEM_CLOCK",
     "Clock",
     "OfOneProcess",

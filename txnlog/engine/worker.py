@@ -39,7 +39,7 @@ Blocking = Callable[[], Step]
 """Something that blocks. What it returns is called at once."""
 
 
-def has_ended() -> bool:
+def program_has_ended() -> bool:
     """Whether the program has ended, and with it all threads: what its finalizers ask of them never comes."""
     return sys.is_finalizing()
 
@@ -50,7 +50,7 @@ def refuse_after_end(*_of_request: object) -> None:
     By then the thread by which a library makes them may be gone, for which it would wait, Arrow may abort the process,
     and builtins and imports are missing.
     """
-    if has_ended():
+    if program_has_ended():
         raise CalledAfterTheEnd
 
 
@@ -84,7 +84,7 @@ class Host(Protocol):
     """What an engine runs in: a process, outside of simulations.
 
     Attributes:
-        keeps_threads: whether one thread of each worker stays when it has nothing to do: there may be no other later.
+        keeps_threads: whether the thread of a worker stays when it has nothing to do: there may be no other one later.
     """
 
     keeps_threads: bool
@@ -141,7 +141,7 @@ class _Threads:
 
     def start(self, work: Step, name: str) -> None:
         """See Host. Nothing runs any more where the interpreter has ended, whatever is asked for."""
-        if has_ended():
+        if program_has_ended():
             return
         own = work if name == CALLBACKS else partial(run_as_own_thread, work)
         start_thread(threading.Thread(target=own, name=name, daemon=True))
@@ -176,7 +176,6 @@ class Worker:
         self._inbox = host.inbox()
         self._seat: deque[None] = deque([None])
         self._thread: object = None
-        self._threads: set[object] = set()
         self._blocking: list[tuple[Blocking, Callable[[Step], None]]] = []
         self._aside: deque[None] = deque([None] * _MOST_ASIDE)
         self._spare: deque[Inbox] = deque()
@@ -187,16 +186,20 @@ class Worker:
     def put(self, step: Step) -> None:
         """Have a step run. Any thread may, also in the handler of a signal.
 
-        Raises RetriableError where there is no thread, and none can be started: the step waits for the next one that
-        puts something. Where there is one that does something which blocks, the step waits for that.
+        Raises RetriableError where no thread can be started: the step waits for the next one that puts something.
         """
         self._inbox.put(step)
         if self._seat:
-            try:
-                self._begin()
-            except RetriableError:
-                if not self._threads:
-                    raise
+            self._begin()
+
+    def wake(self) -> None:
+        """Have a thread there, to run what waits or will come. Raises RetriableError where none can be started."""
+        if self._seat:
+            self._begin()
+
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits. From any thread."""
+        return bool(self._seat) and self._inbox.is_empty()
 
     def put_here(self, step: Step) -> None:
         """``put`` in the thread itself: the step is run before others that wait."""
@@ -207,12 +210,7 @@ class Worker:
         try:
             self.put(step)
         except RetriableError:
-            self._run_until_idle()
-
-    def help_out(self) -> None:
-        """Have what waits run, by this thread if need be: at the end of a process, none may be started any more."""
-        if not (self._threads or self._inbox.is_empty()):
-            self.hand_back(_nothing)
+            self._run(stays=False)
 
     def _begin(self) -> None:
         """Have a thread run steps: one that has nothing to do, or a new one."""
@@ -266,23 +264,18 @@ class Worker:
         self._thread = None
         self._seat.append(None)
 
-    def _run(self) -> None:
-        self._run_until_idle()
-        while self._host.keeps_threads and not self._threads:
-            self._run_until_idle()
-
-    def _run_until_idle(self) -> None:
+    def _run(self, *, stays: bool = True) -> None:
+        """Run steps until there is nothing to do for a while. ``stays``: for ever, where threads are kept."""
         me = self._host.current()
-        while True:
-            self._threads.add(me)
-            while not (self._sit_down() and self._run_steps()):
+        try:
+            while not (self._sit_down() and self._run_steps(stays=stays)):
                 if not self._wait_as_spare():
-                    break
-            self._threads.discard(me)
-            if not self._seat or self._inbox.is_empty():  # who put something may have relied on this thread until now
-                return
+                    return
+        finally:
+            if self._thread is me:  # it was interrupted
+                self._get_up()
 
-    def _run_steps(self) -> bool:
+    def _run_steps(self, *, stays: bool) -> bool:
         """Run steps while this thread has the seat. Whether there was nothing to do for so long that it ends."""
         me = self._host.current()
         while self._thread is me:
@@ -291,6 +284,8 @@ class Worker:
             else:
                 step = self._next()
                 if step is None:
+                    if stays and self._host.keeps_threads:
+                        continue
                     self._get_up()
                     if self._inbox.is_empty() or not self._sit_down():
                         return True
@@ -416,6 +411,14 @@ class Crew:
             if len(self._free) == self._most:
                 raise
 
+    def put_or_call(self, call: Step) -> None:
+        """Have a call made once: by this thread where there is no other one."""
+        once = only_once(call)
+        try:
+            self.put(once)
+        except RetriableError:  # it is queued all the same, and may be taken where somebody can start a thread
+            once()
+
     def _begin(self) -> None:
         if self._free and not self._waiting:
             self._host.start(self._run, self._name)
@@ -423,17 +426,28 @@ class Crew:
     def _run(self) -> None:
         me = self._host.current()
         self.threads.add(me)
+        while self._take_place():
+            self._make_calls()
+            self._free.append(None)
+            if self._inbox.is_empty():  # else it came while this one had the place, and no thread may have been begun
+                break
+        self.threads.discard(me)
+
+    def _take_place(self) -> bool:
         try:
             self._free.pop()
         except IndexError:
-            self.threads.discard(me)
-            return
+            return False
+        return True
+
+    def _make_calls(self) -> None:
+        """Make calls until there is none for a while."""
         while True:
             self._waiting.append(None)
             call = self._inbox.take(_IDLE_MS)
             self._waiting.pop()
             if call is None and self._inbox.is_empty():
-                break
+                return
             if not self._inbox.is_empty():
                 with suppress(RetriableError):
                     self._begin()
@@ -441,16 +455,22 @@ class Crew:
                 call()
             del call  # as a step of a worker
             if self._is_over and self._inbox.is_empty():
-                break
-        self._free.append(None)
-        self.threads.discard(me)
-        if not self._inbox.is_empty():
-            with suppress(RetriableError):
-                self._begin()
+                return
 
 
 def _nothing() -> None:
     pass
+
+
+def only_once(call: Step) -> Step:
+    """Of several threads that make what this gives exactly one makes the call; the others go on at once."""
+    begun = itertools.count()
+
+    def once() -> None:
+        if next(begun) == 0:  # one step, so it needs no lock
+            call()
+
+    return once
 
 
 def do(work: Blocking) -> None:
@@ -467,7 +487,8 @@ __all__ = [
     "Inbox",
     "Worker",
     "do",
-    "has_ended",
+    "only_once",
+    "program_has_ended",
     "refuse_after_end",
     "start_thread",
 ]

@@ -96,6 +96,14 @@ def unacknowledged_error(topic: str, which: str, needed: Mapping[str, int], behi
     )
 
 
+def not_cumulative(subscription: str) -> InvalidInputError:
+    """The error for a cumulative acknowledgement of a Shared subscription of that name."""
+    return InvalidInputError(
+        f"the subscription {subscription!r} is shared: cumulative acknowledgements are for Exclusive and Failover",
+        advice="acknowledge the messages themselves",
+    )
+
+
 def unacknowledged(cursor: Cursor, start: int, end: int) -> Ranges:
     """What was not acknowledged of the offsets of a partition that can be read, or of those below some ``end``.
 
@@ -308,10 +316,7 @@ def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partit
     cursor = cursor_of(draft, record.id, partition)
     where = f"partition {partition} of the subscription {record.name!r}"
     if record.type == "shared":
-        raise InvalidInputError(
-            f"the subscription {record.name!r} is shared: cumulative acknowledgements are for Exclusive and Failover",
-            advice="acknowledge the messages themselves",
-        )
+        raise not_cumulative(record.name)
     check_offset(draft, record.topic, partition, end)
     if end <= cursor.position:
         raise TransactionConflict(f"{where}: everything below {cursor.position} was acknowledged before", advice=_DONE)
@@ -426,6 +431,7 @@ __all__ = [
     "is_held",
     "leased_by",
     "live_subscription",
+    "not_cumulative",
     "not_held",
     "not_yet_acknowledged",
     "settle",

@@ -54,9 +54,6 @@ _MAX_STEPS = 4_000
 _RACES_BEFORE_CATCHING_UP = 2
 """Once the entry that won is applied anyway; who loses again is behind a stream of them, and reads all there are."""
 
-_CALLBACKS_MS: Final = 60_000.0
-"""For how long a handle that is closed waits for callbacks of its Futures."""
-
 _ENCODED_HERE_BYTES: Final = 16 << 10
 """Rows of a size whose encoding takes less than half a millisecond, which other commands can wait."""
 
@@ -247,13 +244,7 @@ class Appender:
         if self._runtime.is_working:
             raise CalledInItsOwnWork
         self._runtime.engine.call(partial(self._close, error))
-        callbacks = self._runtime.callbacks
-        if not callbacks.is_current():
-            called = self._runtime.inbox()
-            callbacks.hand_back(partial(called.put, True))
-            if called.take(_CALLBACKS_MS) is None:
-                callbacks.step_aside()  # one may wait for what the closing thread has: it keeps only itself
-                called.take(_CALLBACKS_MS)
+        self._runtime.wait_for_callbacks()
 
     async def _close(self, error: TxnLogError) -> None:
         self._closed = self._closed or error
@@ -500,7 +491,7 @@ class Appender:
         if not won:
             attempt.lost()
             if attempt.knew_the_end or attempt.lost_races > _RACES_BEFORE_CATCHING_UP:
-                self._races.lost()
+                self._races.note_rivals()
             await self._propose(attempt)
             await self._races.ask_for_a_place()
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:

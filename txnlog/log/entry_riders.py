@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from txnlog.fold.apply import apply
-from txnlog.fold.expiry import overdue
+from txnlog.fold.overdue import overdue
 from txnlog.fold.state import Draft
 from txnlog.format.actions import AbortReason, AnyAction, Header
 from txnlog.log.group_commit import Riders

@@ -1,12 +1,14 @@
 """Commands of one client decided into one entry. Pure; the appender carries it to the store.
 
-Whatever is answered must be in the log. What depends on the log alone, a refusal or an answer, is reported at once.
-What depends on another command of the same entry is reported with the entry, as soon as it exists and if this very look
-at the batch made it: the others may fall out of it yet, since time passes while segments are made. The shared segments
-hold no rows of those who depend on others. These are put off, and decided anew behind the entry: who would need rows
-there after all, because the others fell out; who would be refused anything, or answered, by an entry that ends overdue
-transactions, since more may be overdue than it ends; and everybody who asked later: nobody is overtaken, commands stand
-in the log in the order in which they were asked for.
+Whatever is answered must be in the log, where commands stand in the order in which they were asked for.
+
+- What the log alone gives, a refusal or an answer, is reported at once.
+- What depends on another command of the entry is reported with the entry, if that was made from the same decisions: the
+  other command may fall out of it yet, since time passes while segments are made.
+- A command is put off, and decided again behind the entry,
+  - if it needs rows, and the shared segments have none of it: its answer depended on others, which fell out since;
+  - if the entry ends overdue transactions and this one would be refused or answered: more may be overdue than it ends;
+  - if it came after such a command: nobody is overtaken.
 """
 
 from __future__ import annotations
@@ -434,7 +436,7 @@ def _supposed(
 
 
 def _supposed_rows(member: Member, draft: Draft) -> SharedNumbers:
-    """Let the draft have rows of the member, of segments that there are not; dropped topics have none."""
+    """Pretend in the draft that segments hold the member's rows, and give their numbers; a dropped topic gets none."""
     supposed: dict[int, int] = {}
     for piece in member.command.pieces:
         topic = draft.topics.get(piece.topic)

@@ -50,9 +50,9 @@ _logger = LogLines("txnlog.root")
 
 _HOW_MADE: Final = Either(
     "in Python txnlog.open(root, namespace=..., create=True)",
-    """python -c 'import txnlog; txnlog.open("ROOT/NAMESPACE", create=True)'""",
+    "txnlog ROOT namespaces create NAME",
 )
-"""Advice that is as good in Spark, where nothing makes a namespace, as no command does."""
+"""Advice that is as good in Spark, where nothing makes a namespace."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a file system answers that has no room left, for anybody or for this user."""

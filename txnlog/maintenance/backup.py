@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _logger = LogLines("txnlog.backup")
 
+_RESTORE_OBJECT: Final = "restore the object from a copy, or from an earlier backup, to its place in the namespace"
+
 _ATTEMPTS: Final = 3
 """Versions that are tried: a vacuum that deletes files of one while they are copied ends soon."""
 
@@ -275,7 +277,7 @@ class _Backup:
         raise CorruptionError(
             f"the segment {missing[0].key} is missing"
             + (f", and {len(missing) - 1:,} others are" if len(missing) > 1 else ""),
-            advice="restore the object from a copy, or from an earlier backup, to its place in the namespace",
+            advice=_RESTORE_OBJECT,
         )
 
     # --- copying ----------------------------------------------------------------------------------------------------
@@ -356,7 +358,7 @@ class _Backup:
             raise reworded(
                 error,
                 message=f"{error.message}; a backup with it would be damaged, too",
-                advice="restore the object from a copy, or from an earlier backup, to its place in the namespace",
+                advice=_RESTORE_OBJECT,
             ) from None
         return self._put(file.key, data)
 

@@ -25,19 +25,13 @@ from txnlog.format.backup_manifest import (
     decode_backup_manifest,
 )
 from txnlog.format.codec import decode_entry, digest_of
-from txnlog.maintenance.waves import waves
+from txnlog.maintenance.waves import copied_in_waves
 from txnlog.sentences import Either, Words
 from txnlog.store.base import ObjectNotFound, Store
 
 T = TypeVar("T")
 
 _logger = LogLines("txnlog.backup")
-
-_WAVE_FILES: Final = 256
-"""Files of one wave: between two waves the caller is shown how far it has come."""
-
-_WAVE_BYTES: Final = 256 << 20
-"""A file is in memory as a whole while it is copied: this many bytes at once, or one file that is bigger."""
 
 _ENTRIES_AT_ONCE: Final = 256
 """Entries of one wave. They are small."""
@@ -52,7 +46,7 @@ there are, and the bytes that were copied so far in all."""
 
 def in_waves(files: Iterable[BackupFile]) -> Iterator[list[BackupFile]]:
     """Files in portions that fit into memory."""
-    return waves(files, lambda file: file.size_bytes, _WAVE_FILES, _WAVE_BYTES)
+    return copied_in_waves(files, lambda file: file.size_bytes)
 
 
 def versions_in_waves(first: int, last: int) -> Iterator[range]:

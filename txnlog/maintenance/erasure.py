@@ -89,8 +89,8 @@ def erase(connection: Connection, topic: str, where: object, *, dry_run: bool) -
     except pa.ArrowException as error:
         raise InvalidInputError(
             f"the condition fails on rows of {topic!r}: {shown(str(error))}",
-            advice="use one that every row can answer; what was erased before stays erased",
-            durable=Durable.MAYBE,
+            advice="use one that every row can answer" + ("" if dry_run else "; what was erased before stays erased"),
+            durable=Durable.NOTHING if dry_run else Durable.MAYBE,
         ) from None
     first, *letters = done
     is_complete = all(item.is_complete for item in done)
@@ -367,7 +367,7 @@ class _Erasure:
     def _looked_into(self, record: SegmentRecord, schema: pa.Schema, columns: Sequence[str]) -> tuple[int, set[str]]:
         """How many rows of a segment that the newest version does not show are to go, and their bounds.
 
-        None of one whose file is gone.
+        0, and no bounds, where its file is gone.
         """
         state = {"visible": "COMMITTED", "aborted": "ABORTED", "pending": "OPEN"}[record.state]
         planned = plan_segment(record, self._topic.folder, state, None, {})  # type: ignore[arg-type]  # one of them

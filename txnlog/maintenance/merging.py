@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_logger = LogLines("txnlog.optimizer")
+_logger = LogLines("txnlog.merging")
 
 _WAVE_FILES: Final = 64
 _WAVE_BYTES: Final = 16 << 20

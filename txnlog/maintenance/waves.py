@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+_COPIED_FILES: Final = 256
+"""Files of one wave: between two waves the caller is shown how far it has come."""
+
+_COPIED_BYTES: Final = 256 << 20
+"""A file is in memory as a whole while it is copied: this many bytes at once, or one file that is bigger."""
 
 
 def waves(items: Iterable[T], size_of: Callable[[T], int], most_items: int, most_bytes: int) -> Iterator[list[T]]:
@@ -23,4 +29,9 @@ def waves(items: Iterable[T], size_of: Callable[[T], int], most_items: int, most
         yield wave
 
 
-__all__ = ["waves"]
+def copied_in_waves(files: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Files that are copied as they are, in portions that fit into memory."""
+    return waves(files, size_of, _COPIED_FILES, _COPIED_BYTES)
+
+
+__all__ = ["copied_in_waves", "waves"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from txnlog.common.limits import PARALLEL_REQUESTS, REQUESTS_OF_MAIN_THREAD
 from txnlog.common.validation import shortened
 from txnlog.errors import InvalidInputError, UnsafeStore
 from txnlog.store.base import Store
@@ -119,7 +120,7 @@ def _s3_options(options: Options) -> Options:
     config.setdefault("retries", {"mode": "standard", "total_max_attempts": 3})
     config.setdefault("connect_timeout", 5)
     config.setdefault("read_timeout", 15)
-    config.setdefault("max_pool_connections", 32)
+    config.setdefault("max_pool_connections", PARALLEL_REQUESTS + REQUESTS_OF_MAIN_THREAD)
     return {**options, "config_kwargs": config}
 
 

@@ -18,14 +18,14 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from txnlog.engine.effects import result_of
-from txnlog.engine.worker import THREADS, Crew, Inbox
-from txnlog.errors import Durable, StoreError, TxnLogError, UnsafeStore
+from txnlog.engine.effects import Result, result_of
+from txnlog.engine.worker import start_thread
+from txnlog.errors import Durable, RetriableError, StoreError, TxnLogError, UnsafeStore
 from txnlog.store.base import Created, ObjectNotFound, Store
 from txnlog.store.identity import StoreIdentity, identity_of
 
@@ -161,11 +161,10 @@ def race_many(arena: Arena, effort: Effort) -> int:
     bodies = [_body(number, _SMALL_BYTES) for number in range(effort.threads)]
     proved = 0
     deadline = time.monotonic() + effort.seconds
-    with contextlib.closing(Crew(THREADS, "txnlog-probe", effort.threads)) as crew:
-        for number in range(effort.rounds):
-            if number >= effort.least_rounds and time.monotonic() > deadline:
-                break
-            proved += _race(crew, arena, bodies, [0.0] * effort.threads) is not None
+    for number in range(effort.rounds):
+        if number >= effort.least_rounds and time.monotonic() > deadline:
+            break
+        proved += _race(arena, bodies, [0.0] * effort.threads) is not None
     _require_answers(proved, "a race")
     return proved
 
@@ -179,15 +178,14 @@ def race_overtaking(arena: Arena, effort: Effort) -> int:
     delay, step = duration / 2, duration / 4
     proved = 0
     deadline = time.monotonic() + effort.seconds
-    with contextlib.closing(Crew(THREADS, "txnlog-probe", 2)) as crew:
-        for number in range(effort.overtaking_rounds):
-            if number >= effort.least_overtaking_rounds and time.monotonic() > deadline:
-                break
-            winner = _race(crew, arena, bodies, [0.0, delay])
-            proved += winner is not None
-            varied = step * (0.5 + (number * 0.618) % 1)
-            delay = min(max(delay + (varied if winner == 1 else -varied), 0.0), 2 * duration)
-            step = max(step * 0.75, duration / 64)
+    for number in range(effort.overtaking_rounds):
+        if number >= effort.least_overtaking_rounds and time.monotonic() > deadline:
+            break
+        winner = _race(arena, bodies, [0.0, delay])
+        proved += winner is not None
+        varied = step * (0.5 + (number * 0.618) % 1)
+        delay = min(max(delay + (varied if winner == 1 else -varied), 0.0), 2 * duration)
+        step = max(step * 0.75, duration / 64)
     _require_answers(proved, "a race of a small object against a big one")
     return proved
 
@@ -205,26 +203,33 @@ def _affordable_size(arena: Arena, effort: Effort) -> tuple[int, float]:
         size = larger
 
 
-def _race(crew: Crew, arena: Arena, bodies: Sequence[bytes], delays: Sequence[float]) -> int | None:
+def _race(arena: Arena, bodies: Sequence[bytes], delays: Sequence[float]) -> int | None:
     key = arena.fresh_key()
     start = threading.Barrier(len(bodies))
+    answers: list[Result[Created]] = [Result(None)] * len(bodies)
 
-    answers = [THREADS.inbox() for _ in bodies]
-
-    def run(body: bytes, delay: float) -> Created:
+    def create(body: bytes, delay: float) -> Created:
         start.wait(_START_SECONDS)
         if delay:
             time.sleep(delay)
         return arena.store.create(key, body)
 
+    def run(number: int) -> None:
+        answers[number] = result_of(partial(create, bodies[number], delays[number]))
+
     # Not a pool of the standard library: that takes no call, and cannot be imported, once the script has ended.
-    for answer, body, delay in zip(answers, bodies, delays, strict=True):
-        crew.put(partial(_answer, answer, partial(run, body, delay)))
-    return arena.winner(key, bodies, [answer.take(None).get() for answer in answers])
-
-
-def _answer(answer: Inbox, call: Callable[[], Created]) -> None:
-    answer.put(result_of(call))
+    threads = [
+        threading.Thread(target=run, args=(number,), name="txnlog-probe", daemon=True) for number in range(len(bodies))
+    ]
+    try:
+        for thread in threads:
+            start_thread(thread)
+    except RetriableError:
+        start.abort()  # those that wait for the others
+        raise
+    for thread in threads:
+        thread.join()
+    return arena.winner(key, bodies, [answer.get() for answer in answers])
 
 
 def _ask_in_sequence(arena: Arena) -> None:

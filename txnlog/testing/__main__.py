@@ -14,9 +14,17 @@ import click
 from txnlog.testing import runner
 from txnlog.testing.runner import Tally
 from txnlog.testing.simulation import Report, Simulation
-from txnlog.testing.workloads import WORKLOADS, Workload
+from txnlog.testing.workloads import ADDITIONS, WORKLOADS, Workload
 
 Make = Callable[[int], Simulation]
+Command = Callable[..., None]
+
+
+def _with_workloads(command: Command) -> Command:
+    """A flag for each workload that adds something, in their order."""
+    for name, addition in reversed(ADDITIONS.items()):
+        command = click.option(f"--{name}", is_flag=True, help=addition.text)(command)
+    return command
 
 
 @click.command()
@@ -24,13 +32,7 @@ Make = Callable[[int], Simulation]
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
 @click.option("--jobs", default=1, show_default=True, help="Processes to run them in.")
 @click.option("--trace", is_flag=True, help="Print every event of the last run.")
-@click.option("--maintained", is_flag=True, help="Let somebody merge segments and alter topics besides.")
-@click.option("--crowded", is_flag=True, help="Let several more producers race.")
-@click.option("--retained", is_flag=True, help="Let somebody delete messages besides.")
-@click.option("--erased", is_flag=True, help="Let somebody erase single messages besides.")
-@click.option("--expired", is_flag=True, help="Let somebody delete messages and let them expire besides.")
-@click.option("--restored", is_flag=True, help="Let somebody back up and restore besides.")
-@click.option("--compacted", is_flag=True, help="Give topics a key, and let somebody compact them besides.")
+@_with_workloads
 @click.option("--replay", envvar="TXNLOG_SIM_SEED", type=int, help="Run this one seed again (or TXNLOG_SIM_SEED).")
 def main(
     schedules: int,

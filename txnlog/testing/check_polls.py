@@ -1,9 +1,10 @@
 """Consumers in real time: what they received, in which order, and what was acknowledged before and after.
 
-One pass over the events. Of a subscription it keeps what is surely acknowledged (a commit succeeded), and what may be
-(somebody tried). Of a session, the time of one epoch, it keeps what was delivered: *surely* still with the consumer, so
-that a second delivery is wrong, or *possibly*, so that leaving it out is right. To acknowledge in a transaction and to
-release end the first at the call; an abort and a release end the second at the return.
+Who was fenced gets nothing. The rest is one pass over the events. Of a subscription it keeps what is surely
+acknowledged (a commit succeeded), and what may be (somebody tried). Of a session, the time of one epoch, it keeps what
+was delivered: *surely* still with the consumer, so that a second delivery is wrong, or *possibly*, so that leaving it
+out is right. To acknowledge in a transaction and to release end the first at the call; an abort and a release end the
+second at the return.
 
 Sessions of several actors, and those of Shared subscriptions, are checked for order within one call and for redelivery
 after an acknowledgement only: leases end by time, which a history does not show (``check_shared`` has their counts).
@@ -32,7 +33,24 @@ _Event = tuple[int, Callable[[Operation], Iterator[Finding]], Operation]
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Findings of everything that consumers did and saw."""
+    yield from _check_fenced(facts)
     yield from _Pass(facts).check()
+
+
+def _check_fenced(facts: Facts) -> Iterator[Finding]:
+    """A consumer looks at the log before it delivers anything: who was fenced before the call gets nothing."""
+    for op in facts.ops("receive"):
+        epoch = epoch_of(op)
+        if not op.succeeded or epoch is None or not result_of(op, of.Received).messages:
+            continue
+        item = asked(op, of.Receive)
+        for newer, other in facts.opened_consumers.get(f"{item.topic}:{item.subscription}", ()):
+            if newer > epoch and (other.completed or NEVER) < op.invoked:
+                text = (
+                    f"{item.topic}:{item.subscription} gave messages to epoch {epoch}, after epoch {newer} was reported"
+                )
+                yield Finding(Anomaly.ZOMBIE_POLL, text, (other, op))
+                break
 
 
 def reach(op: Operation) -> Sets:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
-from txnlog.testing.facts import NEVER, Answer, Facts, Place, Unit, asked, epoch_of, goes_to, result_of
+from txnlog.testing.facts import Answer, Facts, Opened, Place, Unit, asked, goes_to, result_of
 from txnlog.testing.history import Operation
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Findings of single transactions and of the epochs that fence them."""
-    producers, consumers = _opened(facts)
+    producers, consumers = facts.opened_producers, facts.opened_consumers
     for unit in facts.units:
         if unit.runs:
             yield from _check_visible(facts, unit)
@@ -25,7 +25,6 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield from _check_fenced(facts, unit, producers, consumers)
     for name, opened in (*producers.items(), *consumers.items()):
         yield from _check_epochs(name, opened)
-    yield from _check_polls(facts, consumers)
 
 
 # --- contents -------------------------------------------------------------------------------------------------------
@@ -253,32 +252,8 @@ def _elsewhere(op: Operation) -> bool:
 
 # --- epochs ---------------------------------------------------------------------------------------------------------
 
-_Opened = Mapping[str, Sequence[tuple[int, Operation]]]
 
-
-def _opened(facts: Facts) -> tuple[_Opened, _Opened]:
-    """The epochs of producers by name, and of consumers by topic and subscription, sorted."""
-    producers: dict[str, list[tuple[int, Operation]]] = {}
-    consumers: dict[str, list[tuple[int, Operation]]] = {}
-    for op in facts.ops("open_producer"):
-        if op.succeeded:
-            found = producers.setdefault(asked(op, of.OpenProducer).name, [])
-            found.append((result_of(op, of.ProducerOpened).epoch, op))
-    for op in facts.ops("open_consumer", "seek"):
-        item = op.arguments
-        if isinstance(item, of.OpenConsumer) and op.succeeded:
-            found = consumers.setdefault(f"{item.topic}:{item.subscription}", [])
-            found.append((result_of(op, of.ConsumerOpened).epoch, op))
-        elif isinstance(item, of.Seek) and op.succeeded:
-            epoch = result_of(op, of.Sought).epoch
-            if epoch is not None:
-                consumers.setdefault(f"{item.topic}:{item.subscription}", []).append((epoch, op))
-    for opened in (*producers.values(), *consumers.values()):
-        opened.sort(key=lambda pair: (pair[0], pair[1].number))
-    return producers, consumers
-
-
-def _check_fenced(facts: Facts, unit: Unit, producers: _Opened, consumers: _Opened) -> Iterator[Finding]:
+def _check_fenced(facts: Facts, unit: Unit, producers: Opened, consumers: Opened) -> Iterator[Finding]:
     """Nothing lands behind the entry that opened a newer epoch."""
     version = unit.version
     if version is None or facts.fate(unit) != "committed" or not (unit.runs or unit.has_effects):
@@ -295,7 +270,7 @@ def _check_fenced(facts: Facts, unit: Unit, producers: _Opened, consumers: _Open
             yield from _fence(unit, version, name, item.epoch, consumers.get(name, ()))
 
 
-def _check_prepared(unit: Unit, producers: _Opened) -> Iterator[Finding]:
+def _check_prepared(unit: Unit, producers: Opened) -> Iterator[Finding]:
     """What was prepared in time is not fenced any more, and lands whenever that is decided.
 
     In time is also what a call of unknown outcome prepared that began before: the one that repeats it gives the same
@@ -317,22 +292,6 @@ def _fence(
         newer, op = opened[at]
         text = f"{unit.name} with epoch {epoch} of {name} landed at version {version}, behind epoch {newer}"
         yield Finding(Anomaly.ZOMBIE_COMMIT, text, (op, *unit.attempts))
-
-
-def _check_polls(facts: Facts, consumers: _Opened) -> Iterator[Finding]:
-    """A consumer looks at the log before it delivers anything: who was fenced before the call gets nothing."""
-    for op in facts.ops("receive"):
-        epoch = epoch_of(op)
-        if not op.succeeded or epoch is None or not result_of(op, of.Received).messages:
-            continue
-        item = asked(op, of.Receive)
-        for newer, other in consumers.get(f"{item.topic}:{item.subscription}", ()):
-            if newer > epoch and (other.completed or NEVER) < op.invoked:
-                text = (
-                    f"{item.topic}:{item.subscription} gave messages to epoch {epoch}, after epoch {newer} was reported"
-                )
-                yield Finding(Anomaly.ZOMBIE_POLL, text, (other, op))
-                break
 
 
 def _check_epochs(name: str, opened: Sequence[tuple[int, Operation]]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ history without a final read is compared with all of its reads together, and can
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -25,6 +25,9 @@ Place = tuple[str, int]
 
 Subscribed = tuple[str, str]
 """Topic and subscription."""
+
+Opened = Mapping[str, Sequence[tuple[int, Operation]]]
+"""The epochs that calls opened, each with its call, sorted: of producers by name, of consumers by subscription."""
 
 ENDED_ABORTED: Final = frozenset({"TransactionTimedOut", "TransactionAborted", "ProducerFenced"})
 """Errors of ``commit`` that say for ever that the transaction is aborted; others leave the next attempt open."""
@@ -205,6 +208,28 @@ class Facts:
     def visible_values(self) -> frozenset[int]:
         """Every value that is visible anywhere."""
         return frozenset(row.value for rows in self.log.values() for row in rows)
+
+    @cached_property
+    def opened_producers(self) -> Opened:
+        """The epochs of producers, by name."""
+        found: dict[str, list[tuple[int, Operation]]] = {}
+        for op in self.ops("open_producer"):
+            if op.succeeded:
+                epoch = result_of(op, of.ProducerOpened).epoch
+                found.setdefault(asked(op, of.OpenProducer).name, []).append((epoch, op))
+        return _sorted(found)
+
+    @cached_property
+    def opened_consumers(self) -> Opened:
+        """The epochs of consumers, by ``<topic>:<subscription>``; those of seeks are among them."""
+        found: dict[str, list[tuple[int, Operation]]] = {}
+        for op in self.ops("open_consumer", "seek"):
+            item, result = op.arguments, op.result
+            if not isinstance(item, of.OpenConsumer | of.Seek) or not isinstance(result, of.ConsumerOpened | of.Sought):
+                continue
+            if result.epoch is not None:
+                found.setdefault(f"{item.topic}:{item.subscription}", []).append((result.epoch, op))
+        return _sorted(found)
 
     def lives(self, topic: str) -> bool:
         """Whether a topic surely was not dropped."""
@@ -446,6 +471,10 @@ class Facts:
             self.log[place] = tuple(rows[offset] for offset in sorted(rows))
 
 
+def _sorted(opened: Mapping[str, list[tuple[int, Operation]]]) -> Opened:
+    return {name: sorted(found, key=lambda pair: (pair[0], pair[1].number)) for name, found in opened.items()}
+
+
 class Newest:
     """Which versions were known to exist at an event, because somebody had an answer that shows it."""
 
@@ -522,6 +551,7 @@ __all__ = [
     "NEVER",
     "Answer",
     "Facts",
+    "Opened",
     "Place",
     "Run",
     "Subscribed",

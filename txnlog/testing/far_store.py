@@ -12,7 +12,7 @@ from typing import Any
 
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import open_namespace
-from txnlog.engine.runtime import PARALLEL_REQUESTS
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.errors import AccessDenied
 from txnlog.format import keys
 from txnlog.store import MemoryStore

@@ -158,15 +158,8 @@ class Simulation:
         seed: decides everything.
         kinds: the kinds of actors to draw from, the first is in every run; left out, some of those that there are.
         faults: those to have instead of drawn ones.
-        workload: what there is besides. ``"plain"``: nothing, so that a seed does what it always did.
-            ``"maintained"``: one or two merge segments and alter topics, with as much work again. ``"crowded"``:
-            several producers race instead of most others, with twice as much work more. ``"retained"``: one or two
-            delete messages, and merge segments, with as much work again. ``"erased"``: one or two erase single
-            messages, and merge segments, with as much work again. ``"expired"``: as ``"retained"``, and messages
-            expire that nobody acknowledges. ``"restored"``: one or two make backups of the namespace and restore them,
-            next to some of those who change its files, with five times as much work more. ``"compacted"``: the topics
-            have a key, and one or two compact them by it, next to some who merge and vacuum, with three times as
-            much work more.
+        workload: what there is besides, and how much more work: ``"plain"``, nothing, so that a seed does what it
+            always did, or one of ``txnlog.testing.workloads.ADDITIONS``, which says what it adds.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ import logging
 import pickle
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.client.lost_segments import consumer_of, damaged, every_kind
@@ -15,7 +16,8 @@ from tests.faults import failing
 from tests.pages import blocks, page
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, StoreError
 from txnlog.fold import leases
-from txnlog.format.actions import DeleteRecords
+from txnlog.format import schema
+from txnlog.format.actions import AlterTopic, DeleteRecords
 from txnlog.format.keys import kind_of
 from txnlog.log.commands import effect
 from txnlog.store import StoreCall
@@ -207,6 +209,35 @@ def test_dead_letters_that_cannot_be_read_wait_and_the_others_are_moved(memory: 
     assert ids(fresh.snapshot().read("dead")) == [0, 2]
     with raises(CorruptionError, match="the offset 1 of partition 0"):
         again.receive(timeout_ms=0)
+
+
+def test_each_reason_for_which_dead_letters_wait_is_logged_once(
+    memory: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LOST: after the line about a damaged segment there was none about the column for which all others wait since."""
+    ns = memory.orders()
+    ns.create_subscription(
+        "orders", "billing", start="earliest", type="shared", max_redeliveries=1, dead_letter_topic="dead"
+    )
+    ns.produce("orders", rows(0))
+    consumer = ns.consumer("orders", "billing")
+    for _ in range(2):
+        consumer.negative_acknowledge(consumer.receive(timeout_ms=0))
+    memory.store().delete(f"sales/{ns.snapshot().plan('orders').segments[0].key}")
+    fresh = memory.open()
+    again = fresh.consumer("orders", "billing")
+    for _ in range(2):
+        with raises(CorruptionError, match="the offset 0 of partition 0"):
+            again.receive(timeout_ms=0)
+    info = fresh.topic("orders")
+    wider = schema.from_arrow(pa.schema([*info.schema, pa.field("note", pa.string())]))
+    fresh._connection.appender.call(effect(lambda _draft, _at: [AlterTopic(info.id, wider)]))
+    for _ in range(2):
+        assert len(again.receive(timeout_ms=0)) == 0
+    told = [record.getMessage() for record in caplog.records if "dead letters" in record.getMessage()]
+    assert all(text.startswith("dead letters of the subscription 'billing' of 'orders' wait") for text in told)
+    assert ["'note' is missing" in text for text in told] == [False, True]
+    assert "the offset 0 of partition 0" in told[0]
 
 
 def test_messages_behind_a_damaged_segment_are_not_counted_as_delivered(memory: Place) -> None:

@@ -48,12 +48,12 @@ def test_no_byte_of_a_thousand_erased_rows_is_left(tmp_path: Path) -> None:
     place = Place("local", str(tmp_path / "lake"))
     ns = people(place.open(clock=clock), statistics="off")
     erased = {*range(0, 3_000, 3)}
-    for first in range(0, 3_000, 500):
-        put(ns, *range(first, first + 500))
+    for first in range(0, 3_000, 250):
+        put(ns, *range(first, first + 250))
         clock.advance(1_000)
-        if first == 1_000:
+        if first == 1_500:
             ns.checkpoint()
-            ns.optimize("orders")
+            assert ns.optimize("orders").merged_segments
     aborted = ns.begin()
     put(aborted, 0, 3, 6)
     aborted.flush()

@@ -46,7 +46,6 @@ def test_huge_holes_and_one_message_at_a_time(memory: Place, kind: str) -> None:
             m = c.receive(1, timeout_ms=0)
             assert ids(m) == [want]
             c.acknowledge(m)
-        print(kind, time.monotonic() - began)
         assert time.monotonic() - began < 5
     assert cursor(ns) == (n, ())
 

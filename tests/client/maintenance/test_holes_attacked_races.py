@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.client.support import SCHEMA, Place, rows
-from txnlog.errors import TxnLogError
+from txnlog.errors import SchemaMismatch
 from txnlog.maintenance import compaction, erasure, rewriting
 from txnlog.testing import ManualClock
 
@@ -66,7 +66,7 @@ def test_the_share_of_what_is_new_is_that_of_the_topic(memory: Place, monkeypatc
     assert sum(row[2] == 500 for row in shown(ns)) == 1
 
 
-def test_key_widened_meanwhile(memory: Place, monkeypatch) -> None:
+def test_a_key_keeps_its_type_while_its_topic_is_compacted(memory: Place, monkeypatch) -> None:
     ns = memory.open()
     ns.enable("holes")
     ns.create_topic(
@@ -74,12 +74,16 @@ def test_key_widened_meanwhile(memory: Place, monkeypatch) -> None:
     )
     ns.produce("t", [{"id": 1, "name": "old"}])
     ns.produce("t", [{"id": 1, "name": "wrong"}])
-    before_the_first_rewrite(monkeypatch, lambda: ns.alter_topic("t", widen={"id": pa.int64()}))
-    try:
-        ns.compact("t")
-    except TxnLogError as e:
-        print(repr(e))
+    refused = []
+
+    def widen() -> None:
+        with pytest.raises(SchemaMismatch, match="keeps its type"):
+            ns.alter_topic("t", widen={"id": pa.int64()})
+        refused.append("id")
+
+    before_the_first_rewrite(monkeypatch, widen)
     ns.compact("t")
+    assert refused == ["id"]
     assert [row[2:] for row in shown(ns)] == [(1, "wrong")]
 
 
@@ -115,20 +119,21 @@ def test_keys(memory: Place, kind: str) -> None:
             assert [r[3] for r in left if r[0] == p and r[2] == k] == (["2"] if k is not None else ["0", "1", "2"])
 
 
-def test_names_of_metadata(memory: Place) -> None:
+@pytest.mark.parametrize("name", ["_offset", "_txn", "_timestamp", "_version", "_partition", "_row"])
+def test_names_of_metadata_are_refused(memory: Place, name: str) -> None:
+    columns = pa.schema([pa.field("id", pa.int64()), pa.field(name, pa.int64())])
+    with pytest.raises(SchemaMismatch, match="reserved for metadata"):
+        memory.open().create_topic("t", columns, key="id")
+
+
+@pytest.mark.parametrize("name", ["row", "offset"])
+def test_names_like_those_of_metadata_are_those_of_columns(memory: Place, name: str) -> None:
     ns = memory.open()
     ns.enable("holes")
-    for name in ("_offset", "_txn", "_timestamp", "_version", "_partition", "row", "offset", "_row"):
-        try:
-            ns.create_topic(
-                "x" + name.strip("_"), pa.schema([pa.field("id", pa.int64()), pa.field(name, pa.int64())]), key="id"
-            )
-        except TxnLogError as e:
-            print(name, repr(e)[:150])
-            continue
-        ns.produce("x" + name.strip("_"), [{"id": n, name: n} for n in range(5)])
-        ns.erase("x" + name.strip("_"), pc.field(name) == 3)
-        assert sorted(ns.snapshot().read("x" + name.strip("_")).column(name).to_pylist()) == [0, 1, 2, 4]
+    ns.create_topic("t", pa.schema([pa.field("id", pa.int64()), pa.field(name, pa.int64())]), key="id")
+    ns.produce("t", [{"id": n, name: n} for n in range(5)])
+    ns.erase("t", pc.field(name) == 3)
+    assert sorted(ns.snapshot().read("t").column(name).to_pylist()) == [0, 1, 2, 4]
 
 
 def test_backup_restore_fsck(memory: Place, tmp_path) -> None:
@@ -145,11 +150,8 @@ def test_backup_restore_fsck(memory: Place, tmp_path) -> None:
     ns.erase("t", pc.field("id") >= 0)
     assert shown(ns) == []
     ns.checkpoint()
-    for level in ("log", "entries", "segments", "deep", "quick", "full"):
-        try:
-            report = ns.fsck(level)
-        except TxnLogError:
-            continue
+    for level in ("quick", "full", "deep"):
+        report = ns.fsck(level)
         assert not [f for f in report.findings if f.severity != "note"], (level, report.findings)
     ns.produce("t", [{"id": 3, "name": "z"}])
     r = memory.open(mode="r")
@@ -180,7 +182,6 @@ def test_unacknowledged_holes_grow_no_receive(memory: Place) -> None:
             while m := c.receive(100, timeout_ms=0):
                 count += len(m)
             took[n] = (time.process_time() - began) / count
-    print(took)
     assert took[40_000] < 2 * took[10_000], took
 
 

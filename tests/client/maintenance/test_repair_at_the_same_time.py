@@ -34,8 +34,8 @@ from tests.client.maintenance.repairing import (
 )
 from tests.client.support import SCHEMA, Place, read, rows
 from txnlog.api.checking import check_namespace, repair_namespace
+from txnlog.client import consumer_heartbeats
 from txnlog.client.checkpointer import checkpoint_of
-from txnlog.client.consumer_heartbeats import is_heartbeat
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, InvalidInputError, StoreError, TxnLogError
 from txnlog.format import keys
@@ -227,7 +227,7 @@ def test_a_heartbeat_that_its_owner_has_written_again_stays(memory: Place, whole
     deleted then, without a second look. With ``closed`` in it, the next consumer waits a whole lease for nobody."""
     store, key = store_of(memory), keys.heartbeat_key(3, 4)
     good = b'{"consumer":"a","beat":2,"closed":true}'
-    assert is_heartbeat(good)
+    assert consumer_heartbeats.can_be_read(good)
     store.put(key, b"{")
 
     def after(call: StoreCall, at: str, _result: object) -> None:

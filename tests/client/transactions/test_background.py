@@ -22,13 +22,13 @@ from tests.client.support import (
     wait_for,
 )
 from txnlog.api.internals import acknowledge_ranges
+from txnlog.engine import runtime
 from txnlog.errors import (
     TransactionConflict,
     TransactionTimedOut,
 )
 from txnlog.format import codec
 from txnlog.format.actions import Acknowledgement, PartitionRanges
-from txnlog.log import appender
 from txnlog.log.segment_builder import SharedSegmentBuilder
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -253,7 +253,7 @@ def test_a_callback_that_does_not_end_keeps_no_other_future_from_its_result(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may wait for a lock that the closing thread has; nobody shall wait for the others for that."""
-    monkeypatch.setattr(appender, "_CALLBACKS_MS", 100)
+    monkeypatch.setattr(runtime, "_CALLBACKS_MS", 100)
     ns, _ = memory.faulty_orders()
     busy, release = threading.Event(), threading.Event()
 

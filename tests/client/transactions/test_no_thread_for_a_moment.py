@@ -28,11 +28,14 @@ def test_an_interrupt_while_no_thread_can_be_started_does_not_say_that_nothing_w
     The produce is on its way to the store. Ctrl-C, or a timeout by SIGALRM, ends the wait; to withdraw the command a
     thread is started, which fails, and that error takes the place of the interrupt: "nothing was written".
     """
+    monkeypatch.setattr(worker, "_IDLE_MS", 20.0)
+    monkeypatch.setattr(worker, "_MOST_ASIDE", 0)  # so that another thread makes the request, and this one ends
     ns, store = memory.faulty_orders()
     limit, gone = Limit(monkeypatch, "txnlog-engine"), threading.Event()
 
     def beside() -> None:
         limit.on = True
+        wait_for(lambda: all(thread.name != "txnlog-engine" for thread in threading.enumerate()))
         interrupt_main_thread()
         gone.wait(20)
 

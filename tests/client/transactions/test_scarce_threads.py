@@ -16,8 +16,9 @@ import pytest
 from tests.client.support import SCHEMA, Place, begun, has_no_thread, raises, read, rows, wait_for
 from tests.client.thread_limit import Limit
 from tests.forks import in_child
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.engine.engine import callbacks_of_process
-from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidTransactionState, RetriableError
 
 

@@ -77,19 +77,29 @@ def test_what_is_produced_behind_a_commit_in_the_background_stays(memory: Place)
     assert numbers(ns) == [5]
 
 
-def test_who_comes_behind_a_second_truncation_does_not_overtake_it(memory: Place) -> None:
-    """LOST: two truncations of different topics share no entry, so the second one is put off, and who asked later is
-    not: the third commit goes in front of the second one, which takes its row away. All are prepared before."""
+def test_nobody_overtakes_a_truncation_that_waits(memory: Place) -> None:
+    """LOST: a truncation shares no entry, so behind another commit it is put off, and who asked later is not: the third
+    commit goes in front of the second one, which takes its row away. All wait while an entry is under way."""
     two_topics(memory)
     ns, store = memory.wrapped(FaultyStore)
-    first, second, third = ns.begin(), ns.begin(), ns.begin()
-    first.truncate("audit")
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        under_way.set()
+        go_on.wait(30)
+
+    ahead, first, second, third = ns.begin(), ns.begin(), ns.begin(), ns.begin()
+    ahead.produce("audit", rows(0), partition=0)
+    first.produce("orders", rows(1), partition=0)
     second.truncate("orders")
     second.produce("orders", rows(2), partition=0)
     third.produce("orders", rows(3), partition=0)
-    refused(first, store)
     refused(second, store)
-    futures = [txn.commit_async() for txn in (first, second, third)]
+    store.script.append(slow)
+    futures = [ahead.commit_async()]
+    assert under_way.wait(30)
+    futures += [txn.commit_async() for txn in (first, second, third)]
+    go_on.set()
     versions = [future.result(30).version for future in futures]
     assert numbers(ns) == [2, 3]
     assert versions == sorted(versions)

@@ -209,7 +209,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "timed out without the grace",
-        "txnlog/fold/expiry.py",
+        "txnlog/fold/overdue.py",
         "transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms",
         "transaction.deadline_ms <= now_ms",
         "a client whose clock is a little ahead ends the transactions of others",

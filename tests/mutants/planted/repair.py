@@ -85,7 +85,7 @@ MUTANTS: Final = (
     Mutant(
         "what names the collector stays damaged",
         "txnlog/maintenance/repair/hints.py",
-        "return not who_collects.is_collecting(data)",
+        "return not who_collects.can_be_read(data)",
         "return False",
         "a repair leaves what it says it removes",
         (REPAIR + "without_a_copy_what_follows_from_the_log_comes_back",),

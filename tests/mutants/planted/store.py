@@ -36,7 +36,7 @@ MUTANTS: Final = (
     Mutant(
         "the main thread makes its requests itself",
         "txnlog/engine/main_thread.py",
-        "if threading.current_thread() is not threading.main_thread() or has_ended():",
+        "if threading.current_thread() is not threading.main_thread() or program_has_ended():",
         "if True:",
         "a time limit is an fsync that failed, and the handle refuses every write",
         (

@@ -28,7 +28,7 @@ MUTANTS: Final = (
         "                batch.append(asked)\n"
         "                break\n",
         "who commits behind it loses the rows",
-        (TRUNCATE_ATTACKED + "who_comes_behind_a_second_truncation_does_not_overtake_it",),
+        (TRUNCATE_ATTACKED + "nobody_overtakes_a_truncation_that_waits",),
     ),
     Mutant(
         "what was planned goes before the next plan is there",

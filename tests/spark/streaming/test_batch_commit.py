@@ -163,7 +163,7 @@ def test_a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out(ns: Nam
         InvalidInputError,
         match=r"continues at offset 4, .* at 5 \(restore .*"
         r"; if a consumer .* acknowledged messages beyond the checkpoint, this query has not processed offsets 4 to 4: "
-        r".*; otherwise a new .* skips what lies between; seek back only .* once more",
+        r".*; otherwise a new .* skips what lies between, and has no state .*; seek back only .* once more",
     ):
         Run(ns, batches, "run-2").commit(1)
     assert cursors(ns) == [5, 0]

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from spark_ext.processing import ownership
 from spark_ext.streaming import batch_commit, source_plan
 from spark_ext.streaming.source_plan import StreamPlan
 from spark_ext.support import namespace_cache
 from spark_ext.support.options import read_options
 from spark_ext.write import write_jobs
 from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows, waiting  # noqa: F401 - a fixture, waiting
-from txnlog.api.internals import acknowledge_ranges
+from txnlog.api.internals import acknowledge_ranges, connection_of
 from txnlog.client import subscription_ownership
 from txnlog.common.ids import TxnId
 from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, TransactionAborted, TxnLogError
@@ -406,3 +407,54 @@ def test_a_query_whose_messages_expired_says_so(memory: Place) -> None:
             run.latest(first, None)
     again = StreamPlan(read_options(options, streaming=True), {}, None)
     assert again.initial().offsets == {"orders": {0: 3}}
+
+
+# --- another query ----------------------------------------------------------------------------------------------------
+
+
+def _owned(memory: Place) -> tuple[Any, int]:
+    """A subscription that a query owns, whose first batch it acknowledged."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    subscription = ns.consumer("orders", "billing", takeover=True)._subscribed[0].subscription
+    ns.produce("orders", rows(0))
+    _sink(ns, subscription)()
+    return ns, subscription
+
+
+def _as_sink(ns: Any, subscription: int) -> None:
+    taken = batch_commit.BatchRange("orders", subscription, {0: 0}, {0: 1})
+    batch_commit._take_epoch(ns, taken, batch_commit.QueryIdentity("other", "other"), "other run")
+
+
+def _as_process(ns: Any, _subscription: int) -> None:
+    ownership.take_over(
+        connection_of(ns), ["orders"], "billing", query_name=None, start="earliest", to_dead_letters=False
+    )
+
+
+@pytest.mark.parametrize("run", [_as_sink, _source, _as_process])
+def test_who_takes_the_subscription_of_another_query_hears_that_its_state_stays_behind(
+    memory: Place, run: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SILENT: the checkpoint of a running aggregate is lost or mistyped, and all totals are too small from then on."""
+    ns, subscription = _owned(memory)
+    assert "belonged to the query" not in caplog.text
+    begun = run(ns, subscription)
+    if begun is not None:
+        begun()
+    warned = [record.getMessage() for record in caplog.records if "belonged to the query" in record.getMessage()]
+    assert len(warned) == 1
+    assert "'billing' of 'orders' belonged to the query 'query', and belongs to" in warned[0]
+    assert "ns.consumer('orders', 'billing', takeover=True).seek({0: 0})" in warned[0]
+
+
+def test_a_query_that_goes_on_with_its_own_subscription_hears_nothing(
+    memory: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    ns, subscription = _owned(memory)
+    _sink(ns, subscription)()
+    _as_process(ns, subscription)
+    caplog.clear()
+    _as_process(ns, subscription)
+    assert "belonged to the query" not in caplog.text

@@ -357,7 +357,7 @@ def test_a_restart_of_the_query_keeps_a_subscription_that_goes_by_name(pipeline:
     pipeline.run()
     pipeline.check(0, 20)
     assert pipeline.behind() == 0
-    with pytest.raises(ConsumerBusy, match="'billing' belongs to the consumer"):
+    with pytest.raises(ConsumerBusy, match="'billing' belongs to the query"):
         pipeline.ns.consumer("orders", "billing", takeover=True)
     pipeline.produce(20)
     with pytest.raises(StreamingQueryException, match=r"ConsumerBusy: .*same_name"):

@@ -20,7 +20,7 @@ from txnlog.errors import (
     TransactionTimedOut,
 )
 from txnlog.fold.apply import begin_entry
-from txnlog.fold.expiry import overdue
+from txnlog.fold.overdue import overdue
 from txnlog.fold.state import Outcome, ProducerRecord
 from txnlog.format.actions import (
     Abort,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -157,10 +158,8 @@ def look_into(name: str) -> None:
     pieces = (ProposedPiece(topic, 0, rows or 1, 0),)
     wire = {topic: ProposedRows(log.state.topics[topic].schemas[-1].version, WireRows(rows, buffers))}
     made = Mailbox(1, WRITER, NUMBER, 1, 1, (ProposedCommit(7, "0" * 32, pieces),), wire)
-    try:
+    with suppress(MalformedProposal):  # it is passed over
         commands_of(decode(packed(made), WRITER), log.state)
-    except MalformedProposal as error:
-        print(f"passed over: {error}")
 
 
 @pytest.mark.clause("P-247")

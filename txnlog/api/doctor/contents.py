@@ -12,7 +12,7 @@ from txnlog.common import limits
 from txnlog.common.validation import rough_duration
 from txnlog.errors import AccessDenied, TopicNotFound, UnsupportedFeature
 from txnlog.fold.apply import check_writable
-from txnlog.fold.expiry import is_overdue
+from txnlog.fold.overdue import is_overdue
 from txnlog.fold.state import State, TopicRecord, TransactionRecord
 from txnlog.format.delta_mode import DELTA
 from txnlog.format.retention import RETENTION_BYTES, RETENTION_MS

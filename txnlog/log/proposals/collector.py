@@ -29,7 +29,7 @@ from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
 from txnlog.log.follower import Follower
 from txnlog.log.proposals import proposal_codec
 from txnlog.log.proposals.proposal_codec import Mailbox, can_be_proposed
-from txnlog.log.proposals.proposer import has_ended
+from txnlog.log.proposals.proposer import can_have_no_effect
 from txnlog.log.proposals.races import Races
 from txnlog.log.transaction_commands import CommitCommand
 from txnlog.store.base import ObjectInfo, Store
@@ -40,7 +40,7 @@ _GATHER_TRIPS: Final = 0.45
 """Round trips that a collector waits for those whose outcome its last entry was: they are about to propose again."""
 
 _IDLE_CYCLES: Final = 6
-"""Cycles in which two must have had commits, this one counted, else a writer collects no more."""
+"""For how many cycles what a writer had to share counts where ``_pays`` asks whether collecting is worth it."""
 
 _ASKED_MS: Final = 3_000.0
 """For so long who was asked collects, from the last proposal that it found on.
@@ -116,7 +116,7 @@ class Proposal:
         """
         if draft is not self._draft:
             self._draft, self._ended = draft, 0
-        while self._ended < place and all(has_ended(draft, txn) for txn in self._txns[self._ended]):
+        while self._ended < place and all(can_have_no_effect(draft, txn) for txn in self._txns[self._ended]):
             self._ended += 1
         return self._ended == place
 

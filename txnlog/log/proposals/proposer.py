@@ -91,7 +91,7 @@ class Proposer:
             number: item
             for number, item in self._open.items()
             if can_be_used(state, number)
-            and not all(has_ended(state, txn) for txn in item.txns)
+            and not all(can_have_no_effect(state, txn) for txn in item.txns)
             and not is_over(item.version, item.time_ms, version, timestamp_ms)
         }
 
@@ -258,9 +258,9 @@ class Proposer:
                 by_others += 1
 
 
-def has_ended(state: Draft | State, txn: int) -> bool:
-    """Whether nothing can come of a transaction any more."""
+def can_have_no_effect(state: Draft | State, txn: int) -> bool:
+    """Whether nothing can come of a transaction any more: it is not open, and its number cannot be used anew."""
     return state.transactions.get(txn) is None and not can_be_used(state, txn)
 
 
-__all__ = ["Proposer", "has_ended"]
+__all__ = ["Proposer", "can_have_no_effect"]

@@ -1,5 +1,7 @@
 """Races for the next slot of the log, and who ends them: a writer that collects what others propose.
 
+A *place* is a short time in which the other writers append nothing, for one that loses each race to them.
+
 All of it happens in the engine, but for ``say`` and ``timed``, which run in the thread of a request.
 """
 
@@ -19,8 +21,8 @@ from txnlog.store.base import Store
 
 _RACE_PAUSE_MS: Final = 1.0
 _LONGEST_RACE_PAUSE_MS: Final = 20.0
-"""The most that is waited for each race that a batch lost, and for all of them, by chance less: those who lost to one
-entry do not ask for the next slot in the same moment, and wait for less than a request to a far store takes."""
+"""After n lost races: a random pause of at most n x 1 ms, and never more than 20 ms, less than a request to a far store
+takes. Those who lost to one entry do not ask for the next slot in the same moment."""
 
 _LEAST_TRIPS_A_LOOK: Final = 0.25
 """Of who waits for an entry of who collects: forty looks until its patience ends."""
@@ -31,7 +33,7 @@ _LOST_BEFORE_ASKING: Final = 8
 """Races lost in a row: of two that are as near to the store, one loses so many once in 256 times."""
 
 _MOST_WINNERS: Final = 3
-"""Who won them. A crowd in which nobody collects yet has more: it needs who collects, and no place."""
+"""Where more writers than this won them, a crowd in which nobody collects yet, a collector helps, and no place."""
 
 _ASKED_EVERY_ENTRIES: Final = 128
 _ASKED_EVERY_IN_RACES: Final = 8
@@ -99,8 +101,8 @@ class Races:
         self.counts.lost_races += 1
         self._winners.append(writer)
 
-    def lost(self) -> None:
-        """Another entry took the slot."""
+    def note_rivals(self) -> None:
+        """Others append just now: a race was lost, and not only since this writer was behind."""
         self._lost_ms = self._runtime.elapsed_ms()
 
     def pause_ms(self, lost: int) -> float:

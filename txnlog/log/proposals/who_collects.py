@@ -57,7 +57,7 @@ class CollectorLook:
         self.is_made = True
 
 
-def is_collecting(data: bytes) -> bool:
+def can_be_read(data: bytes) -> bool:
     """Whether the bytes of the object can be read."""
     try:
         msgspec.json.decode(data, type=Collecting)
@@ -76,4 +76,4 @@ def put_collecting(store: Store, said: Collecting) -> bool:
     return True
 
 
-__all__ = ["LONGEST_PLACE_MS", "Collecting", "CollectorLook", "is_collecting", "put_collecting"]
+__all__ = ["LONGEST_PLACE_MS", "Collecting", "CollectorLook", "can_be_read", "put_collecting"]

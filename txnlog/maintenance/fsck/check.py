@@ -8,7 +8,7 @@ from typing import Final, get_args
 from txnlog.common.names import nearest
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidInputError
-from txnlog.fold import expiry
+from txnlog.fold.overdue import overdue
 from txnlog.format import keys
 from txnlog.log.log_reader import Log
 from txnlog.maintenance.fsck.checkpoints import Checkpoints
@@ -72,8 +72,8 @@ def _check_transactions(view: View, runtime: Runtime, findings: Findings) -> Non
     state = view.state
     findings.looked_at("transaction", len(state.transactions))
     now_ms = state.head.log_time_ms(runtime.now_ms())
-    for overdue in expiry.overdue(state.draft(), now_ms):
-        txn = str(state.txn_id(overdue.txn))
+    for late in overdue(state.draft(), now_ms):
+        txn = str(state.txn_id(late.txn))
         findings.add(
             "warning",
             "transaction",

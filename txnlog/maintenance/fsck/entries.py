@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Final
 
 from txnlog.common import ranges
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.common.ranges import Range, Ranges
-from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, TxnLogError, UnsupportedFeature
 from txnlog.format import keys
 from txnlog.format.codec import Entry, decode_entry, digest_of

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_rows import PlannedSegment, damaged_segment, missing_text
-from txnlog.engine.runtime import PARALLEL_REQUESTS, Runtime
+from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, TxnLogError
 from txnlog.fold.apply import apply_entry
 from txnlog.fold.garbage import ClosedNumbers, is_needed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from txnlog.client import consumer_heartbeats
-from txnlog.engine.runtime import PARALLEL_REQUESTS
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.format import keys
 from txnlog.log.proposals import proposal_codec, who_collects
 from txnlog.maintenance.fsck.findings import all_attempted
@@ -47,9 +47,9 @@ def _is_damaged(key: str, data: bytes) -> bool:
     """Whether an object is one of ours, and says nothing to anybody."""
     match keys.parse_key(key):
         case keys.HeartbeatKey():
-            return not consumer_heartbeats.is_heartbeat(data)
+            return not consumer_heartbeats.can_be_read(data)
         case keys.MailboxKey(None):
-            return not who_collects.is_collecting(data)
+            return not who_collects.can_be_read(data)
         case keys.MailboxKey(str(writer)):
             try:
                 proposal_codec.decode(data, writer)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from txnlog.data import segment_file
 from txnlog.maintenance.fsck.segments import SegmentFile, Segments
 from txnlog.maintenance.repair.work import FROM_COPY, Copy, Work
-from txnlog.maintenance.waves import waves
-
-_WAVE_SEGMENTS: Final = 256
-_WAVE_BYTES: Final = 256 << 20
-"""A file is in memory as a whole while it is copied: this many bytes at once, or one file that is bigger."""
+from txnlog.maintenance.waves import copied_in_waves
 
 
 def repair_segments(work: Work, segments: Segments) -> None:
@@ -24,7 +19,7 @@ def repair_segments(work: Work, segments: Segments) -> None:
         return
     done = 0
     wanted = [*segments.damaged, *segments.unread]
-    for wave in waves(wanted, lambda file: file.record.size_bytes, _WAVE_SEGMENTS, _WAVE_BYTES):
+    for wave in copied_in_waves(wanted, lambda file: file.record.size_bytes):
         gone = segments.vacuumed_since(wave)
         for file in gone:
             work.leave(file.key, "a vacuum has announced that it is deleted")

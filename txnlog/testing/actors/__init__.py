@@ -58,12 +58,7 @@ MORE_KINDS: Final[dict[str, ActorKind]] = {
     COPIER: copier,
     COMPACTOR: compactor,
 }
-"""Who merges segments and alters topics, who races, who deletes messages, who erases some, who lets them expire, who
-backs up and restores, and who compacts topics by their keys.
-
-Each is a workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something
-once are kept.
-"""
+"""What an actor may be in other workloads than the plain one (``txnlog.testing.workloads.ADDITIONS``)."""
 
 __all__ = [
     "ACTOR_KINDS",
