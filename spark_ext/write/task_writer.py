@@ -267,7 +267,9 @@ class _TaskWriter:
             if position >= FILES_PER_TASK:
                 raise LimitExceeded(
                     f"a task writes more than {FILES_PER_TASK:,} files",
-                    advice="repartition the DataFrame into more tasks",
+                    advice="let a task have fewer messages, by maxOffsetsPerTrigger or maxRecordsPerPartition"
+                    if self._spec.sources
+                    else "repartition the DataFrame into more tasks",
                 )
             number = self._spec.numbers.files.start + self._task.attempt % ATTEMPTS + position * ATTEMPTS
             file = f"{uuid.uuid4().hex}.parquet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -198,8 +199,22 @@ def test_what_a_task_answers_is_true_of_each_of_its_files(ns: Namespace, topic: 
 
 def test_a_task_with_too_many_files_stops_with_the_limit(ns: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_writer, "FILES_PER_TASK", 2)
-    with pytest.raises(LimitExceeded, match="more than 2 files"):
+    with pytest.raises(LimitExceeded, match="more than 2 files: repartition the DataFrame"):
         write_batches(batches(2_000), spec_of(ns, "single", target_bytes=4_000), TASK)
+
+
+def test_an_ingestion_whose_task_has_too_many_files_stops_with_advice_on_its_options(
+    ns: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one with ``topic_by`` and a topic for each customer: no DataFrame is the user's to repartition."""
+    monkeypatch.setattr(task_writer, "FILES_PER_TASK", 2)
+    spec = dataclasses.replace(spec_of(ns, "single", target_bytes=4_000), sources=(0,))
+    rows = (
+        batch.append_column(task_writer.SOURCE_COLUMN, pa.array([0] * len(batch), pa.int32()))
+        for batch in batches(2_000)
+    )
+    with pytest.raises(LimitExceeded, match=r"more than 2 files: .* by maxOffsetsPerTrigger or maxRecordsPerPartition"):
+        write_batches(rows, spec, TASK)
 
 
 def test_jobs_of_a_handle_never_share_numbers(ns: Namespace) -> None:
