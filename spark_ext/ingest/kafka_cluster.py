@@ -6,7 +6,7 @@ Spark's Kafka source brings Kafka's own client in Java, and so this asks with th
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -36,6 +36,9 @@ _OF_THE_SOURCE: Final = {
     "enable.auto.commit": "false",
 }
 """Settings of consumers that Spark's source has, and takes from nobody."""
+
+_PROVIDED: Final = re.compile(r"\$\{[^}]*:[^}]*\}")
+"""A value that one of Kafka's providers of settings has."""
 
 _SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _API_ERROR: Final = "org.apache.kafka.common.errors.ApiException"
@@ -69,19 +72,12 @@ class Topics:
     parts: tuple[Part, ...]
 
 
-@dataclass(slots=True, eq=False)
-class _Client:
-    """A client of Kafka's for administration, and how many calls are under way in it."""
-
-    admin: Any
-    users: int = 0
-
-
 _MOST_CLIENTS: Final = 8
-_clients: Final[OrderedDict[tuple[int, str], _Client]] = OrderedDict()
-"""By JVM and settings: a batch need not connect anew. Of more than these the oldest one is closed that nobody uses."""
+_idle: Final[list[tuple[tuple[int, str], Any]]] = []
+"""Clients for administration that have answered, and that nobody uses, each with its JVM and settings: a batch need not
+connect anew. Of more than these the one that was used longest ago is closed."""
 
-_lock: Final = ProcessLock(_clients.clear)
+_lock: Final = ProcessLock(_idle.clear)
 
 
 class KafkaCluster:
@@ -154,13 +150,15 @@ class KafkaCluster:
     def _check_settings(self) -> None:
         clients = self._jvm.org.apache.kafka.clients
         given = self._jvm.java.util.HashMap()
-        for name, value in self._settings.items():
+        # What a provider of settings gives instead, such as ${file:/secrets:password}, only the clients know.
+        plain = {name: value for name, value in self._settings.items() if not _PROVIDED.search(value)}
+        for name, value in plain.items():
             given.put(name, value)
         for config in (clients.admin.AdminClientConfig, clients.consumer.ConsumerConfig):
             definitions = config.configDef()
             for found in definitions.validate(given):
                 name, texts = str(found.name()), list(found.errorMessages())
-                if name in self._settings and texts:
+                if name in plain and texts:
                     is_secret = str(definitions.configKeys().get(name).type) == "PASSWORD"
                     raise InvalidInputError(
                         f"Kafka refuses the option '{_PREFIX}{name}'" + ("" if is_secret else f": {texts[0]}"),
@@ -197,29 +195,40 @@ class KafkaCluster:
 
     @contextlib.contextmanager
     def _admin(self) -> Iterator[Any]:
-        """The client for administration, which nobody closes meanwhile."""
+        """A client for administration, which nobody else uses meanwhile. After an error it is closed.
+
+        It would connect again and again, for ever: to a server that refuses a password, or is not there any more.
+        """
         key = id(self._gateway), digest_of(self._settings)
         with _lock:
-            found = _clients.get(key)
-            if found is None:
-                clients = self._jvm.org.apache.kafka.clients.admin
-                known = set(clients.AdminClientConfig.configNames())
-                properties = self._jvm.java.util.Properties()
-                for name, value in self._settings.items():
-                    if name in known:  # those of consumers are the source's alone
-                        properties.put(name, value)
-                found = _clients[key] = _Client(self._made(lambda: clients.AdminClient.create(properties)))
-            _clients.move_to_end(key)
-            found.users += 1
-            idle = [other for other, client in _clients.items() if not client.users]
-            dropped = [_clients.pop(other) for other in idle[: max(0, len(_clients) - _MOST_CLIENTS)]]
+            place = next((place for place, (other, _) in enumerate(_idle) if other == key), None)
+            admin = None if place is None else _idle.pop(place)[1]
+        if admin is None:
+            admin = self._made(self._new_admin)
         try:
-            for client in dropped:
-                client.admin.close()
-            yield found.admin
-        finally:
-            with _lock:
-                found.users -= 1
+            yield admin
+        except BaseException:
+            self._close(admin)
+            raise
+        with _lock:
+            _idle.append((key, admin))
+            dropped = [_idle.pop(0)[1] for _ in range(len(_idle) - _MOST_CLIENTS)]
+        for client in dropped:
+            self._close(client)
+
+    def _new_admin(self) -> Any:
+        """With all settings but those of consumers alone: others have names that no list has."""
+        clients = self._jvm.org.apache.kafka.clients
+        others = set(clients.consumer.ConsumerConfig.configNames()) - set(clients.admin.AdminClientConfig.configNames())
+        properties = self._jvm.java.util.Properties()
+        for name, value in self._settings.items():
+            if name not in others:
+                properties.put(name, value)
+        return clients.admin.AdminClient.create(properties)
+
+    def _close(self, admin: Any) -> None:
+        with contextlib.suppress(Py4JError):  # the session may have been stopped, and its JVM have ended
+            admin.close(self._jvm.java.time.Duration.ZERO)
 
     def _made(self, create: Callable[[], Any]) -> Any:
         """A client. What Kafka says of settings that it cannot read may quote them: a part of a password, or a key."""

@@ -57,7 +57,7 @@ def test_a_kafka_topic_that_was_made_again_is_refused_until_the_ingestion_has_an
     version = lake.ns.snapshot().version
     with pytest.raises(InvalidInputError, match="was deleted and created again") as caught:
         lake.start()
-    assert "another one (name=...) with startingOffsets" in str(caught.value)
+    assert f"end_ingestion(spark, path, 'kafka:orders', from_beginning=[{lake.source!r}])" in str(caught.value)
     assert lake.ns.snapshot().version == version
     lake.ingest(name="orders-2")
     assert lake.ids() == [*range(10), *range(100, 100 + count)]

@@ -9,9 +9,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_ext
-from spark_ext.ingest import kafka_cluster
-from spark_ext.ingest.kafka_cluster import Bounds, KafkaCluster
-from spark_ext.ingest.positions import Part
 from tests.kafka.lake import COLUMNS, SCHEMA, Lake, lake
 from txnlog.errors import InvalidInputError, TxnLogError
 
@@ -146,27 +143,3 @@ def test_the_error_of_a_query_has_no_password(lake: Lake) -> None:
     plan = str(query._jsq.explainInternal(True))
     assert "no number" in str(caught.value) or "Plan" in shown
     assert SECRET not in str(caught.value) + shown + plan + repr(query.lastProgress) + repr(query.status)
-
-
-def test_a_client_is_not_closed_while_another_ingestion_asks_with_it(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nine ingestions in a driver, each with a ``kafka.client.id`` of its own."""
-    lake.cluster.create(lake.source)
-    first, *others = (
-        KafkaCluster(lake.spark, {**lake.cluster.options, "kafka.client.id": f"client-{number}"}) for number in range(9)
-    )
-    offsets = KafkaCluster._offsets
-
-    def meanwhile(own: KafkaCluster, *given: Any) -> Any:
-        found = offsets(own, *given)
-        if own is first and "earliest" in given:
-            for other in others:
-                other.ids([lake.source])  # in threads of their own
-        return found
-
-    monkeypatch.setattr(KafkaCluster, "_offsets", meanwhile)
-    part = Part(lake.source, 0)
-    assert first.bounds([part]) == {part: Bounds(0, 0)}
-    assert len(kafka_cluster._clients) <= kafka_cluster._MOST_CLIENTS
-    assert not any(client.users for client in kafka_cluster._clients.values())
