@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spark_ext.ingest.end_ingestion import end_ingestion
     from spark_ext.ingest.ingest_kafka import ingest_kafka
     from spark_ext.processing.process import process
     from spark_ext.processing.run import Processed
@@ -26,6 +27,7 @@ _HOMES = {
     "Monitor": "spark_ext.streaming.monitor",
     "Processed": "spark_ext.processing.run",
     "TopicLag": "spark_ext.streaming.lag",
+    "end_ingestion": "spark_ext.ingest.end_ingestion",
     "ingest_kafka": "spark_ext.ingest.ingest_kafka",
     "metadata": "spark_ext.read.metadata",
     "monitor": "spark_ext.streaming.monitor",
@@ -63,6 +65,7 @@ __all__ = [
     "Monitor",
     "Processed",
     "TopicLag",
+    "end_ingestion",
     "ingest_kafka",
     "metadata",
     "monitor",

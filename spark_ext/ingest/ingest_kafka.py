@@ -6,13 +6,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_ext.ingest.end_ingestion import check_not_ended
 from spark_ext.ingest.kafka_batches import KafkaBatches, Starts, without_source
 from spark_ext.ingest.kafka_cluster import KafkaCluster, check_source, stopped
 from spark_ext.ingest.kafka_frames import Rows, check_message_by_message, checked_rows, with_source
 from spark_ext.ingest.kafka_options import HEADERS, ISOLATION_LEVEL, KafkaOptions, kafka_options
-from spark_ext.ingest.plan_folder import make_folder, note_query, remove_folder
+from spark_ext.ingest.plan_folder import location_of_folder, make_folder, note_query, remove_folder
 from spark_ext.ingest.position_checks import check_positions, gone, offsets_text, went_back
-from spark_ext.ingest.positions import Ingestion, Part, Position, positions
+from spark_ext.ingest.positions import Ingestion, Part, positions
 from spark_ext.streaming.triggers import triggered
 from spark_ext.support.namespace_cache import target_of
 from spark_ext.support.spark_errors import unless_refused
@@ -95,13 +96,15 @@ def ingest_kafka(
     Raises:
         InvalidInputError: an argument is not what it must be; Kafka has no such topic, or refuses the client; a Kafka
             topic was created again under its name, or the topic that the rows go to was, or is another one than before;
-            Spark refuses an option, an expression or the query. No query was started.
+            the ingestion was ended (``end_ingestion``); Spark refuses an option, an expression or the query. No query
+            was started.
         OffsetOutOfRange: Kafka does not have the messages any more at which the ingestion continues
             (``failOnDataLoss=false`` accepts that), or its offsets went back.
         SchemaMismatch: the columns do not fit the topic, or its key is missing among them.
         NamespaceNotFound, TopicNotFound: the path is no namespace, or it has no such topic.
         UnsupportedFeature: the session has no Kafka source, or is a client of Spark Connect.
-        RetriableError: Kafka does not answer; or an open transaction in it hides messages that are in the topic.
+        RetriableError: Kafka does not answer, or gives no ids of topics any more; or an open transaction in it hides
+            messages that are in the topic.
         LimitExceeded: the log cannot remember so many partitions.
         OutcomeUnknown, StoreError: the store did not answer, or refuses, where the ingestion noted where it begins;
             call it again.
@@ -128,10 +131,10 @@ def ingest_kafka(
     ingestion = Ingestion(label, found.ids, None if record is None else record.id)
     for _ in range(_MOST_TRIES):
         starts = _starts(ns, ingestion, wanted, found.parts, cluster)
-        folder = make_folder(starts.offsets)
+        folder = make_folder(spark, starts.offsets)
         batches = KafkaBatches(ns, target.storage, folder, ingestion, starts, rows, cluster)
         source = _reader(spark, wanted, rows, record, {"startingOffsets": offsets_text(starts.offsets)})
-        writer = triggered(source.writeStream.option("checkpointLocation", folder.as_uri()), trigger)
+        writer = triggered(source.writeStream.option("checkpointLocation", location_of_folder(folder)), trigger)
         if query_name is not None:
             writer = writer.queryName(query_name)
         if (query := _started(writer.foreachBatch(batches.run), batches)) is not None:
@@ -212,25 +215,27 @@ def _starts(
     """Where each partition continues, or begins. Nothing is written.
 
     Raises:
-        InvalidInputError: a topic is not that of before.
+        InvalidInputError: a topic is not that of before; the ingestion was ended; startingOffsets do not fit.
         OffsetOutOfRange: Kafka does not have the messages at which the ingestion continues, or has fewer than the log.
         RetriableError: it has them, and a transaction that is open hides them.
     """
     connection = connection_of(ns)
     connection.follower.refresh()
     owner = connection.producer_record(ingestion.name)
+    check_not_ended(ingestion.name, owner)
     before = positions(ns, ingestion.name, parts)  # refuses a name that is too long, too
-    check_positions(ns, ingestion, before, parts)
+    check_positions(ns, ingestion, before)
     # Another run may move the positions on meanwhile. So Kafka's ends are compared with those of before they were
     # asked for, and its beginnings with those of behind that: neither is a loss only since the answers are older.
     found = cluster.bounds(parts)
     for part, position in before.items():
         if found[part].latest < position.offset:
-            raise _behind(part, position.offset, found[part].latest, cluster, before, parts)
+            raise _behind(ingestion.name, part, position.offset, found[part].latest, cluster)
     connection.follower.refresh()
     known = positions(ns, ingestion.name, parts)
-    check_positions(ns, ingestion, known, parts)
+    check_positions(ns, ingestion, known)
     offsets, lost = {part: position.offset for part, position in known.items()}, set()
+    wanted.check_starts(parts)
     _say_which_starts_count(wanted, offsets)
     for part, position in known.items():
         earliest = found[part].earliest
@@ -247,8 +252,9 @@ def _starts(
 
 def _say_which_starts_count(wanted: KafkaOptions, known: Mapping[Part, int]) -> None:
     """Say that startingOffsets are not followed, where they are given and the log has positions."""
-    other = wanted.other_starts(known)
-    if other:
+    if strange := wanted.starts_of_others():
+        _logger.warning("startingOffsets name Kafka topics that are not subscribed to: %s", ", ".join(strange))
+    if other := wanted.other_starts(known):
         part = other[0]
         _logger.warning(
             "startingOffsets differ from where the log has the ingestion, which counts: the %s continues at %d (and %d "
@@ -261,14 +267,7 @@ def _say_which_starts_count(wanted: KafkaOptions, known: Mapping[Part, int]) -> 
         _logger.info("startingOffsets count for none of %d partitions: the ingestion continues there", len(known))
 
 
-def _behind(
-    part: Part,
-    position: int,
-    latest: int,
-    cluster: KafkaCluster,
-    known: Mapping[Part, Position],
-    parts: Sequence[Part],
-) -> TxnLogError:
+def _behind(name: str, part: Part, position: int, latest: int, cluster: KafkaCluster) -> TxnLogError:
     """The error for a partition that ends below its position."""
     if cluster.written(part) >= position:
         return RetriableError(
@@ -277,9 +276,7 @@ def _behind(
             advice=f"wait until it has ended, and call again; or set {ISOLATION_LEVEL}=read_uncommitted as before",
             durable=Durable.NOTHING,
         )
-    return went_back(
-        part, f"ends at offset {latest}, and the log has its messages up to {position}", latest, known, parts
-    )
+    return went_back(name, part, f"ends at offset {latest}, and the log has its messages up to {position}")
 
 
 __all__ = ["ingest_kafka"]

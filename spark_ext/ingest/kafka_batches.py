@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import StructType
 
 from spark_ext.ingest.kafka_frames import Rows, from_offsets, with_source
-from spark_ext.ingest.position_checks import check_positions, made_again, partition_offsets, went_back
+from spark_ext.ingest.position_checks import check_ids, check_positions, partition_offsets, went_back
 from spark_ext.ingest.positions import Ingestion, Part, Position, commit_parts, note_starts, positions
 from spark_ext.streaming.batch_errors import reaching_spark
 from spark_ext.streaming.query_checkpoint import Checkpoint
@@ -29,7 +29,8 @@ from spark_ext.write import write_jobs
 from spark_ext.write.frame_jobs import frame_job
 from spark_ext.write.task_writer import SOURCE_COLUMN, WrittenSegment
 from txnlog.api.internals import connection_of
-from txnlog.errors import Durable, OffsetOutOfRange, ProducerFenced, TransactionConflict
+from txnlog.errors import Durable, OffsetOutOfRange, ProducerFenced, RetriableError, TransactionConflict
+from txnlog.fold.producers import fenced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -125,7 +126,7 @@ class KafkaBatches:
                 if new:
                     note_starts(self.ns, self.ingestion, new)
                 known = positions(self.ns, self.ingestion.name, new)
-                check_positions(self.ns, self.ingestion, known, self.starts.offsets)
+                check_positions(self.ns, self.ingestion, known)
                 self._agrees = all(known[part].offset >= offset for part, offset in new.items())
             return self._agrees
 
@@ -149,7 +150,7 @@ class KafkaBatches:
             written, numbers = self._write(df, wanted)
             connection_of(self.ns).follower.refresh()  # the job took its time
             self._check_targets({item.topic for items in written.values() for item in items})
-            self._check_sources(known, ends)
+            self._check_sources()
             if self._owner is None:
                 self._take_over()
                 if self._positions(ends) != known:
@@ -164,7 +165,7 @@ class KafkaBatches:
         connection.follower.refresh()
         self._check_owner()
         known = positions(self.ns, name, parts)
-        check_positions(self.ns, self.ingestion, known, parts)
+        check_positions(self.ns, self.ingestion, known)
         return known
 
     def _check_owner(self) -> None:
@@ -174,6 +175,8 @@ class KafkaBatches:
             return
         record = connection.producer_record(name)
         if (None if record is None else record.epoch) != self.starts.epoch:
+            if record is not None and record.fenced_by:
+                raise fenced(name, self.starts.epoch, record)  # there is no other run
             raise ProducerFenced(
                 f"another run of the ingestion {name!r} has taken over since this one began",
                 advice="let that one run; or end it, and start this one again",
@@ -217,6 +220,7 @@ class KafkaBatches:
             OffsetOutOfRange: a partition ends below where it begins, or is gone: Spark's source only warns of that
                 where losses are accepted, and goes on with offsets that the log has for other messages.
             InvalidInputError: so it is since its topic was created again.
+            RetriableError: Spark's source does not see a partition that is there.
         """
         starts = self.starts.offsets if first else self._reached
         moved: dict[Part, tuple[int, int]] = {}
@@ -224,10 +228,11 @@ class KafkaBatches:
             # One that the batch before did not know was added to its topic, and begins with its first message.
             start, end = starts.get(part, 0), ends.get(part)
             if end is None or end < start:
-                known = self._positions(starts)
-                self._check_sources(known, starts)
+                self._check_sources()
+                if end is None:
+                    self._check_gone(part)
                 now = "is gone" if end is None else f"ends at offset {end}"
-                raise went_back(part, f"{now}, and had messages up to {start} before", end or 0, known, starts)
+                raise went_back(self.ingestion.name, part, f"{now}, and had messages up to {start} before")
             if end > start or (first and part in self.starts.lost):
                 moved[part] = start, end
         return moved
@@ -293,15 +298,21 @@ class KafkaBatches:
             return f"{state} create it again if it is to get the next ones, and {_START_AGAIN}"
         return "create it again, and give the ingestion another name (name=...): it is filled with all that Kafka has"
 
-    def _check_sources(self, known: Mapping[Part, Position], parts: Collection[Part]) -> None:
+    def _check_sources(self) -> None:
         """Raise where a topic of Kafka was created again while the batch was read: whose messages these are is open."""
-        names = list(self.ingestion.topics)
-        if not names:
-            return  # a broker that gives no ids
-        now = self.cluster.ids(names)
-        other = [name for name in names if now.get(name) != self.ingestion.topics[name]]
-        if other:
-            raise made_again(self.ingestion.name, other, known, parts)
+        topics = self.ingestion.topics
+        if topics:  # else the broker gives no ids
+            check_ids(self.ingestion.name, topics.items(), self.cluster.ids(list(topics)))
+
+    def _check_gone(self, part: Part) -> None:
+        """Raise RetriableError where Kafka has a partition that Spark's source does not see."""
+        if part in self.cluster.topics([part.topic]).parts:
+            raise RetriableError(
+                f"Spark's Kafka source does not see the {part}, which Kafka has: the broker that it asks does not know "
+                "of it yet, as when a partition was added a moment ago",
+                advice=_START_AGAIN,
+                durable=Durable.NOTHING,
+            )
 
 
 def without_source(frame: DataFrame) -> StructType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
@@ -96,6 +96,25 @@ class KafkaOptions:
         given = {part: self.starting.get(part.topic, {}).get(part.partition, -1) for part in known}
         return [part for part, offset in given.items() if offset >= 0 and offset != known[part]]
 
+    def starts_of_others(self) -> list[str]:
+        """The topics for which offsets are given, and that are not subscribed to."""
+        return [] if isinstance(self.starting, str) else sorted(set(self.starting) - set(self.subscribe))
+
+    def check_starts(self, parts: Collection[Part]) -> None:
+        """Raise InvalidInputError where an offset is given for a partition that its topic does not have.
+
+        The first message is no slip: a topic that was created again may have fewer partitions than before.
+        """
+        if isinstance(self.starting, str):
+            return
+        for topic in self.subscribe:
+            for number, offset in self.starting.get(topic, {}).items():
+                if offset != EARLIEST_OFFSET and Part(topic, number) not in parts:
+                    raise InvalidInputError(
+                        f"{_START} has the offset {offset} for the {Part(topic, number)}, which Kafka does not have",
+                        advice="leave it out, or correct its number",
+                    )
+
     def _start(self, part: Part, found: Bounds) -> int:
         if isinstance(self.starting, str):
             return found.earliest if self.starting == "earliest" else found.latest
@@ -103,7 +122,8 @@ class KafkaOptions:
         if offset is None:
             raise InvalidInputError(
                 f"{_START} has no offset for the {part}",
-                advice=f"name all partitions; {EARLIEST_OFFSET} is the earliest offset, {LATEST_OFFSET} the latest one",
+                advice=f"name all partitions, those that were added as well; {EARLIEST_OFFSET} is the earliest offset, "
+                f"{LATEST_OFFSET} the latest one",
             )
         if offset in {EARLIEST_OFFSET, LATEST_OFFSET}:
             return found.earliest if offset == EARLIEST_OFFSET else found.latest

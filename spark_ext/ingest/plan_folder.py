@@ -21,6 +21,7 @@ from spark_ext.support.python_process import ProcessLock
 from txnlog.errors import Durable, InvalidInputError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from spark_ext.ingest.positions import Part
@@ -31,14 +32,15 @@ _folders: Final[dict[Path, StreamingQuery | None]] = {}
 _lock: Final = ProcessLock(_folders.clear)
 
 
-def make_folder(offsets: Mapping[Part, int]) -> Path:
+def make_folder(spark: SparkSession, offsets: Mapping[Part, int]) -> Path:
     """A folder for a query that begins at these offsets. Removes those of queries that ended.
 
     Spark's source takes them for those at which its query began once. As its option ``startingOffsets`` they would be
     refused where a partition was added meanwhile.
 
     Raises:
-        InvalidInputError: there is no place for one.
+        InvalidInputError: there is no place for one, or Java does not see it under this name, as where the name has
+            other characters than ASCII, and the driver was started with LC_ALL=C.
     """
     _remove_ended()
     try:
@@ -55,7 +57,19 @@ def make_folder(offsets: Mapping[Part, int]) -> Path:
             advice="set TMPDIR to a folder that it can write to",
             durable=Durable.NOTHING,
         ) from error
+    if not spark._jvm.java.io.File(str(note)).isFile():  # type: ignore[union-attr]
+        remove_folder(folder)
+        raise InvalidInputError(
+            f"Spark does not see the folder for temporary files {str(folder.parent)!r} under this name",
+            advice="set TMPDIR to a folder whose name has plain characters, and which the driver's Java sees",
+            durable=Durable.NOTHING,
+        )
     return folder
+
+
+def location_of_folder(folder: Path) -> str:
+    """A folder as Spark's ``checkpointLocation``: on this machine, with each character as it is, in a URL too."""
+    return f"file://{folder}"
 
 
 def note_query(folder: Path, query: StreamingQuery) -> None:
@@ -91,4 +105,4 @@ def _remove_all() -> None:
         remove_folder(folder)
 
 
-__all__ = ["make_folder", "note_query", "remove_folder"]
+__all__ = ["location_of_folder", "make_folder", "note_query", "remove_folder"]

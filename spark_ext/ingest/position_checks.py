@@ -1,28 +1,21 @@
 """What positions do not stand for any more, and where to go on then: errors that advise nothing that doubles a message.
 
-A name that is not known to the log begins anew. So whoever is advised to take one reads where the ingestion is in
-each partition, as the option ``startingOffsets`` takes it.
+A name that is not known to the log begins anew. So whoever is advised to take one has the old one ended first, by
+``end_ingestion``: that says where each partition is. No error does, as an older run may move on behind it.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from spark_ext.ingest.positions import BY_ROW, NO_ID, Ingestion, Part, Position
-from spark_ext.support.option_parsing import EARLIEST_OFFSET
 from txnlog.api.internals import connection_of
-from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange
+from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange, RetriableError
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
-
-_logger: Final = logging.getLogger("txnlog.spark")
-
-_MOST_OF_AN_ERROR: Final = 2_000
-"""Characters of offsets that an error quotes: those of a hundred partitions."""
 
 
 def partition_offsets(text: str) -> dict[str, dict[int, int]]:
@@ -49,27 +42,43 @@ def offsets_text(offsets: Mapping[Part, int]) -> str:
     return json.dumps(found)
 
 
-def check_positions(
-    ns: Namespace, ingestion: Ingestion, known: Mapping[Part, Position], parts: Collection[Part]
-) -> None:
-    """Raise InvalidInputError where positions stand for another topic, of Kafka's or of the namespace.
+def check_positions(ns: Namespace, ingestion: Ingestion, known: Mapping[Part, Position]) -> None:
+    """Raise where positions stand for another topic, of Kafka's or of the namespace.
 
-    ``parts`` are all partitions of the topics, as Kafka has them.
+    Raises:
+        InvalidInputError: so it is.
+        RetriableError: see ``check_ids``.
     """
-    other: dict[str, None] = {}
+    check_ids(ingestion.name, {(part.topic, position.topic_id) for part, position in known.items()}, ingestion.topics)
     for part, position in known.items():
-        own = ingestion.batch(part, position.offset)
-        if NO_ID not in {position.topic_id, own.query} and position.topic_id != own.query:
-            other[part.topic] = None
-    if other:
-        raise made_again(ingestion.name, other, known, parts)
-    for part, position in known.items():
-        own = ingestion.batch(part, position.offset)
-        if position.target != own.offsets_digest:
-            raise _other_target(ns, ingestion.name, position.target, own.offsets_digest, _where(known, parts))
+        now = ingestion.batch(part, position.offset).offsets_digest
+        if position.target != now:
+            raise _other_target(ns, ingestion.name, position.target, now)
 
 
-def _other_target(ns: Namespace, name: str, before: str, now: str, offsets: Mapping[Part, int]) -> InvalidInputError:
+def check_ids(name: str, before: Collection[tuple[str, str]], now: Mapping[str, str]) -> None:
+    """Raise where Kafka topics are not those that they were: before by name an id, and now.
+
+    A topic of which no id was known is any, as a broker older than 2.8 gives none.
+
+    Raises:
+        InvalidInputError: another id.
+        RetriableError: there is none now. That proves nothing: another broker answers, as while brokers are upgraded.
+    """
+    compared = sorted({(topic, number) for topic, number in before if number != NO_ID})
+    if other := sorted({topic for topic, number in compared if now.get(topic, number) != number}):
+        raise _made_again(name, other)
+    for topic, _ in compared:
+        if topic not in now:
+            raise RetriableError(
+                f"the broker gives no id of the Kafka topic {topic!r} now, and gave one before: whether it is the same "
+                "topic is open",
+                advice="start the ingestion again when all brokers give ids, as those of Kafka 2.8 and later do",
+                durable=Durable.NOTHING,
+            )
+
+
+def _other_target(ns: Namespace, name: str, before: str, now: str) -> InvalidInputError:
     first, second = (_target(ns, target) for target in (before, now))
     if first == second:
         return InvalidInputError(
@@ -79,7 +88,7 @@ def _other_target(ns: Namespace, name: str, before: str, now: str, offsets: Mapp
         )
     return InvalidInputError(
         f"the rows of the ingestion {name!r} go {first}, and this call would have them go {second}",
-        advice=f"let them go {first} as before; or, to have the next ones go elsewhere, {elsewhere(offsets)}",
+        advice=f"let them go {first} as before; or, to have the next ones go elsewhere, {elsewhere(name)}",
     )
 
 
@@ -90,18 +99,11 @@ def _target(ns: Namespace, target: str) -> str:
     return f"to the topic {names[0]!r}" if names else "to a topic that is not known any more"
 
 
-def made_again(
-    name: str, topics: Iterable[str], known: Mapping[Part, Position], parts: Collection[Part]
-) -> InvalidInputError:
-    """The error for topics whose offsets mean other messages now."""
-    names = list(topics)
-    offsets = {
-        part: EARLIEST_OFFSET if part.topic in names else offset for part, offset in _where(known, parts).items()
-    }
+def _made_again(name: str, topics: list[str]) -> InvalidInputError:
     return InvalidInputError(
-        f"the Kafka topic {names[0]!r} is not the one that the ingestion {name!r} read: it was deleted and created "
+        f"the Kafka topic {topics[0]!r} is not the one that the ingestion {name!r} read: it was deleted and created "
         "again, or is another cluster's, and its offsets are of other messages",
-        advice=f"to ingest the new topic from its first message, {elsewhere(offsets)}",
+        advice=f"to ingest the new topic from its first message, {elsewhere(name, topics)}",
     )
 
 
@@ -116,32 +118,24 @@ def gone(part: Part, position: int, earliest: int) -> OffsetOutOfRange:
     )
 
 
-def went_back(
-    part: Part, what: str, end: int, known: Mapping[Part, Position], parts: Collection[Part]
-) -> OffsetOutOfRange:
-    """The error for a partition whose offsets mean other messages now: what it does, and where it ends."""
+def went_back(name: str, part: Part, what: str) -> OffsetOutOfRange:
+    """The error for a partition whose offsets mean other messages now, and what it does."""
     return OffsetOutOfRange(
         f"the {part} {what}: it lost messages in Kafka, as in an unclean election of a leader",
-        advice=f"see what became of it; to go on, {elsewhere({**_where(known, parts), part: end})}, in which {end} is "
-        f"to be the offset of the first new message of the {part}",
+        advice=f"see what became of it; to go on, {elsewhere(name)}; but first put the offset of its first new message "
+        f"into the offsets, for the {part}",
         durable=Durable.NOTHING,
     )
 
 
-def elsewhere(offsets: Mapping[Part, int]) -> str:
-    """How to go on under another name, each partition at its offset, so that nothing comes twice."""
-    text = offsets_text(offsets)
-    if len(text) > _MOST_OF_AN_ERROR:
-        _logger.warning("where the ingestion is, for the option startingOffsets: %s", text)
-        text = "those that the logger txnlog.spark has just shown"
-    else:
-        text = f"'{text}'"
-    return f"end what runs under this name, and begin under another one (name=...) with startingOffsets={text}"
+def elsewhere(name: str, from_beginning: Iterable[str] = ()) -> str:
+    """How to go on under another name, each partition where it is, so that nothing comes twice."""
+    topics = list(from_beginning)
+    more = f", from_beginning={topics!r}" if topics else ""
+    return (
+        f"call offsets = spark_ext.end_ingestion(spark, path, {name!r}{more}), which ends all runs under this name, "
+        "and then ingest_kafka under another one (name=...) with the option 'startingOffsets': offsets"
+    )
 
 
-def _where(known: Mapping[Part, Position], parts: Collection[Part]) -> dict[Part, int]:
-    """Where the ingestion is in each partition; at the first message where it has not begun."""
-    return {part: known[part].offset if part in known else EARLIEST_OFFSET for part in {*known, *parts}}
-
-
-__all__ = ["check_positions", "elsewhere", "gone", "made_again", "offsets_text", "partition_offsets", "went_back"]
+__all__ = ["check_ids", "check_positions", "elsewhere", "gone", "offsets_text", "partition_offsets", "went_back"]

@@ -15,6 +15,7 @@ compacted, and where retention deleted messages (docs/decisions/0045-where-an-in
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -103,6 +104,20 @@ def positions(ns: Namespace, name: str, parts: Iterable[Part]) -> dict[Part, Pos
         elif (first := connection.stream(stream_of(name, Part(part.topic, 0)))) is not None:
             found[part] = Position(0, first.query, first.offsets_digest)  # it was added later
     return found
+
+
+def ingestions(ns: Namespace) -> dict[str, dict[Part, int]]:
+    """All ingestions by name, with their positions, as this client knows the log."""
+    found: dict[str, dict[Part, int]] = defaultdict(dict)
+    for record in connection_of(ns).follower.look(lambda state: list(state.streams.values())):
+        name, *place = record.identity.rsplit("/", 2)  # a Kafka topic has no slash in its name, and a name may have one
+        # Streaming queries have identities of their own, which may look like these, and digests of 64 digits.
+        is_ours = record.offsets_digest == BY_ROW or (
+            record.offsets_digest.isdecimal() and len(record.offsets_digest) < 64
+        )
+        if len(place) == 2 and place[1].isdecimal() and is_ours:
+            found[name][Part(place[0], int(place[1]))] = record.batch
+    return dict(found)
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------
@@ -214,6 +229,7 @@ __all__ = [
     "Part",
     "Position",
     "commit_parts",
+    "ingestions",
     "note_starts",
     "positions",
     "stream_of",

@@ -44,6 +44,7 @@ SPARK = {
     "write_delta": "df table txn options",
     "write_stream": "df path checkpoint handler acknowledge trigger query_name txn_app_id storage_options",
     "ingest_kafka": "spark path subscribe options topic topic_by columns where name trigger query_name storage_options",
+    "end_ingestion": "spark path name from_beginning storage_options",
     "process": "spark path topics subscription handler max_rows trigger on_error max_attempts include_metadata native "
     "query_name start stop progress storage_options",
     "monitor": "spark storage_options warn_after",

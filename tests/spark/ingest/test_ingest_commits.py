@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import DataSourceStreamReader
 
+from spark_ext.ingest import ingest_kafka as module
 from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from spark_ext.ingest.positions import Part
 from spark_ext.write import frame_jobs
+from tests.spark.ingest.recorded_kafka import RecordedCluster, RecordedKafka, _Reader
 from tests.spark.ingest.story import RUNNING, SCHEMA, Story, story
 from txnlog.api.transaction import Transaction
-from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange, OutcomeUnknown, ProducerFenced, StoreError
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    ProducerFenced,
+    RetriableError,
+    StoreError,
+)
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
@@ -70,6 +81,82 @@ def test_a_partition_that_is_gone_while_a_query_runs_is_no_silent_loss(story: St
     with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the partition 1 .* is gone, and had"):
         query.processAllAvailable()
     assert story.ids() == [1, 2]
+
+
+class _LateReader(_Reader):
+    """What a broker answers that does not know the third partition of a topic yet."""
+
+    def latestOffset(self, *limits: object) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        found = super().latestOffset(*limits)
+        return {topic: {key: end for key, end in ends.items() if int(key) < 2} for topic, ends in found.items()}
+
+
+class _LateKafka(RecordedKafka):
+    @classmethod
+    def name(cls) -> str:
+        return "late_kafka"
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 - Spark's signature
+        return _LateReader(dict(self.options))
+
+
+def test_a_partition_that_sparks_source_does_not_see_yet_is_not_called_lost(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition was added a moment ago: one broker knows it, and the one that Spark's source asks does not."""
+    story.produce(0, 1)
+    story.ingest()
+    story.messages.append([])
+    story.produce(2, 2)
+    story.spark.dataSource.register(_LateKafka)
+    story.produce(0, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_SOURCE", _LateKafka.name())
+        with pytest.raises(StreamingQueryException, match=r"RetriableError: .* does not see the partition 2") as caught:
+            story.ingest()
+    assert "lost messages" not in str(caught.value).partition("Caused by")[0]
+    story.ingest()
+    assert story.ids() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_broker_that_gives_no_ids_is_not_one_whose_topics_were_made_again(
+    story: Story, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    """An older broker of the cluster answers, as while it is upgraded, in a batch or at the start. It may be both."""
+    story.produce(0, 1, 2)
+    query = story.start(trigger=RUNNING)
+    query.processAllAvailable()
+    if not runs:
+        query.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordedCluster, "ids", lambda *_: {})
+        story.produce(0, 3)
+        why = "the broker gives no id of the Kafka topic 'source' now"
+        if runs:
+            with pytest.raises(StreamingQueryException, match=f"RetriableError: {why}") as caught:
+                query.processAllAvailable()
+            assert "another one" not in str(caught.value)
+        else:
+            with pytest.raises(RetriableError, match=why):
+                story.start()
+    story.ingest()
+    assert story.ids() == [1, 2, 3]
+
+
+def test_brokers_that_never_gave_ids_may_be_upgraded(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordedCluster, "ids", lambda *_: {})
+        story.produce(0, 1)
+        story.ingest()
+        story.produce(0, 2)
+        story.ingest()
+    story.produce(0, 3)
+    story.ingest()
+    assert story.ids() == [1, 2, 3]
+    story.produce(0, number="id-2")
+    with pytest.raises(InvalidInputError, match="'source' is not the one"):
+        story.start()
 
 
 def test_a_topic_that_is_made_again_with_fewer_partitions_is_called_made_again(story: Story) -> None:

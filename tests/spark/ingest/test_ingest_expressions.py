@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext.ingest.kafka_batches import KafkaBatches
@@ -36,6 +37,24 @@ def test_expressions_that_spark_refuses_are_errors_of_txnlog(story: Story, given
     story.produce(0, 1)
     with pytest.raises(TxnLogError):
         story.start(**given)
+
+
+@pytest.mark.parametrize("ansi", [True, False])
+def test_a_value_that_does_not_fit_stops_the_query_or_is_null_as_the_session_has_it(story: Story, ansi: bool) -> None:
+    """As docs/ingest.md says of ``spark.sql.ansi.enabled``, and how to have an error all the same."""
+    story.produce(0, 1)
+    wrong = {**COLUMNS, "id": "cast(concat(cast(value AS string), 'x') AS bigint)"}
+    sure = {**wrong, "id": f"coalesce({wrong['id']}, raise_error('no number'))"}
+    story.spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+    try:
+        with pytest.raises(StreamingQueryException, match=r"no number|CAST_INVALID_INPUT"):
+            story.ingest(columns=wrong if ansi else sure)
+        assert story.ns.snapshot().read("orders").num_rows == 0
+        if not ansi:
+            story.ingest(columns=wrong)
+            assert story.ns.snapshot().read("orders").column("id").to_pylist() == [None]
+    finally:
+        story.spark.conf.unset("spark.sql.ansi.enabled")
 
 
 def test_columns_that_fit_no_topic_are_refused_by_the_call_also_with_topic_by(story: Story) -> None:

@@ -6,6 +6,7 @@ What a broker is needed for is in tests/kafka.
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,39 @@ def test_a_run_leaves_no_folder_behind_the_next_one_or_the_process(story: Story)
     assert len(folders()) == 1, "that of the last one"
     plan_folder._remove_all()
     assert not folders()
+
+
+@pytest.mark.parametrize("name", ["a b", "a@b", "a+b", "a%20b", "a#b", "a?b", "a:b", "größe", "数"])
+def test_a_folder_for_temporary_files_may_have_any_name(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    place = tmp_path / "tmp" / name
+    place.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    story.produce(0, 1)
+    story.ingest()
+    story.produce(0, 2)
+    query = story.start()
+    query.awaitTermination()
+    assert story.ids() == [1, 2]
+    assert sum(item["numInputRows"] for item in query.recentProgress) == 1, "the note of where it begins was found"
+    assert [path.name for path in place.parent.iterdir()] == [name], "nothing beside it"
+    assert len(list(place.iterdir())) == 1, "the last run's"
+
+
+def test_a_folder_that_java_does_not_see_is_refused_and_removed(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one with a name that is no text in the encoding of the driver's Java."""
+    place = tmp_path / "not \udcff text"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    story.produce(0, 1)
+    version = story.ns.snapshot().version
+    with pytest.raises(InvalidInputError, match="Spark does not see the folder"):
+        story.start()
+    assert not list(place.iterdir())
+    assert story.ns.snapshot().version == version
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -149,6 +149,27 @@ def test_offsets_that_are_given_and_do_not_count_are_warned_of(story: Story, cap
     assert story.ids() == [1, 2]
 
 
+def test_offsets_for_a_partition_that_is_not_there_are_refused(story: Story) -> None:
+    """As Spark's source refuses them: it is a slip. The first message is none, as where a topic was made again."""
+    story.produce(0, 1)
+    version = story.ns.snapshot().version
+    with pytest.raises(InvalidInputError, match=r"has the offset 0 for the partition 11 .* which Kafka does not have"):
+        story.start(options={"startingOffsets": '{"source": {"0": 0, "1": 0, "11": 0}}'})
+    assert story.ns.snapshot().version == version
+    story.ingest(options={"startingOffsets": '{"source": {"0": 0, "1": 0, "11": -2}}'})
+    assert story.ids() == [1]
+
+
+def test_offsets_for_a_topic_that_is_not_subscribed_to_are_warned_of(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    story.produce(0, 1)
+    with caplog.at_level(logging.WARNING, "txnlog.spark"):
+        story.ingest(options={"startingOffsets": '{"source": {"0": 0, "1": 0}, "sauce": {"0": 7}}'})
+    assert caplog.messages == ["startingOffsets name Kafka topics that are not subscribed to: sauce"]
+    assert story.ids() == [1]
+
+
 def test_a_partition_that_is_added_begins_at_its_first_message_and_misses_what_retention_took(story: Story) -> None:
     story.produce(0, 0, 1)
     story.produce(1, 0, 1)

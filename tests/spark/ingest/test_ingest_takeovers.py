@@ -17,7 +17,7 @@ from spark_ext.ingest.kafka_cluster import KafkaCluster
 from spark_ext.ingest.positions import Ingestion, Part
 from tests.spark.ingest.recorded_kafka import RecordedCluster
 from tests.spark.ingest.story import COLUMNS, RUNNING, SCHEMA, Story, story
-from txnlog.errors import InvalidInputError, OutcomeUnknown, TransactionConflict
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, StoreError, TransactionConflict
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
@@ -105,6 +105,52 @@ def test_a_run_whose_first_batch_fails_ends_no_other_one(story: Story) -> None:
         hold.set()
     older.processAllAvailable()
     assert story.ids() == [1, 2, 3]
+
+
+def test_a_run_whose_first_commit_fails_has_ended_the_older_one_and_either_can_be_started_again(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took over just before. The older one says what happened."""
+    story.produce(0, 1)
+    older = story.start(trigger=RUNNING)
+    older.processAllAvailable()
+    held = threading.Event()
+
+    def refused(*_: Any) -> Any:
+        raise StoreError("the store refuses", durable=Durable.NOTHING)
+
+    run = KafkaBatches._run
+
+    def running(batches: KafkaBatches, *given: Any) -> None:
+        if batches.query is not None and batches.query.id == older.id:
+            assert held.wait(120)
+        run(batches, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaBatches, "_run", running)
+        patch.setattr(kafka_batches, "commit_parts", refused)
+        story.produce(0, 2)
+        with pytest.raises(StreamingQueryException, match="the store refuses"):
+            story.ingest()
+        held.set()
+        with pytest.raises(StreamingQueryException, match="ProducerFenced"):
+            older.awaitTermination(60)
+    assert story.ids() == [1]
+    story.ingest()
+    assert story.ids() == [1, 2]
+
+
+def test_the_error_of_a_run_that_an_administrator_fenced_names_the_administrator(story: Story) -> None:
+    """There is none. It has not taken over yet: it waits for its first message."""
+    story.produce(0, 1)
+    story.ingest()
+    waiting = story.start(trigger=RUNNING)
+    waiting.processAllAvailable()
+    story.ns.fence("kafka:orders", by="alice")
+    story.produce(0, 2)
+    with pytest.raises(StreamingQueryException, match="was fenced by 'alice'") as caught:
+        waiting.processAllAvailable()
+    assert "another run" not in str(caught.value).partition("Caused by")[0]
 
 
 def test_a_run_from_which_a_newer_one_has_taken_over_before_its_first_batch_does_not_take_over_from_it(

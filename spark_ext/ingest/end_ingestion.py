@@ -1,0 +1,122 @@
+"""The end of an ingestion, and where it was then: ``spark_ext.end_ingestion``.
+
+Positions move on as long as a run works. So where another name is to begin is read behind an entry of the log that no
+commit of a run comes behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_ext.ingest.kafka_cluster import stopped
+from spark_ext.ingest.position_checks import offsets_text
+from spark_ext.ingest.positions import ingestions
+from spark_ext.support.namespace_cache import target_of
+from spark_ext.support.option_parsing import EARLIEST_OFFSET
+from spark_ext.support.spark_versions import is_stopped
+from txnlog.api.internals import connection_of
+from txnlog.api.producers import start_producer
+from txnlog.common.names import nearest, parse_label
+from txnlog.common.validation import shown
+from txnlog.errors import Durable, InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txnlog.fold.state import ProducerRecord
+
+_ENDED: Final = "end_ingestion"
+"""Who fenced the producer of an ingestion that was ended, as the log has it."""
+
+
+def end_ingestion(
+    spark: SparkSession,
+    path: str,
+    name: str,
+    *,
+    from_beginning: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> str:
+    """End an ingestion from Kafka, and return where it was: the option ``startingOffsets`` of one under another name.
+
+    ::
+
+        offsets = spark_ext.end_ingestion(spark, "/data/lake/sales", "kafka:orders", from_beginning=["orders"])
+        query = spark_ext.ingest_kafka(spark, "/data/lake/sales", subscribe=["orders", "returns"], name="orders-2",
+            options={"kafka.bootstrap.servers": "kafka:9092", "startingOffsets": offsets}, topic="orders")
+
+    All runs under this name end with ``ProducerFenced`` instead of their next commit, and ``ingest_kafka`` refuses the
+    name from now on. So nothing comes behind these offsets, and under the other name each message that the ended one
+    did not bring comes once.
+
+    Kafka is not asked. A partition that was added, and that no run has seen, is not among the offsets: ``ingest_kafka``
+    names it, and begins when it has an offset too, which is -2, its first message.
+
+    Args:
+        spark: a session, whose settings may have storage options.
+        path: ROOT/NAMESPACE.
+        name: of the ingestion.
+        from_beginning: Kafka topics that were created again: all of their partitions get -2, the first message.
+        storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
+
+    Raises:
+        InvalidInputError: the log has no ingestion of this name, or it read no such topic; with the nearest name.
+            Nothing has ended.
+        NamespaceNotFound: the path is no namespace.
+        OutcomeUnknown, StoreError: the store did not answer, or refuses; call it again: a second end does no harm.
+    """
+    if not hasattr(spark, "readStream"):
+        raise InvalidInputError("end_ingestion takes a Spark session first", advice="call it with (spark, path, ...)")
+    if is_stopped(spark):
+        raise stopped()
+    label = parse_label("name", name)
+    again = _names(from_beginning)
+    ns = target_of(spark, path, storage_options, advice="name none").open()
+    connection = connection_of(ns)
+    connection.follower.refresh()
+    known = ingestions(ns)
+    if label not in known:
+        raise InvalidInputError(
+            f"the log has no ingestion {label!r}", advice=nearest(label, known), durable=Durable.NOTHING
+        )
+    _check_topics(again, {part.topic for part in known[label]})
+    start_producer(connection, label, _ENDED)
+    connection.follower.refresh()
+    found = ingestions(ns)[label]
+    return offsets_text({part: EARLIEST_OFFSET if part.topic in again else offset for part, offset in found.items()})
+
+
+def _names(given: object) -> list[str]:
+    if not isinstance(given, str) and isinstance(given, Iterable):
+        names = list(given)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise InvalidInputError(
+        f"from_beginning is a list of names of Kafka topics, not {shown(given)}",
+        advice="pass from_beginning=['orders']",
+    )
+
+
+def _check_topics(wanted: Iterable[str], known: Collection[str]) -> None:
+    for topic in wanted:
+        if topic not in known:
+            raise InvalidInputError(
+                f"the ingestion has read no Kafka topic {shown(topic)}",
+                advice=nearest(topic, known),
+                durable=Durable.NOTHING,
+            )
+
+
+def check_not_ended(name: str, owner: ProducerRecord | None) -> None:
+    """Raise InvalidInputError for an ingestion that was ended: another one has its offsets, and would double it."""
+    if owner is not None and owner.fenced_by == _ENDED:
+        raise InvalidInputError(
+            f"the ingestion {name!r} was ended by end_ingestion: another one may go on where it was",
+            advice="give this one another name (name=...), with the option startingOffsets: end_ingestion gives the "
+            "offsets again",
+            durable=Durable.NOTHING,
+        )
+
+
+__all__ = ["check_not_ended", "end_ingestion"]
