@@ -31,6 +31,8 @@ from spark_ext.write.task_writer import SOURCE_COLUMN, WrittenSegment
 from txnlog.api.internals import connection_of
 from txnlog.errors import Durable, OffsetOutOfRange, ProducerFenced, RetriableError, TransactionConflict
 from txnlog.fold.producers import fenced
+from txnlog.format.actions import Producer
+from txnlog.log.commands import Simple, one_start_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
     from spark_ext.write.task_writer import JobNumbers
     from txnlog.api.namespace import Namespace
     from txnlog.common.ids import TxnId
-    from txnlog.fold.state import TopicRecord
-    from txnlog.format.actions import Segment
+    from txnlog.fold.state import Draft, ProducerRecord, TopicRecord
+    from txnlog.format.actions import Header, Segment
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
@@ -79,11 +81,32 @@ class Range:
         return self.end <= self.begin
 
 
-def epoch_of(ns: Namespace, name: str) -> int:
-    """A new epoch of an ingestion, which fences older runs. Raises OutcomeUnknown."""
-    epoch = ns.producer(name).epoch
-    assert epoch is not None, "a named producer has one"
-    return epoch
+def epoch_of(ns: Namespace, name: str, before: int | None) -> int:
+    """A new epoch of an ingestion, which fences older runs.
+
+    Raises:
+        ProducerFenced: ``before`` is not the newest one. Nobody is fenced.
+        OutcomeUnknown: older runs may be fenced.
+    """
+
+    def decide(draft: Draft, _at: Header) -> list[Producer]:
+        # Here, as the log may have moved on since this client read it: nothing comes behind the end of an ingestion.
+        _check_epoch(name, before, draft.producers.get(name))
+        return [Producer(name)]
+
+    return connection_of(ns).appender.call(Simple(decide, lambda _draft, at: at.version, one_start_of(name)))
+
+
+def _check_epoch(name: str, epoch: int | None, newest: ProducerRecord | None) -> None:
+    """Raise ProducerFenced where a run that has not taken over began before another one did."""
+    if (None if newest is None else newest.epoch) == epoch:
+        return
+    if newest is not None and newest.fenced_by:
+        raise fenced(name, epoch, newest)  # there is no other run
+    raise ProducerFenced(
+        f"another run of the ingestion {name!r} has taken over since this one began",
+        advice="let that one run; or end it, and start this one again",
+    )
 
 
 @dataclass(eq=False)
@@ -172,20 +195,13 @@ class KafkaBatches:
         connection, name = connection_of(self.ns), self.ingestion.name
         if self._owner is not None:
             connection.check_producer(name, self._owner.epoch)
-            return
-        record = connection.producer_record(name)
-        if (None if record is None else record.epoch) != self.starts.epoch:
-            if record is not None and record.fenced_by:
-                raise fenced(name, self.starts.epoch, record)  # there is no other run
-            raise ProducerFenced(
-                f"another run of the ingestion {name!r} has taken over since this one began",
-                advice="let that one run; or end it, and start this one again",
-            )
+        else:
+            _check_epoch(name, self.starts.epoch, connection.producer_record(name))
 
     def _take_over(self) -> None:
         """Become the owner: older runs are fenced from here on."""
-        self._check_owner()
-        self._owner = replace(self.ingestion, epoch=epoch_of(self.ns, self.ingestion.name))
+        epoch = epoch_of(self.ns, self.ingestion.name, self.starts.epoch)
+        self._owner = replace(self.ingestion, epoch=epoch)
 
     def _commit(
         self,

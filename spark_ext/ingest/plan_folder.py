@@ -57,7 +57,7 @@ def make_folder(spark: SparkSession, offsets: Mapping[Part, int]) -> Path:
             advice="set TMPDIR to a folder that it can write to",
             durable=Durable.NOTHING,
         ) from error
-    if not spark._jvm.java.io.File(str(note)).isFile():  # type: ignore[union-attr]
+    if not _is_seen(spark, note):
         remove_folder(folder)
         raise InvalidInputError(
             f"Spark does not see the folder for temporary files {str(folder.parent)!r} under this name",
@@ -65,6 +65,15 @@ def make_folder(spark: SparkSession, offsets: Mapping[Part, int]) -> Path:
             durable=Durable.NOTHING,
         )
     return folder
+
+
+def _is_seen(spark: SparkSession, file: Path) -> bool:
+    """Whether Java finds a file by its name."""
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        return False  # bytes that are no text, which cannot be sent either
+    return bool(spark._jvm.java.io.File(str(file)).isFile())  # type: ignore[union-attr]
 
 
 def location_of_folder(folder: Path) -> str:

@@ -198,8 +198,8 @@ MUTANTS: Final = (
     Mutant(
         "a run that hung takes over from a newer one",
         "spark_ext/ingest/kafka_batches.py",
-        "!= self.starts.epoch:",
-        "!= self.starts.epoch and False:",
+        "if (None if newest is None else newest.epoch) == epoch:",
+        "if True:",
         "a healthy run ends",
         (
             INGEST_TAKEOVERS
@@ -252,6 +252,14 @@ MUTANTS: Final = (
         "    start_producer(connection, label, _ENDED)\n",
         "",
         "an older run commits behind the offsets at which another name goes on: its messages come twice",
+        (INGEST_END + "a_run_that_has_its_rows_in_files_commits_none_of_them_behind_the_end",),
+    ),
+    Mutant(
+        "a run takes over from whoever came meanwhile",
+        "spark_ext/ingest/kafka_batches.py",
+        "        _check_epoch(name, before, draft.producers.get(name))\n",
+        "",
+        "a run that had its rows in files commits them behind the end of the ingestion: they come twice",
         (INGEST_END + "a_run_that_has_its_rows_in_files_commits_none_of_them_behind_the_end",),
     ),
     Mutant(

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 import spark_ext
 from spark_ext.ingest import end_ingestion as module
-from spark_ext.ingest.kafka_batches import KafkaBatches
+from spark_ext.ingest import kafka_batches
 from tests.spark.ingest.recorded_kafka import FILE, RecordedKafka
 from tests.spark.ingest.story import RUNNING, Story, story
 from txnlog.api import producers
@@ -29,17 +29,20 @@ def end(story: Story, name: str, **given: Any) -> str:
 def test_a_run_that_has_its_rows_in_files_commits_none_of_them_behind_the_end(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the first one, so that the log has no producer yet; the other name brings what it would have brought."""
+    """It is the first one, so that the log has no producer yet, and has looked at the log for the last time.
+
+    The other name brings what it would have brought.
+    """
     story.produce(0, 1, 2)
     offsets: list[str] = []
-    take_over = KafkaBatches._take_over
+    epoch_of = kafka_batches.epoch_of
 
-    def ending(batches: KafkaBatches) -> None:
+    def ending(*given: Any) -> int:
         if not offsets:
             offsets.append(end(story, "n"))
-        take_over(batches)
+        return epoch_of(*given)
 
-    monkeypatch.setattr(KafkaBatches, "_take_over", ending)
+    monkeypatch.setattr(kafka_batches, "epoch_of", ending)
     with pytest.raises(StreamingQueryException, match=r"ProducerFenced: .* was fenced by 'end_ingestion'"):
         story.ingest(name="n")
     assert json.loads(offsets[0]) == {"source": {"0": 0, "1": 0}}
