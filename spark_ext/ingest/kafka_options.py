@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
@@ -100,16 +100,17 @@ class KafkaOptions:
         """The topics for which offsets are given, and that are not subscribed to."""
         return [] if isinstance(self.starting, str) else sorted(set(self.starting) - set(self.subscribe))
 
-    def check_starts(self, parts: Collection[Part]) -> None:
+    def check_starts(self, parts: Iterable[Part]) -> None:
         """Raise InvalidInputError where an offset is given for a partition that its topic does not have.
 
         The first message is no slip: a topic that was created again may have fewer partitions than before.
         """
         if isinstance(self.starting, str):
             return
+        known = set(parts)  # there may be 30,000 of them
         for topic in self.subscribe:
             for number, offset in self.starting.get(topic, {}).items():
-                if offset != EARLIEST_OFFSET and Part(topic, number) not in parts:
+                if offset != EARLIEST_OFFSET and Part(topic, number) not in known:
                     raise InvalidInputError(
                         f"{_START} has the offset {offset} for the {Part(topic, number)}, which Kafka does not have",
                         advice="leave it out, or correct its number",

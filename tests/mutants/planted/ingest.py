@@ -313,7 +313,7 @@ MUTANTS: Final = (
     Mutant(
         "offsets of a partition that is not there are passed over",
         "spark_ext/ingest/kafka_options.py",
-        "if offset != EARLIEST_OFFSET and Part(topic, number) not in parts:",
+        "if offset != EARLIEST_OFFSET and Part(topic, number) not in known:",
         "if False:",
         "a slip in a number is not heard of",
         (INGEST_STARTS + "offsets_for_a_partition_that_is_not_there_are_refused",),
