@@ -58,7 +58,7 @@ def end_ingestion(
         path: ROOT/NAMESPACE.
         name: of the ingestion.
         from_beginning: Kafka topics that were created again: all of their partitions get -2, the first message. Under
-            another name nothing else tells that a topic is not the one of before.
+            another name nothing else shows that a topic is not the one of before.
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
 
     Raises:
