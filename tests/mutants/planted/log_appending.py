@@ -48,14 +48,6 @@ MUTANTS: Final = (
         (COMMIT_ORDER + "a_transaction_that_was_flushed_is_not_overtaken_by_a_later_commit",),
     ),
     Mutant(
-        "a commit that fails keeps its place",
-        "txnlog/client/transaction_machine.py",
-        "        finally:\n            place.leave()\n",
-        "",
-        "no commit of the handle comes to its end any more",
-        (COMMIT_ORDER + "a_commit_that_fails_lets_those_behind_it_go_on",),
-    ),
-    Mutant(
         "who gives up lets others overtake",
         "txnlog/log/commit_order.py",
         "        while order and order[0]._is_left:\n            order.popleft()\n",

@@ -17,20 +17,6 @@ MUTANTS: Final = (
         (TRUNCATE + "its_entry_is_its_own_and_commits_keep_the_order_of_the_calls",),
     ),
     Mutant(
-        "a truncation that waits is overtaken",
-        "txnlog/log/append_queue.py",
-        "                    queue.appendleft(asked)\n"
-        "                else:\n"
-        "                    batch.append(asked)\n"
-        "                break\n",
-        "                    kept.append(asked)\n"
-        "                    continue\n"
-        "                batch.append(asked)\n"
-        "                break\n",
-        "who commits behind it loses the rows",
-        (TRUNCATE_ATTACKED + "nobody_overtakes_a_truncation_that_waits",),
-    ),
-    Mutant(
         "a truncation that is prepared again is overtaken",
         "txnlog/client/transaction_machine.py",
         "None if keeps_place else place",
