@@ -9,8 +9,11 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TYPE_CHECKING = False
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 MINIMUM_PYTHON = (3, 11)
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements" / "dev.lock"
+
+LOTS = 8
+"""In so many lots the lock is installed: enough that the processors end at about the same time, few enough that
+starting pip for each costs little."""
 
 
 def main(arguments: "list[str]") -> int:
@@ -52,11 +59,7 @@ def install(folder: Path) -> None:
     # Nothing is compiled that may never be imported: it would take half of the time.
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     lock = LOCK.read_bytes()
-    ensure_installed(
-        folder / "lock.sha256",
-        hashlib.sha256(lock).hexdigest(),
-        [*pip, "--require-hashes", "--requirement", str(LOCK)],
-    )
+    ensure_installed(folder / "lock.sha256", hashlib.sha256(lock).hexdigest(), *lots_of_lock(pip, folder))
     # The compat mode puts the root itself on the path, so that Spark's search for `pyspark_*` modules finds ours.
     in_place = ["--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=compat", "--editable"]
     ensure_installed(
@@ -64,6 +67,20 @@ def install(folder: Path) -> None:
         hashlib.sha256(lock + packaging_settings()).hexdigest(),
         [*pip, *in_place, str(ROOT)],
     )
+
+
+def lots_of_lock(pip: "list[str]", folder: Path) -> "Iterator[list[str]]":
+    """Yield the commands that install the lock between them, in any order and several at once.
+
+    pip takes one distribution after the other, and unpacking PySpark alone takes it a third of the time. The lock names
+    every distribution with its exact version, so no pip needs to know what another one installs.
+    """
+    # A distribution begins in the first column; its hashes and comments are indented below it.
+    distributions = re.findall(r"^\w.*(?:\n[ \t].*)*", LOCK.read_text(), re.MULTILINE)
+    for number in range(LOTS):
+        lot = folder / f"lock-{number}.txt"
+        lot.write_text("\n".join(distributions[number::LOTS]) + "\n")
+        yield [*pip, "--no-deps", "--require-hashes", "--requirement", str(lot)]
 
 
 def packaging_settings() -> bytes:
@@ -87,15 +104,25 @@ def ensure_environment(folder: Path, python: Path) -> None:
     marker.write_text(sys.version)
 
 
-def ensure_installed(stamp: Path, digest: str, command: "list[str]") -> None:
-    """Run ``command`` unless ``stamp`` says that it was done with this digest; the stamp is written last."""
+def ensure_installed(stamp: Path, digest: str, *commands: "list[str]") -> None:
+    """Run the commands unless ``stamp`` says that it was done with this digest; the stamp is written last.
+
+    Each processor has one of them at a time. The error of one that fails ends all of it.
+    """
     if stamp.exists() and stamp.read_text() == digest:
         return
     stamp.unlink(missing_ok=True)
     sys.stdout.write(f"Installing: {stamp.stem}\n")
     sys.stdout.flush()
-    subprocess.run(command, check=True, cwd=ROOT)
+    with ThreadPoolExecutor(os.cpu_count()) as processors:
+        for _ in processors.map(run, commands):
+            pass
     stamp.write_text(digest)
+
+
+def run(command: "list[str]") -> None:
+    """Run a command in the root of the checkout."""
+    subprocess.run(command, check=True, cwd=ROOT)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from spark_ext.support.former_owners import UNNAMED, warn_of_former_owner
+from spark_ext.support.former_owners import UNNAMED, is_of_another, warn_of_former_owner
 from txnlog.api import subscriptions
 from txnlog.api.internals import connection_of
 from txnlog.client import dead_letters
@@ -96,10 +96,11 @@ def take_over(
     by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
     with connection.naming_dropped():
         epochs = _take(connection, [record.id for record in by_topic.values()], name)
-    for record in known:
-        topic = connection.topic_record_by_id(record.topic).name
-        cursors = connection.cursors_of(record.id)
-        warn_of_former_owner(topic, record, name, {partition: item.position for partition, item in cursors.items()})
+        for topic, record in by_topic.items():
+            if is_of_another(record, name):
+                cursors = connection.cursors_of(record.id)
+                before = {partition: cursor.position for partition, cursor in cursors.items()}
+                warn_of_former_owner(topic, record, name, before)
     return tuple(Ownership(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
 
 

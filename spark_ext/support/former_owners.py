@@ -15,6 +15,12 @@ UNNAMED: Final = "process-"
 """How the names of runs of ``process`` begin that were given none: each run has another one."""
 
 
+def is_of_another(record: SubscriptionRecord, name: str) -> bool:
+    """Whether a subscription belongs to another query than the one of this name."""
+    former = record.stream
+    return not (former is None or former == name or (former.startswith(UNNAMED) and name.startswith(UNNAMED)))
+
+
 def warn_of_former_owner(topic: str, record: SubscriptionRecord, name: str, cursors: Mapping[int, int]) -> None:
     """Log a warning unless a subscription was free, or that of the same query: a lost checkpoint is not noticed else.
 
@@ -24,8 +30,7 @@ def warn_of_former_owner(topic: str, record: SubscriptionRecord, name: str, curs
         name: whom it belongs to from now on.
         cursors: where it goes on, by partition.
     """
-    former = record.stream
-    if former is None or former == name or (former.startswith(UNNAMED) and name.startswith(UNNAMED)):
+    if not is_of_another(record, name):
         return
     seek = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(cursors.items()))
     _logger.warning(
@@ -35,7 +40,7 @@ def warn_of_former_owner(topic: str, record: SubscriptionRecord, name: str, curs
         "of a subscription refuses it",
         record.name,
         topic,
-        former,
+        record.stream,
         name,
         topic,
         record.name,
@@ -43,4 +48,4 @@ def warn_of_former_owner(topic: str, record: SubscriptionRecord, name: str, curs
     )
 
 
-__all__ = ["UNNAMED", "warn_of_former_owner"]
+__all__ = ["UNNAMED", "is_of_another", "warn_of_former_owner"]

@@ -147,7 +147,24 @@ def test_small_segments_are_merged_and_a_namespace_is_looked_after(lake):
         ns.produce("orders", [{"value": b"x"}], partition=0)
     done = run(path, "maintain")
     assert done.returncode == 2
-    assert "is missing" in done.stdout
+    assert done.stdout.startswith("checkpoint")
+    assert "\nvacuumed:\nversion " in done.stdout
+    others, _, failures = done.stdout.partition("\nfailures:\norders: ")
+    assert "is missing" in failures
+    assert "optimized:" not in others, "nothing was merged"
+
+
+def test_maintain_says_in_paragraphs_what_it_did(lake):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        for number in range(12):
+            ns.produce("orders", [{"value": b"%d" % number}], partition=0)
+    done = run(path, "maintain")
+    assert done.returncode == 0, done.stderr
+    titles = [line.split() for line in done.stdout.splitlines()]
+    assert titles[:3] == [["checkpoint", titles[0][1]], ["published"], ["finished", "true"]]
+    assert [line for line in done.stdout.splitlines() if line.endswith(":")] == ["optimized:", "vacuumed:"]
+    assert titles[titles.index(["optimized:"]) + 1][:3] == ["topic", "version", "merged_segments"]
 
 
 def test_a_topic_is_compacted_by_its_key_and_rows_are_erased(lake):

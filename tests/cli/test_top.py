@@ -17,9 +17,9 @@ import pytest
 import txnlog
 from tests.cli.command_line import lines, run
 from tests.client.support import SCHEMA, Place, memory_place, rows
-from txnlog.cli import readings, top
-from txnlog.cli.frame import Size
-from txnlog.cli.readings import read
+from txnlog.cli import top, top_readings
+from txnlog.cli.top_frame import Size
+from txnlog.cli.top_readings import read
 from txnlog.common.validation import time_of
 from txnlog.errors import StoreError
 from txnlog.store import HookStore
@@ -109,7 +109,7 @@ def test_the_entries_of_a_minute_are_read_once(busy, clock):
 
 def test_where_more_entries_came_than_are_asked_for_those_before_are_forgotten(busy, clock, monkeypatch):
     ns, reader = busy
-    monkeypatch.setattr(readings, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(top_readings, "MOST_ENTRIES", 3)
     first = read(reader, None, clock.now_ms())
     for number in range(4):
         ns.produce("orders", rows(number))

@@ -145,6 +145,7 @@ def test_retention_is_set_shown_and_taken_away(lake):
     }
     (shown,) = lines(path, "retention", "--json")
     assert (shown["topic"], shown["retention_ms"], shown["due_messages"]) == ("orders", 604_800_000, 0)
+    assert run(path, "retention").stdout.splitlines()[1].split()[:4] == ["orders", "7d", "10737418240", "30d"]
     taken = ("--retention-ms", "-1", "--retention-bytes", "-1", "--message-ttl-ms", "-1")
     assert lines(path, "topic", "alter", "orders", *taken, "--json")[0]["properties"] == {}
     refused = run(path, "topic", "alter", "orders", "--retention-bytes", "5x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,24 @@ def test_a_failed_command_is_run_again(tmp_path, count_runs):
     assert not stamp.exists()
     install.ensure_installed(stamp, "a", command)
     assert runs() == 2
+
+
+def test_where_one_of_several_commands_fails_all_are_run_again(tmp_path, count_runs):
+    command, runs = count_runs
+    stamp = tmp_path / "stamp"
+    with pytest.raises(subprocess.CalledProcessError):
+        install.ensure_installed(stamp, "a", command, [sys.executable, "-c", "raise SystemExit(3)"])
+    install.ensure_installed(stamp, "a", command, command)
+    assert runs() == 3
+
+
+def test_each_distribution_of_the_lock_is_in_one_lot(tmp_path):
+    commands = list(install.lots_of_lock([], tmp_path))
+    lots = [Path(command[-1]).read_text().splitlines() for command in commands]
+    assert all(lots)
+    lock = install.LOCK.read_text().splitlines()
+    named = lock[next(number for number, line in enumerate(lock) if not line.startswith("#")) :]
+    assert sorted(line for lot in lots for line in lot) == sorted(named)
 
 
 def test_a_python_that_is_too_old_is_named(monkeypatch, capsys):

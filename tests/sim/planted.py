@@ -54,6 +54,7 @@ from txnlog.format.keys import entry_key
 from txnlog.log import checkpoint_codec, transaction_commands
 from txnlog.log.appender import Appender
 from txnlog.log.commands import Simple
+from txnlog.log.commit_order import Place
 from txnlog.log.follower import Follower
 from txnlog.log.log_reader import Log
 from txnlog.log.number_pool import _Range
@@ -180,6 +181,15 @@ def unknown_means_failed(patch: pytest.MonkeyPatch) -> None:
         raise StoreError("the entry was not created", durable=Durable.NOTHING)
 
     patch.setattr(Appender, "_put_entry", _put_entry(on_doubt))
+
+
+def commits_overtake(patch: pytest.MonkeyPatch) -> None:
+    """Commits come in the order in which they are ready, not in that of the calls."""
+
+    async def reach(_self: Place) -> None:
+        pass
+
+    patch.setattr(Place, "reach", reach)
 
 
 def errors_are_absence(patch: pytest.MonkeyPatch) -> None:
@@ -548,6 +558,7 @@ MUTANTS: Final = (
     Mutant("an error taken for a free slot", errors_are_absence),
     Mutant("LIST as truth", listing_is_truth, ("writer", "reader"), Faults({"stale_list": 0.4})),
     Mutant("missing slot skipped", missing_slot_skipped),
+    Mutant("a commit that puts a file is overtaken", commits_overtake, ("writer",)),
     Mutant("retried entry with fresh bytes", fresh_bytes),
     Mutant("epoch not checked", epoch_not_checked),
     Mutant("no fence", no_fence),

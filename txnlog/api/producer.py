@@ -259,11 +259,15 @@ def _commit_timed(connection: Connection, command: CommitCommand) -> CommitResul
     called_ms = runtime.elapsed_ms()
 
     async def carry_out() -> CommitResult:
+        place = appender.commit_order.take()
         try:
-            result = await appender.carry_out(command)
+            await place.reach()
+            result = await appender.carry_out(command, place=place)
         except TxnLogError as error:
             times.note_failed(error)
             raise
+        finally:
+            place.leave()
         times.note(runtime.elapsed_ms() - called_ms)
         return result
 

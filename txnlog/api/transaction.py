@@ -14,14 +14,13 @@ from txnlog.client.transaction_claims import Acknowledging
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Stage
 from txnlog.client.transaction_machine import TransactionMachine
 from txnlog.client.transaction_work import Rows
-from txnlog.client.truncation import Wanted
+from txnlog.client.truncation import Wanted, check_feature
 from txnlog.common.ids import TxnId
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import truth
 from txnlog.engine.effects import Effect
 from txnlog.engine.promises import Promise
 from txnlog.errors import OutcomeUnknown, RetriableError, TxnLogError
-from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.sequences import check_end
 from txnlog.fold.state import TransactionState
 from txnlog.log.transaction_commands import Opening
@@ -252,8 +251,8 @@ class Transaction(ProcessBound):
 
     def _truncate(self, topic: str, wanted: Wanted) -> None:
         self._check_open()
-        record = self._connection.topic_record(topic)
-        self._connection.follower.look(lambda state: check_holes(state, "truncating a topic"))
+        record = self._connection.topic_handle(topic).record
+        check_feature(self._connection, "truncating a topic")
         self._add(partial(self._machine.truncate, record.id, wanted))
 
     def flush(self) -> None:
@@ -347,8 +346,6 @@ class Transaction(ProcessBound):
             if machine.work.has_many_rows and machine.seems_open():
                 # Here, so that the rows of one who commits fast do not fill the memory.
                 self._run(partial(machine.spill, everything=False))
-            if machine.work.truncated and machine.seems_open():
-                self._run(machine.plan_truncations)
             machine.check_owner()
             machine.submitted = future
             commit = partial(machine.commit, in_background=True, called_ms=self._runtime.elapsed_ms())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from txnlog.cli.rendering import rendered
 from txnlog.cli.target import Target
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.common.validation import Duration, duration_text, time_of
-from txnlog.results import Unreadable, Vacuumed
+from txnlog.results import Maintained, Unreadable, Vacuumed
 
 
 @click.command()
@@ -250,14 +251,34 @@ def maintain(
     root = context.find_root().command
     assert isinstance(root, click.Group), "the command line has commands"
     failures = {name: rendered(text, root, context.command) for name, text in found.failures.items()}
-    vacuumed = _counted(found.vacuumed, as_json=as_json)
-    Printer(as_json).record({**dataclasses.asdict(found), "vacuumed": vacuumed, "failures": failures})
-    if not as_json:
-        _say_waiting(found.vacuumed)
+    if as_json:
+        Printer(as_json=True).record({**dataclasses.asdict(found), "failures": failures})
+    else:
+        _say_maintained(found, failures)
     if found.failures:
         sys.exit(REFUSED)
     if not found.finished:
         sys.exit(WARNINGS)
+
+
+def _say_maintained(found: Maintained, failures: Mapping[str, str]) -> None:
+    """Say what was done, a paragraph for each part of it; what had nothing to do has none."""
+    printer = Printer(as_json=False)
+    printer.record(
+        {"checkpoint": found.checkpoint, "published": ", ".join(found.published), "finished": found.finished}
+    )
+    parts = {"retained": found.retained, "compacted": found.compacted, "optimized": found.optimized}
+    for name, answers in parts.items():
+        if answers:
+            click.echo(f"\n{name}:")
+            printer.answers(answers)
+    click.echo("\nvacuumed:")
+    printer.record(_counted(found.vacuumed, as_json=False))
+    _say_waiting(found.vacuumed)
+    if failures:
+        click.echo("\nfailures:")
+        for name, text in failures.items():
+            click.echo(f"{name}: {text}")
 
 
 __all__ = ["adopt", "checkpoint", "compact", "maintain", "optimize", "vacuum"]

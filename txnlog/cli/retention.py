@@ -13,6 +13,7 @@ from txnlog.cli.output import Printer
 from txnlog.cli.positions import OFFSETS, TIME, position_of
 from txnlog.cli.target import Target
 from txnlog.common import ranges
+from txnlog.common.validation import duration_text
 from txnlog.results import RetentionInfo
 
 
@@ -88,7 +89,16 @@ def retention(target: Target, topic: str | None, *, as_json: bool) -> None:
     """What the next maintain deletes of each topic, and for which subscriptions messages are kept."""
     with target.open() as ns:
         found = ns.retention(topic)
-    Printer(as_json).answers(found, kept_for=_kept_for)
+    Printer(as_json).answers(
+        found,
+        retention_ms=lambda info: _duration(info.retention_ms),
+        message_ttl_ms=lambda info: _duration(info.message_ttl_ms),
+        kept_for=_kept_for,
+    )
+
+
+def _duration(milliseconds: int | None) -> str:
+    return "" if milliseconds is None else duration_text(milliseconds)
 
 
 def _kept_for(info: RetentionInfo) -> str:

@@ -10,12 +10,12 @@ from typing import Final
 import click
 
 from txnlog.cli.commands import duration
-from txnlog.cli.frame import Line, Size, frame, record
 from txnlog.cli.output import Printer
-from txnlog.cli.readings import Reading, read
 from txnlog.cli.rendering import rendered
-from txnlog.cli.screen import Woken, pause, plain_size, terminal
 from txnlog.cli.target import Target
+from txnlog.cli.top_frame import Line, Size, frame, record
+from txnlog.cli.top_readings import Reading, read
+from txnlog.cli.top_screen import Woken, pause, plain_size, terminal
 from txnlog.common.installed import installed_version
 from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import Duration, duration_ms, time_of

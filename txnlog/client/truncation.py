@@ -26,6 +26,7 @@ from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Acknowledgement, AnyAction, Begin, Header, Replace, Segment, SliceRows
+from txnlog.format.features import HOLES
 from txnlog.format.keys import segment_key
 from txnlog.log.commands import BY_ITSELF, Answer, SharedNumbers
 from txnlog.log.dropped import is_dropped, refuse_made_again
@@ -272,6 +273,14 @@ def _left(cursor: Cursor, partition: int, end: int, txn: int, own: Sequence[Ackn
 # --- before the entry -------------------------------------------------------------------------------------------------
 
 
+def check_feature(connection: Connection, what: str) -> None:
+    """Raise UnsupportedFeature where the namespace cannot have ``what``; looks at the log before it says so."""
+    follower = connection.follower
+    if HOLES not in follower.state.head.reader_features:
+        follower.refresh()
+    follower.look(lambda state: check_holes(state, what))
+
+
 def check_truncatable(
     connection: Connection,
     topic: str,
@@ -295,7 +304,7 @@ def check_truncatable(
         UnsupportedFeature: the namespace does not have the feature.
         InvalidInputError: a subscription needs messages, which this transaction does not acknowledge.
     """
-    connection.follower.look(lambda state: check_holes(state, what))
+    check_feature(connection, what)
     if allow_unacknowledged:
         return
     record = connection.topic_record(topic)
@@ -373,4 +382,4 @@ def planned(session: Session, topic: TopicRecord, wanted: Wanted) -> Truncation:
     )
 
 
-__all__ = ["OutOfDate", "TruncatingCommit", "Truncation", "Wanted", "check_truncatable", "planned"]
+__all__ = ["OutOfDate", "TruncatingCommit", "Truncation", "Wanted", "check_feature", "check_truncatable", "planned"]

@@ -1,6 +1,8 @@
 """Sequences of named producers: they advance when rows become visible, without gaps, and PREPARED ones are reserved.
 
-They belong to the name and go on across epochs (PROTOCOL.md, "Producers").
+They belong to the name and go on across epochs (PROTOCOL.md, "Producers"). What is checked here is that none is left
+out or used twice; that a repeated batch is the answer of the first time, and no error, is decided before, by its
+command (txnlog.log.transaction_commands).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from txnlog.engine.effects import Effect, Result, Waiting
 from txnlog.errors import TxnLogError
 from txnlog.log.append_errors import note_unsent
 from txnlog.log.commands import BY_ITSELF, Command
+from txnlog.log.commit_order import Place
 from txnlog.log.group_commit import Attempt, Member
 from txnlog.replies import copy_of
 
@@ -85,13 +86,17 @@ class Append(Effect[R], Generic[R]):
 
     Where its caller is gone it is withdrawn while it waits. On its way into the log it goes on: its outcome is heard.
     With ``goes_on`` the command that awaits it goes on to its own end behind that, too: something is to be settled.
+    A ``place`` among commits is left as soon as the command waits here, where nobody overtakes it.
     """
 
     can_be_cancelled = True
 
-    def __init__(self, queue: AppendQueue, command: Command[R], *, in_background: bool, goes_on: bool) -> None:
+    def __init__(
+        self, queue: AppendQueue, command: Command[R], *, in_background: bool, goes_on: bool, place: Place | None
+    ) -> None:
         self._queue = queue
         self._command = command
+        self._place = place
         self._in_background = in_background
         self._goes_on = goes_on
 
@@ -100,6 +105,8 @@ class Append(Effect[R], Generic[R]):
         self._waiting = waiting
         self._asked = asked = Asked(self._command, self._hear, in_background=self._in_background)
         self._queue.add(asked)
+        if self._place is not None:
+            self._place.leave()
 
     def _hear(self, reply: Result[Any]) -> None:
         waiting = self._waiting
@@ -166,11 +173,13 @@ class AppendQueue:
     def take_batch(self) -> Attempt[Asked] | None:
         """The commands of the next entry: in order, those that must be alone in their kind one at a time.
 
-        One that has an entry by itself is overtaken by nobody, and overtakes nobody.
+        One that has an entry by itself is overtaken by nobody, and overtakes nobody. Nor do rows overtake the segments
+        of a command before theirs: shared segments come first in an entry.
         """
         batch: list[Asked] = []
         kept: list[Asked] = []
         alone: set[Hashable] = set()
+        owned: set[int] = set()
         size = rows_bytes = 0
         queue = self._asked
         while queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES and rows_bytes < BUFFER_BYTES:
@@ -182,12 +191,16 @@ class AppendQueue:
                 else:
                     batch.append(asked)
                 break
+            if owned and any(piece.topic in owned for piece in asked.command.pieces):
+                queue.appendleft(asked)
+                break
             if kind is not None and kind in alone:
                 kept.append(asked)
                 continue
             if kind is not None:
                 alone.add(kind)
             batch.append(asked)
+            owned.update([segment.topic for segment in asked.command.segments])
             size += _COMMAND_BYTES + _PIECE_BYTES * len(asked.command.pieces)
             rows_bytes += sum(piece.size_bytes for piece in asked.command.pieces)
         self.put_back(kept)

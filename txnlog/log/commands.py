@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from txnlog.fold.state import Draft
-from txnlog.format.actions import Acknowledgement, AnyAction, Header
+from txnlog.format.actions import Acknowledgement, AnyAction, Header, Segment
 
 # Kinds of commands of which one entry holds one (``Command.alone``). What drops a topic or a subscription is of no
 # kind: ``apply`` refuses the second of two by itself.
@@ -92,6 +92,10 @@ class Command(Protocol[R_co]):
         """Rows that must be in the entry's shared segments."""
 
     @property
+    def segments(self) -> Sequence[Segment]:
+        """Segments of its own that the entry names."""
+
+    @property
     def alone(self) -> Hashable:
         """Commands of one entry must differ in this, unless it is None (ids and epochs are the entry's version)."""
 
@@ -119,6 +123,7 @@ class Simple(Generic[T]):
     alone: Hashable = None
     txn_ids: tuple[int, ...] = ()
     pieces: Sequence[Piece] = ()
+    segments: Sequence[Segment] = ()
     is_upkeep: bool = False
     travels: bool = False
 

@@ -145,6 +145,7 @@ class _Single:
     is_upkeep: bool = False
     travels: bool = False
     pieces: Sequence[Piece] = ()
+    segments: Sequence[Segment] = ()
 
 
 @dataclass(slots=True)
@@ -186,8 +187,8 @@ class LeftOut(NamedTuple):
 class FlushCommand(_Owners):
     """Make a transaction's work so far durable and pending."""
 
-    segments: tuple[Segment, ...]
-    acknowledgements: tuple[Acknowledgement, ...]
+    segments: tuple[Segment, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
 
     def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[LeftOut]:
         """See Command."""

@@ -76,6 +76,11 @@ class Anomaly(enum.StrEnum):
     CHANGED_OUTCOME = ("changed outcome", "a transaction ends once: a definite answer never changes")
     MISPLACED_COMMIT = ("misplaced commit", "commit returns the version that shows it, and its offsets")
 
+    OVERTAKEN_COMMIT = (
+        "overtaken commit",
+        "commits that one client called one after the other, without waiting, come in the order of the calls",
+    )
+
     AGAINST_DECISION = (
         "ended against its decision",
         "a prepared transaction ends as the outside system decided, once and for all, and is never refused (XA)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, first_of
@@ -25,6 +26,46 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield from _check_fenced(facts, unit, producers, consumers)
     for name, opened in (*producers.items(), *consumers.items()):
         yield from _check_epochs(name, opened)
+    yield from _check_order(facts)
+
+
+# --- the order of calls -----------------------------------------------------------------------------------------------
+
+
+def _check_order(facts: Facts) -> Iterator[Finding]:
+    """Nobody's later commit comes before an earlier one of the same client. Without an answer nothing is known.
+
+    Of each transaction its first call counts, and none of one that was prepared: others may decide about that.
+    """
+    called: dict[str, list[tuple[Operation, Unit]]] = {}
+    for unit in facts.units:
+        first = unit.attempts[0] if unit.attempts else None
+        if first is None or not unit.runs or unit.prepares or not first.succeeded:
+            continue
+        if first.kind in {"commit", "produce"}:
+            called.setdefault(first.actor, []).append((first, unit))
+    for calls in called.values():
+        calls.sort(key=lambda item: item[0].invoked)
+        for (op, unit), (later, behind) in pairwise(calls):
+            if op.completed is not None and op.completed < later.invoked:
+                continue  # it was visible before: that is another rule
+            (version, ends), (version_behind, ends_behind) = _ends_of(unit), _ends_of(behind)
+            mixed = [
+                place for place, (_, last) in ends.items() if place in ends_behind and last > ends_behind[place][0]
+            ]
+            if version > version_behind or (version == version_behind and mixed):
+                text = f"{behind.name} was committed behind {unit.name} by the same client, and came before it"
+                yield Finding(Anomaly.OVERTAKEN_COMMIT, text, (op, later))
+
+
+def _ends_of(unit: Unit) -> tuple[int, dict[Place, tuple[int, int]]]:
+    """The version of a unit, and by partition its first and its last offset."""
+    ends: dict[Place, tuple[int, int]] = {}
+    for run in unit.runs:
+        offsets = [row.offset for row in run.rows]
+        first, last = ends.get(run.place, (offsets[0], offsets[0]))
+        ends[run.place] = min(first, *offsets), max(last, *offsets)
+    return unit.runs[0].rows[0].version, ends
 
 
 # --- contents -------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def test_no_checkpoint_is_made_from_an_entry_that_is_not_the_one_of_the_log(memo
     parsed = keys.parse_key(manifest)
     assert isinstance(parsed, keys.ManifestKey)
     key = keys.entry_key(parsed.version)
-    other = content[key].replace(b'"writer":"', b'"writer":"f', 1)
+    other = content[key].replace(b'"writer":"', b'"writer":"f', 1).replace(b'"timestamp_ms":1', b'"timestamp_ms":2', 1)
     assert other != content[key]
     store_of(memory).put(key, other)
     damaged(store_of(memory), manifest, "flipped")

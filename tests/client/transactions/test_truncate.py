@@ -388,3 +388,27 @@ def test_against_a_plain_model(fresh_place: Any, steps: list[Any]) -> None:
             assert numbers(model.ns, name, version) == sorted(found[name])
     assert model.ns.fsck(level="deep").is_clean
     place.close()
+
+
+def test_a_topic_that_another_client_made_is_found_by_truncate_as_by_produce(memory: Place) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.enable("holes")
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))  # reserves numbers: from here on begin() asks for nothing
+    other.create_topic("report", SCHEMA)
+    other.produce("report", rows(1))
+    with ns.begin() as txn:
+        txn.truncate("report")
+        txn.produce("report", rows(2))
+    assert ns.snapshot().read("report").column("id").to_pylist() == [2]
+
+
+def test_a_feature_that_another_client_enabled_is_known_to_truncate(memory: Place) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    other.enable("holes")
+    with ns.begin() as txn:
+        txn.truncate("orders")
+        txn.produce("orders", rows(2))
+    assert ns.snapshot().read("orders").column("id").to_pylist() == [2]

@@ -78,7 +78,7 @@ MUTANTS: Final = (
     # --- top --------------------------------------------------------------------------------------------------------
     Mutant(
         "the smallest lag comes first",
-        "txnlog/cli/frame.py",
+        "txnlog/cli/top_frame.py",
         "key=lambda item: (-item.lag_messages, item.topic, item.name)",
         "key=lambda item: (item.lag_messages, item.topic, item.name)",
         "on a small screen whoever is far behind is not seen",
@@ -94,7 +94,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "entries behind a gap count for the last minute",
-        "txnlog/cli/readings.py",
+        "txnlog/cli/top_readings.py",
         "if known and known[0].version + 1 < found[-1].version:",
         "if known and known[0].version < 0:",
         "the busier a namespace is, the fewer commits are shown",

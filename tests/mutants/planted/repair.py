@@ -8,6 +8,14 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.names import REPAIR, REPAIR_MEANWHILE, RESTORE_MEANWHILE
 
 MUTANTS: Final = (
+    Mutant(
+        "a damaged writer taken for another client",
+        "txnlog/maintenance/repair/entries.py",
+        " and not (same and kept.actions == right.actions)",
+        "",
+        "somebody is told to do again what is there, and doubles it",
+        (REPAIR + "a_flipped_bit_is_no_entry_of_another_client",),
+    ),
     # --- what is certain ----------------------------------------------------------------------------------------------
     Mutant(
         "an entry of the copy taken as it is",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
+from tests.mutants.names import COMMIT_ORDER, OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
 
 MUTANTS: Final = (
     Mutant(
@@ -17,18 +17,20 @@ MUTANTS: Final = (
         (TRUNCATE + "its_entry_is_its_own_and_commits_keep_the_order_of_the_calls",),
     ),
     Mutant(
-        "a truncation that waits is overtaken",
-        "txnlog/log/append_queue.py",
-        "                    queue.appendleft(asked)\n"
-        "                else:\n"
-        "                    batch.append(asked)\n"
-        "                break\n",
-        "                    kept.append(asked)\n"
-        "                    continue\n"
-        "                batch.append(asked)\n"
-        "                break\n",
-        "who commits behind it loses the rows",
-        (TRUNCATE_ATTACKED + "nobody_overtakes_a_truncation_that_waits",),
+        "a truncation that is prepared again is overtaken",
+        "txnlog/client/transaction_machine.py",
+        "None if keeps_place else place",
+        "place",
+        "rows that were committed behind it go with it, although their commit succeeded",
+        (COMMIT_ORDER + "rows_that_were_committed_behind_a_truncation_stay",),
+    ),
+    Mutant(
+        "a truncation knows only what its client knows",
+        "txnlog/api/transaction.py",
+        "        record = self._connection.topic_handle(topic).record\n        check_feature(",
+        "        record = self._connection.topic_record(topic)\n        check_feature(",
+        "a topic that another client made does not exist",
+        (TRUNCATE + "a_topic_that_another_client_made_is_found_by_truncate_as_by_produce",),
     ),
     Mutant(
         "what was planned goes before the next plan is there",

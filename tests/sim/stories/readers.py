@@ -60,10 +60,10 @@ def a_read_of_one_topic(story):
 
 
 def crossed(story: Story, *versions: int) -> Story:
-    """Two transactions that write to two topics, and whose commits are under way at once."""
+    """Two transactions of two clients that write to two topics, and whose commits are under way at once."""
     for txn, value in (("t1", 10), ("t2", 20)):
         story.begin(txn).produce(txn, value).produce(txn, value + 1, topic="audit")
-    tokens = [story.recorder.invoke("a", "commit", txn=txn) for txn in ("t1", "t2")]
+    tokens = [story.recorder.invoke(actor, "commit", txn=txn) for actor, txn in (("a", "t1"), ("b", "t2"))]
     for token, version in zip(tokens, versions, strict=True):
         story.recorder.ok(token, version=version)
     return story

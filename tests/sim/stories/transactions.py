@@ -385,3 +385,42 @@ def a_commit_says_other_offsets(story):
 def a_commit_says_where_its_messages_are(story):
     story.whole("t1", 3, 10).begin("t2").produce("t2", 20).commit("t2", 4, offsets={(TOPIC, 0): (1, 2)})
     story.produce(None, 30, version=5, offsets={(TOPIC, 0): range(2, 3)}).final(orders="t1@3 10, t2@4 20, x@5 30")
+
+
+def two_at_once(story):
+    """Two commits of one client that are under way at once, in this order; the calls of ``ok`` give the versions."""
+    story.begin("t1").produce("t1", 10).begin("t2").produce("t2", 20)
+    first, second = (story.recorder.invoke("a", "commit", txn=txn) for txn in ("t1", "t2"))
+    return first, second
+
+
+@bad("overtaken commit")
+def a_later_commit_comes_before_an_earlier_one(story):
+    first, second = two_at_once(story)
+    story.recorder.ok(second, version=3)
+    story.recorder.ok(first, version=4)
+    story.final(orders="t2@3 20, t1@4 10")
+
+
+@bad("overtaken commit")
+def rows_of_a_later_commit_come_before_those_of_an_earlier_one_in_the_same_entry(story):
+    first, second = two_at_once(story)
+    story.recorder.ok(first, version=3)
+    story.recorder.ok(second, version=3)
+    story.final(orders="t2@3 20, t1@3 10")
+
+
+@good
+def two_commits_in_one_entry(story):
+    first, second = two_at_once(story)
+    story.recorder.ok(second, version=3)
+    story.recorder.ok(first, version=3)
+    story.final(orders="t1@3 10, t2@3 20")
+
+
+@good
+def a_commit_without_an_answer_comes_later(story):
+    first, second = two_at_once(story)
+    story.recorder.ok(second, version=3)
+    story.recorder.failed(first, UNKNOWN)
+    story.final(orders="t2@3 20, t1@4 10")

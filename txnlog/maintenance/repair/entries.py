@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, TxnLogError, UnsupportedFeature
 from txnlog.format import keys
 from txnlog.format.actions import Adopt
@@ -73,7 +75,7 @@ def report_replaced(work: Work) -> None:
             continue
         kept = _decoded(attempted(partial(work.store.get, info.key)), of.version)
         right = _decoded(_got(log, of.version), of.version)
-        if kept is not None and right is not None and kept.header.writer != right.header.writer:
+        if kept is not None and right is not None and _is_of_another(kept, right):
             takes = "would take" if work.dry_run else "takes"
             work.warn(
                 "entry",
@@ -83,6 +85,12 @@ def report_replaced(work: Work) -> None:
                 "if that client reported success, what it wrote is in this file only, and must be done again; delete "
                 "the file when that is settled",
             )
+
+
+def _is_of_another(kept: Entry, right: Entry) -> bool:
+    """Whether another client wrote it: where all else is the same, a damaged byte of the id is all that differs."""
+    same = msgspec.structs.replace(kept.header, writer=right.header.writer) == right.header
+    return kept.header.writer != right.header.writer and not (same and kept.actions == right.actions)
 
 
 def _compare_ends(work: Work, copy: Copy, log: Log, last: int) -> None:

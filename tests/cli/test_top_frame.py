@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from txnlog.cli.frame import Line, Size, age, cells, commits_of_minute, frame, rate, record, size_text
-from txnlog.cli.readings import Reading, SubscriptionReading, TopicReading
+from txnlog.cli.top_frame import Line, Size, age, cells, commits_of_minute, frame, rate, record, size_text
+from txnlog.cli.top_readings import Reading, SubscriptionReading, TopicReading
 from txnlog.common.ids import TxnId
 from txnlog.results import EntryInfo, TransactionInfo
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from txnlog.cli.readings import MINUTE_MS, Reading, SubscriptionReading, TopicReading
+from txnlog.cli.top_readings import MINUTE_MS, Reading, SubscriptionReading, TopicReading
 from txnlog.common.validation import printable, time_of
 from txnlog.results import TransactionInfo
 

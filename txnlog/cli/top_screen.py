@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, Protocol
 
-from txnlog.cli.frame import Line, Size, Style
+from txnlog.cli.top_frame import Line, Size, Style
 
 Woken = Literal["due", "resized", "end"]
 """Why a wait has ended: its time is over, the terminal has another size, or somebody wants to end."""

@@ -1,0 +1,169 @@
+"""Commits in the background: what was called later does not come before what was called earlier."""
+
+from __future__ import annotations
+
+import time
+
+from tests.client.support import SCHEMA, Place, rows, wait_for
+from tests.faults import Once
+from txnlog.errors import AccessDenied
+from txnlog.store import HookStore, StoreCall
+
+
+def test_rows_that_were_committed_behind_a_truncation_stay(memory: Place) -> None:
+    """``commit_async``: "in the order of the calls". All three succeed, one thread, no fault of the store."""
+    ns = memory.open()
+    ns.enable("holes")
+    ns.create_topic("orders", SCHEMA)
+    first, truncating, later = ns.begin(), ns.begin(), ns.begin()
+    first.produce("orders", rows(1))
+    truncating.truncate("orders")
+    truncating.produce("orders", rows(2))
+    later.produce("orders", rows(3))
+    done = [txn.commit_async() for txn in (first, truncating, later)]
+    versions = [future.result().version for future in done]
+    left = ns.snapshot().read("orders").column("id").to_pylist()
+    assert sorted(left) == [2, 3], f"visible at {versions}, and the topic has {left}"
+
+
+def test_of_complete_results_the_last_one_stays(memory: Place) -> None:
+    """Each transaction replaces the content of the topic; the one that was committed last is to be seen."""
+    ns = memory.open()
+    ns.enable("holes")
+    ns.create_topic("result", SCHEMA)
+    futures = []
+    for number in range(8):
+        txn = ns.begin()
+        txn.truncate("result")
+        txn.produce("result", rows(number))
+        futures.append(txn.commit_async())
+    versions = [future.result().version for future in futures]
+    left = ns.snapshot().read("result").column("id").to_pylist()
+    assert left == [7], f"visible at {versions}, and the topic has {left}"
+
+
+def test_a_transaction_that_was_flushed_is_not_overtaken_by_a_later_commit(memory: Place) -> None:
+    """``commit_async``: "in the order of the calls". The newest value of a key is the one that was committed last."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, key="id")
+    wrong = []
+    for number in range(8):
+        older, newer = ns.begin(), ns.begin()
+        older.produce("orders", [{"id": number, "name": "first"}])
+        older.flush()
+        older.produce("orders", [{"id": number, "name": "second"}])
+        newer.produce("orders", [{"id": number, "name": "third"}])
+        done = [txn.commit_async() for txn in (older, newer)]
+        versions = [future.result().version for future in done]
+        table = ns.snapshot().read("orders").to_pylist()
+        last = [row["name"] for row in table if row["id"] == number][-1]
+        if last != "third":
+            wrong.append((versions, last))
+    assert not wrong, f"(versions, the value of the key that is the newest one now): {wrong}"
+
+
+def test_a_batch_is_not_skipped_because_a_later_one_overtook_it(memory: Place) -> None:
+    """Of an application's batches 1 and 2, committed in this order, both take effect."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    first = ns.begin(txn_app_id="nightly", txn_version=1)
+    first.produce("orders", rows(1))
+    first.flush()
+    first.produce("orders", rows(2))
+    second = ns.begin(txn_app_id="nightly", txn_version=2)
+    second.produce("orders", rows(3))
+    done = [txn.commit_async() for txn in (first, second)]
+    versions = [future.result().version for future in done]
+    left = sorted(ns.snapshot().read("orders").column("id").to_pylist())
+    assert left == [1, 2, 3], f"answered with the versions {versions}, skipped: {first.skipped}; the topic has {left}"
+
+
+def test_rows_behind_a_truncation_that_was_flushed_stay(memory: Place) -> None:
+    """A complete result in two parts, then a message more. The topic is an old one: nothing has to be planned again."""
+    ns = memory.open()
+    ns.enable("holes")
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    whole, later = ns.begin(), ns.begin()
+    whole.truncate("orders")
+    whole.produce("orders", rows(1))
+    whole.flush()
+    whole.produce("orders", rows(2))
+    later.produce("orders", rows(3))
+    done = [txn.commit_async() for txn in (whole, later)]
+    versions = [future.result().version for future in done]
+    left = sorted(ns.snapshot().read("orders").column("id").to_pylist())
+    assert left == [1, 2, 3], f"visible at {versions}, and the topic has {left}"
+
+
+def test_a_complete_result_has_no_rows_of_an_earlier_transaction(memory: Place) -> None:
+    """What was asked for before the truncation goes with it. One file takes its time, as on any store."""
+    slow = Once(lambda call, _key: call is StoreCall.PUT, lambda: time.sleep(0.2), came=True)
+    ns = memory.open(wrap=lambda store: HookStore(store, before=slow))
+    ns.enable("holes")
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    earlier, whole = ns.begin(), ns.begin()
+    whole.truncate("orders")
+    whole.produce("orders", rows(9))
+    earlier.produce("orders", rows(1))
+    earlier.flush()
+    earlier.produce("orders", rows(2))
+    slow.came = False
+    done = [earlier.commit_async()]
+    wait_for(lambda: slow.came)
+    done.append(whole.commit_async())
+    versions = [future.result().version for future in done]
+    left = ns.snapshot().read("orders").column("id").to_pylist()
+    assert left == [9], f"visible at {versions}, and the topic has {left}"
+
+
+def test_sequences_in_order_are_not_refused(memory: Place) -> None:
+    """Sequences 0 and 1, then 2, of one producer: no later call can bring the first ones after that."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    first, second = producer.begin(), producer.begin()
+    first.produce("orders", rows(0), partition=0, sequence=0)
+    first.flush()
+    first.produce("orders", rows(1), partition=0, sequence=1)
+    second.produce("orders", rows(2), partition=0, sequence=2)
+    done = [txn.commit_async() for txn in (first, second)]
+    errors = [str(future.exception()) for future in done if future.exception() is not None]
+    assert not errors
+
+
+def test_a_plain_produce_comes_behind_the_commits_that_were_called_before(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in range(4):
+        before = ns.begin()
+        before.produce("orders", rows(3 * number), partition=0)
+        before.flush()
+        before.produce("orders", rows(3 * number + 1), partition=0)
+        future = before.commit_async()
+        after = ns.produce("orders", rows(3 * number + 2), partition=0)
+        assert future.result().version < after.version
+    assert ns.snapshot().read("orders").column("id").to_pylist() == list(range(12))
+
+
+def test_a_commit_that_fails_lets_those_behind_it_go_on(memory: Place) -> None:
+    """Its file cannot be put, so its place is left without a command in the queue."""
+    refusing = Once(lambda call, key: call is StoreCall.PUT and key.endswith(".parquet"), _refuse, came=True)
+    ns = memory.open(wrap=lambda store: HookStore(store, before=refusing))
+    ns.create_topic("orders", SCHEMA)
+    first, second = ns.begin(), ns.begin()
+    first.produce("orders", rows(1))
+    first.flush()
+    first.produce("orders", rows(2))
+    second.produce("orders", rows(3))
+    refusing.came = False
+    done = [txn.commit_async() for txn in (first, second)]
+    assert isinstance(done[0].exception(), AccessDenied)
+    assert done[1].result().version
+    first.commit()
+    assert sorted(ns.snapshot().read("orders").column("id").to_pylist()) == [1, 2, 3]
+
+
+def _refuse() -> None:
+    raise AccessDenied("no right to put")
