@@ -350,8 +350,8 @@ class TransactionMachine(TransactionBase):
         )
         if work.truncated:
             assert len(work.truncations) == len(work.truncated), "they were planned"
-            return TruncatingCommit(*parts, truncations=tuple(work.truncations))
-        return CommitCommand(*parts)
+            return TruncatingCommit(*parts, owned_topics=work.owned_topics, truncations=tuple(work.truncations))
+        return CommitCommand(*parts, owned_topics=work.owned_topics)
 
     async def _note_not_committed(self, before: Life, error: TxnLogError) -> None:
         """Note what became of a commit that failed."""

@@ -67,6 +67,7 @@ class TransactionWork:
         staged: segments that are on the store and that no entry names yet, or ever will: their topic was dropped.
         acknowledged: acknowledgements that no entry names yet, likewise.
         logged: those that a flush brought into the log.
+        owned_topics: topics that have segments of this transaction, in the log or not.
         stream: the micro-batch that the commit is bound to.
         truncated: the topics whose earlier messages go with the commit.
         truncations: what that needs, on the store, since the last time that it was planned.
@@ -84,7 +85,7 @@ class TransactionWork:
         self._number = number
         self._digest = xxhash.xxh3_64()
         self._topics: set[int] = set()
-        self._owned_topics: frozenset[int] = _NONE
+        self.owned_topics: frozenset[int] = _NONE
         self._adopted: frozenset[tuple[int, str]] = _NONE
         self._sealed = 0
         self._inbox: deque[Rows] = deque()
@@ -189,7 +190,7 @@ class TransactionWork:
         self._note(owned)
         self.staged += added
         self._adopted |= adopted
-        self._owned_topics |= owned
+        self.owned_topics |= owned
         self._digest.update(text)
 
     def add_acknowledgements(self, wanted: Iterable[Acknowledgement]) -> None:
@@ -265,12 +266,12 @@ class TransactionWork:
         for piece in self.pieces:
             sizes[piece.topic] = sizes.get(piece.topic, 0) + piece.size_bytes
         for topic, size in sorted(sizes.items()):
-            if everything or size >= SMALL_PRODUCE_BYTES or topic in self._owned_topics:
+            if everything or size >= SMALL_PRODUCE_BYTES or topic in self.owned_topics:
                 chosen = [piece for piece in self.pieces if piece.topic == topic]
                 self.staged += await self._session.runtime.job(partial(self._write, topic, chosen))
                 self.pieces = [piece for piece in self.pieces if piece.topic != topic]
                 self._collected_bytes -= size
-                self._owned_topics |= {topic}
+                self.owned_topics |= {topic}
 
     async def plan_truncations(self, *, again: bool = False) -> None:
         """Look at the topics to be truncated, and put what that needs, unless that was done and is not out of date."""

@@ -200,7 +200,7 @@ class AppendQueue:
             if kind is not None:
                 alone.add(kind)
             batch.append(asked)
-            owned.update([segment.topic for segment in asked.command.segments])
+            owned.update(asked.command.owned_topics)
             size += _COMMAND_BYTES + _PIECE_BYTES * len(asked.command.pieces)
             rows_bytes += sum(piece.size_bytes for piece in asked.command.pieces)
         self.put_back(kept)

@@ -8,7 +8,7 @@ is answered first, whoever asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from txnlog.fold.state import Draft
-from txnlog.format.actions import Acknowledgement, AnyAction, Header, Segment
+from txnlog.format.actions import Acknowledgement, AnyAction, Header
 
 # Kinds of commands of which one entry holds one (``Command.alone``). What drops a topic or a subscription is of no
 # kind: ``apply`` refuses the second of two by itself.
@@ -92,8 +92,8 @@ class Command(Protocol[R_co]):
         """Rows that must be in the entry's shared segments."""
 
     @property
-    def segments(self) -> Sequence[Segment]:
-        """Segments of its own that the entry names."""
+    def owned_topics(self) -> Collection[int]:
+        """Topics in which segments of its own become visible with it, whenever they came into the log."""
 
     @property
     def alone(self) -> Hashable:
@@ -123,7 +123,7 @@ class Simple(Generic[T]):
     alone: Hashable = None
     txn_ids: tuple[int, ...] = ()
     pieces: Sequence[Piece] = ()
-    segments: Sequence[Segment] = ()
+    owned_topics: Collection[int] = ()
     is_upkeep: bool = False
     travels: bool = False
 

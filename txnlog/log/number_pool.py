@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import length_hint
@@ -14,7 +14,7 @@ from txnlog.common.limits import DEFAULT_GRACE_MS, MAX_PROPOSED_NUMBERS, RENEW_A
 from txnlog.common.writer_text import client_of, writer_of
 from txnlog.fold.number_blocks import CHUNK, TOUCH_MS, block_of, is_used
 from txnlog.fold.state import Block, Draft
-from txnlog.format.actions import AnyAction, Header, Renew, Reserve, Segment
+from txnlog.format.actions import AnyAction, Header, Renew, Reserve
 from txnlog.log.commands import Answer, Piece, SharedNumbers
 
 _FIRST_BLOCK = 4 * CHUNK
@@ -196,7 +196,7 @@ class NumbersWanted:
 
     txn_ids: tuple[int, ...] = ()
     pieces: Sequence[Piece] = ()
-    segments: Sequence[Segment] = ()
+    owned_topics: Collection[int] = ()
     alone: Hashable = None
     is_upkeep: bool = True
     travels: bool = True

@@ -5,7 +5,7 @@ An owner's commands carry its :class:`Opening`: the first of them that reaches t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -145,7 +145,7 @@ class _Single:
     is_upkeep: bool = False
     travels: bool = False
     pieces: Sequence[Piece] = ()
-    segments: Sequence[Segment] = ()
+    owned_topics: Collection[int] = ()
 
 
 @dataclass(slots=True)
@@ -187,8 +187,8 @@ class LeftOut(NamedTuple):
 class FlushCommand(_Owners):
     """Make a transaction's work so far durable and pending."""
 
-    segments: tuple[Segment, ...] = ()
-    acknowledgements: tuple[Acknowledgement, ...] = ()
+    segments: tuple[Segment, ...]
+    acknowledgements: tuple[Acknowledgement, ...]
 
     def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[LeftOut]:
         """See Command."""
@@ -238,6 +238,7 @@ class CommitCommand(_Owners):
     stream: StreamBatch | None = None
     plain: bool = False
     assign_sequences: bool = False
+    owned_topics: Collection[int] = ()
 
     def decide(self, draft: Draft, _at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
         """See Command."""

@@ -13,7 +13,7 @@ What comes out is merged again like everything else, until nothing is left to do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -275,6 +275,7 @@ class ReplaceCommand:
     is_upkeep: bool = False
     travels: bool = False
     pieces: Sequence[Piece] = ()
+    owned_topics: Collection[int] = ()
 
     @property
     def txn_ids(self) -> tuple[int, ...]:

@@ -62,6 +62,22 @@ def test_a_transaction_that_was_flushed_is_not_overtaken_by_a_later_commit(memor
     assert not wrong, f"(versions, the value of the key that is the newest one now): {wrong}"
 
 
+def test_rows_that_a_flush_brought_into_the_log_come_before_those_of_a_later_commit(memory: Place) -> None:
+    """In one entry, too, in which the rows that commits share come first."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in range(0, 30, 3):
+        busy, older, newer = ns.begin(), ns.begin(), ns.begin()
+        older.produce("orders", rows(number + 1))
+        older.flush()
+        newer.produce("orders", rows(number + 2))
+        busy.produce("orders", rows(number))
+        # While the entry of the first one is under way, the others wait for the next one.
+        for future in [txn.commit_async() for txn in (busy, older, newer)]:
+            future.result()
+    assert ns.snapshot().read("orders").column("id").to_pylist() == list(range(30))
+
+
 def test_a_batch_is_not_skipped_because_a_later_one_overtook_it(memory: Place) -> None:
     """Of an application's batches 1 and 2, committed in this order, both take effect."""
     ns = memory.open()

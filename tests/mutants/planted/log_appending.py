@@ -42,10 +42,10 @@ MUTANTS: Final = (
     Mutant(
         "rows come before the segments of the commit before",
         "txnlog/log/append_queue.py",
-        "            owned.update([segment.topic for segment in asked.command.segments])\n",
+        "            owned.update(asked.command.owned_topics)\n",
         "",
         "of a key the older value is the newest one, and key compaction keeps it",
-        (COMMIT_ORDER + "a_transaction_that_was_flushed_is_not_overtaken_by_a_later_commit",),
+        (COMMIT_ORDER + "rows_that_a_flush_brought_into_the_log_come_before_those_of_a_later_commit",),
     ),
     Mutant(
         "who gives up lets others overtake",

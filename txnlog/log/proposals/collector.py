@@ -23,7 +23,7 @@ from txnlog.errors import AccessDenied, TxnLogError
 from txnlog.fold.number_blocks import can_be_used, owner_of
 from txnlog.fold.state import Draft
 from txnlog.format import keys
-from txnlog.format.actions import AnyAction, Header, Segment
+from txnlog.format.actions import AnyAction, Header
 from txnlog.log.append_queue import Asked
 from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
 from txnlog.log.follower import Follower
@@ -125,6 +125,7 @@ class _OfAnother:
     """A command of another writer. Nobody waits for its answer: what its own client would refuse is not done."""
 
     alone = None
+    owned_topics = ()
     is_upkeep = True
     travels = False
 
@@ -142,11 +143,6 @@ class _OfAnother:
     def pieces(self) -> Sequence[Piece]:
         """See Command."""
         return self._command.pieces
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """See Command."""
-        return self._command.segments
 
     def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Any]:
         """See Command."""
