@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,5 +90,6 @@ def test_the_page_shows_the_programs_as_they_are() -> None:
     # No program ends an ingestion: the page's calls fit what they call at least, and tests make them.
     called = [node for node in ast.walk(ast.parse(other)) if isinstance(node, ast.Call)]
     assert [ast.unparse(call.func) for call in called] == ["spark_ext.end_ingestion", "spark_ext.ingest_kafka"]
-    for call, function in zip(called, (spark_ext.end_ingestion, spark_ext.ingest_kafka), strict=True):
+    functions: list[Callable[..., Any]] = [spark_ext.end_ingestion, spark_ext.ingest_kafka]
+    for call, function in zip(called, functions, strict=True):
         inspect.signature(function).bind(*call.args, **{str(item.arg): item.value for item in call.keywords})
