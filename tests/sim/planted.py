@@ -28,6 +28,7 @@ from txnlog.api.transaction import Transaction
 from txnlog.client import acknowledgement_conflicts, dead_letters, delivery
 from txnlog.client.ledger import Ledger
 from txnlog.client.transaction_machine import TransactionMachine
+from txnlog.client.transaction_work import TransactionWork
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_file import decode
 from txnlog.data.segment_reader import SegmentReader
@@ -54,7 +55,6 @@ from txnlog.format.keys import entry_key
 from txnlog.log import checkpoint_codec, transaction_commands
 from txnlog.log.appender import Appender
 from txnlog.log.commands import Simple
-from txnlog.log.commit_order import Place
 from txnlog.log.follower import Follower
 from txnlog.log.log_reader import Log
 from txnlog.log.number_pool import _Range
@@ -184,12 +184,8 @@ def unknown_means_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_overtake(patch: pytest.MonkeyPatch) -> None:
-    """Commits come in the order in which they are ready, not in that of the calls."""
-
-    async def reach(_self: Place) -> None:
-        pass
-
-    patch.setattr(Place, "reach", reach)
+    """Commits in the background come in the order in which they are ready, not in that of the calls."""
+    patch.setattr(TransactionWork, "needs_files", property(lambda work: work.has_many_rows))
 
 
 def errors_are_absence(patch: pytest.MonkeyPatch) -> None:

@@ -259,15 +259,11 @@ def _commit_timed(connection: Connection, command: CommitCommand) -> CommitResul
     called_ms = runtime.elapsed_ms()
 
     async def carry_out() -> CommitResult:
-        place = appender.commit_order.take()
         try:
-            await place.reach()
-            result = await appender.carry_out(command, place=place)
+            result = await appender.carry_out(command)
         except TxnLogError as error:
             times.note_failed(error)
             raise
-        finally:
-            place.leave()
         times.note(runtime.elapsed_ms() - called_ms)
         return result
 

@@ -324,6 +324,9 @@ class Transaction(ProcessBound):
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
 
+        One that truncates a topic comes later where it is prepared again, since others merged the topic, or wrote its
+        first messages to a partition, meanwhile: wait for its Future before a call that must come behind it.
+
         The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
         finished by ``ns.close()`` and when the process ends by itself; failures whose Future nobody asked are reported
         to Python's logging then.
@@ -343,9 +346,12 @@ class Transaction(ProcessBound):
             future.set_result(machine.result)
             return future
         try:
-            if machine.work.has_many_rows and machine.seems_open():
-                # Here, so that the rows of one who commits fast do not fill the memory.
+            if machine.work.needs_files and machine.seems_open():
+                # Here, so that whoever is called next does not overtake it, and the rows of one who commits fast do not
+                # fill the memory.
                 self._run(partial(machine.spill, everything=False))
+            if machine.work.truncated and machine.seems_open():
+                self._run(machine.plan_truncations)
             machine.check_owner()
             machine.submitted = future
             commit = partial(machine.commit, in_background=True, called_ms=self._runtime.elapsed_ms())

@@ -64,8 +64,8 @@ _TIME_AHEAD_MS: Final = 5 * MAX_CLOCK_AHEAD_MS
 _CUT_MS: Final = 1_000
 """S3's HEAD cuts times to whole seconds: an object may be that much younger than its store says."""
 
-_LOOK_AGAIN_MS: Final = 60_000
-"""So often a writer looks whether its log is still there, busy or not. All its other commits stay one PUT."""
+_IDLE_MS: Final = 60_000
+"""Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
 
 _MOST_SLOTS: Final = 3
 """Slots of manifests that are found occupied, before a call that makes a checkpoint fails."""
@@ -129,7 +129,7 @@ class Session:
                     raise error
         never_make(self.requests, self.name)
         self.follower = Follower(log, runtime)
-        self._looked_ms, self._looked_head = runtime.now_ms(), self.follower.state.head
+        self._append_ms = runtime.now_ms()
         self.commit_times = CommitTimes()
         self.ended = EndedTransactions(self.follower, runtime)
         self.segment_summaries = SegmentSummaries(self.follower)
@@ -341,8 +341,10 @@ class Session:
         if not self._may_write:
             checks.append(self._check_may_write)
         now_ms = self.runtime.now_ms()
-        if abs(now_ms - self._looked_ms) > _LOOK_AGAIN_MS:
-            checks.append(partial(self._check_log_there, now_ms))
+        if abs(now_ms - self._append_ms) > _IDLE_MS:
+            checks.append(partial(self._check_log_after_pause, now_ms))
+        else:
+            self._append_ms = now_ms
         # The clock again whenever it moved against the one that never jumps.
         lead_ms = now_ms - self.runtime.elapsed_ms()
         if not self.runtime.trusts_clock and (
@@ -351,10 +353,9 @@ class Session:
             checks.append(partial(self._check_clock, lead_ms))
         return partial(_call_all, checks) if checks else None
 
-    def _check_log_there(self, now_ms: int) -> None:
-        head = self.follower.state.head
-        self.follower.log.check_there(self._looked_head)
-        self._looked_ms, self._looked_head = now_ms, head
+    def _check_log_after_pause(self, now_ms: int) -> None:
+        self.follower.log.check_there()
+        self._append_ms = now_ms
 
     def _check_may_write(self) -> None:
         """Once, for a writer."""

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from txnlog.format.actions import AbortReason
     from txnlog.log.appender import Appender
     from txnlog.log.commands import Command
-    from txnlog.log.commit_order import Place
     from txnlog.log.follower import Follower
     from txnlog.log.transaction_commands import Opening
 
@@ -269,8 +268,8 @@ class TransactionBase:
 
     # --- what is sent, and what becomes of it -------------------------------------------------------------------------
 
-    async def _send(self, call: OwnerCall, command: Command[R], place: Place | None = None) -> R:
-        """Have a command carried out. Until its fate is known, it may be in the log. See Append for its ``place``.
+    async def _send(self, call: OwnerCall, command: Command[R]) -> R:
+        """Have a command carried out. Until its fate is known, it may be in the log.
 
         Where its caller was interrupted before it was sent, nothing of it was done.
         """
@@ -278,8 +277,7 @@ class TransactionBase:
         self.life = before.after(call, Fate.SENT)
         try:
             # What was sent is settled, whoever waits for it.
-            background = self.submitted is not None
-            sent = self._appender.carry_out(command, in_background=background, goes_on=True, place=place)
+            sent = self._appender.carry_out(command, in_background=self.submitted is not None, goes_on=True)
             if self._claims is None:
                 return await sent
             with self._claims.under_way():

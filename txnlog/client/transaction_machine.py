@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from txnlog.engine.promises import Promise
     from txnlog.fold.state import Outcome
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
-    from txnlog.log.commit_order import Place
 
 
 _MOST_LOOKS: Final = 10
@@ -139,6 +138,12 @@ class TransactionMachine(TransactionBase):
             self._opening.note_effect()
             self.work.truncate(topic, wanted)
 
+    async def plan_truncations(self) -> None:
+        """Prepare what the commit truncates: whoever asks for a commit behind it does not overtake it then."""
+        async with self._turn:
+            await self._check_open()
+            await self.work.plan_truncations()
+
     async def flush(self) -> None:
         """Make the work so far durable and pending."""
         async with self._turn:
@@ -235,30 +240,26 @@ class TransactionMachine(TransactionBase):
 
         ``called_ms``: the moment of the call, by the clock that never jumps; None for one that nobody measures.
         """
-        place = self._appender.commit_order.take()
         try:
-            result = await self._commit(place, in_background=in_background)
+            result = await self._commit(in_background=in_background)
         except TxnLogError as error:
             self._commit_times.note_failed(error)
             raise
-        finally:
-            place.leave()
         if called_ms is not None:
             self._commit_times.note(self._follower.runtime.elapsed_ms() - called_ms)
         return result
 
-    async def _commit(self, place: Place, *, in_background: bool) -> Committed:
+    async def _commit(self, *, in_background: bool) -> Committed:
         async with self._turn:
             with _Ending(self):
                 command = await self._commit_command(in_background=in_background)
                 if command is None:
                     assert self.result is not None, "a transaction that needs no entry has its result"
                     return self.result
-                await place.reach()
                 before = self.life
                 try:
                     try:
-                        result = await self._sent_commit(before, command, place)
+                        result = await self._sent_commit(before, command)
                     except TxnLogError as error:
                         result = await self._committed_all_the_same(before, command, error)
                     if isinstance(result, Skipped):
@@ -271,15 +272,11 @@ class TransactionMachine(TransactionBase):
                     self.claims.abort()
                 return await self._end_committed(result)
 
-    async def _sent_commit(self, before: Life, command: CommitCommand, place: Place) -> CommitResult:
-        """Have a commit carried out. One that truncates is prepared again where others were ahead, and keeps its place.
-
-        Until it is carried out, that is: it has an entry by itself, so nobody behind it waits longer for that.
-        """
-        keeps_place = bool(self.work.truncated)
+    async def _sent_commit(self, before: Life, command: CommitCommand) -> CommitResult:
+        """Have a commit carried out. One that truncates is prepared again where others were ahead."""
         for look in itertools.count(1):
             try:
-                return await self._send(OwnerCall.COMMIT, command, None if keeps_place else place)
+                return await self._send(OwnerCall.COMMIT, command)
             except OutOfDate as error:
                 if look == _MOST_LOOKS:
                     raise RetriableError(error.message, advice="commit() again", durable=Durable.NOTHING) from None

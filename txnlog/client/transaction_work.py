@@ -141,6 +141,11 @@ class TransactionWork:
         return self._buffered_bytes >= SMALL_PRODUCE_BYTES
 
     @property
+    def needs_files(self) -> bool:
+        """Whether some of the rows may have to be in files of their own before a commit can wait for an entry."""
+        return self.has_many_rows or (bool(self.owned_topics) and bool(self._inbox or self.pieces))
+
+    @property
     def is_full(self) -> bool:
         """Whether rows should be written before more of them come."""
         return self._buffered_bytes >= BUFFER_BYTES

@@ -14,7 +14,6 @@ from txnlog.engine.effects import Effect, Result, Waiting
 from txnlog.errors import TxnLogError
 from txnlog.log.append_errors import note_unsent
 from txnlog.log.commands import BY_ITSELF, Command
-from txnlog.log.commit_order import Place
 from txnlog.log.group_commit import Attempt, Member
 from txnlog.replies import copy_of
 
@@ -86,17 +85,13 @@ class Append(Effect[R], Generic[R]):
 
     Where its caller is gone it is withdrawn while it waits. On its way into the log it goes on: its outcome is heard.
     With ``goes_on`` the command that awaits it goes on to its own end behind that, too: something is to be settled.
-    A ``place`` among commits is left as soon as the command waits here, where nobody overtakes it.
     """
 
     can_be_cancelled = True
 
-    def __init__(
-        self, queue: AppendQueue, command: Command[R], *, in_background: bool, goes_on: bool, place: Place | None
-    ) -> None:
+    def __init__(self, queue: AppendQueue, command: Command[R], *, in_background: bool, goes_on: bool) -> None:
         self._queue = queue
         self._command = command
-        self._place = place
         self._in_background = in_background
         self._goes_on = goes_on
 
@@ -105,8 +100,6 @@ class Append(Effect[R], Generic[R]):
         self._waiting = waiting
         self._asked = asked = Asked(self._command, self._hear, in_background=self._in_background)
         self._queue.add(asked)
-        if self._place is not None:
-            self._place.leave()
 
     def _hear(self, reply: Result[Any]) -> None:
         waiting = self._waiting

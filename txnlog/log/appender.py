@@ -33,7 +33,6 @@ from txnlog.format.codec import Entry, decode_entry
 from txnlog.log.append_errors import answer_of, no_numbers, note_interrupted
 from txnlog.log.append_queue import Append, AppendQueue, Asked, Ride
 from txnlog.log.commands import ONE_RENEWAL, Command, Piece, effect
-from txnlog.log.commit_order import CommitOrder, Place
 from txnlog.log.entry_riders import EntryRiders
 from txnlog.log.follower import Follower
 from txnlog.log.group_commit import Attempt, MadeEntry, Needed, SharedWave
@@ -108,7 +107,6 @@ class Appender:
         writer: the id of this writer in headers and blocks.
         numbers: its pool of numbers.
         counts: what it met while it appended.
-        commit_order: in which commits come into an entry.
         create_attempts: puts of the same bytes at one slot before the outcome is reported as unknown. Fewer only
             make the question come sooner: an outcome that is unknown then is settled by whoever asks next.
     """
@@ -145,7 +143,6 @@ class Appender:
         self._riders = EntryRiders(self.numbers, riders, unlogged_aborts, self._proposer.retractions)
         self._collector = Collector(follower, store, runtime, self.writer, self._races)
         self._queue = AppendQueue(self._wake)
-        self.commit_order = CommitOrder()
         self._is_appending = False
         self._attempts: list[Attempt[Asked]] = []
         follower.on_applied = self._settle_proposed
@@ -270,16 +267,9 @@ class Appender:
             return True
         return txn in self._proposer.open_txn_ids()
 
-    def carry_out(
-        self,
-        command: Command[R],
-        *,
-        in_background: bool = False,
-        goes_on: bool = False,
-        place: Place | None = None,
-    ) -> Effect[R]:
+    def carry_out(self, command: Command[R], *, in_background: bool = False, goes_on: bool = False) -> Effect[R]:
         """Carry out a command with one of the next entries; to be awaited (see Append). Raises as ``call`` does."""
-        return Append(self._queue, command, in_background=in_background, goes_on=goes_on, place=place)
+        return Append(self._queue, command, in_background=in_background, goes_on=goes_on)
 
     def _wake(self) -> None:
         """Have entries appended, behind the steps that wait already: they may bring more for the first one."""

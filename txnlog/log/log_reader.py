@@ -10,7 +10,7 @@ from txnlog.common.limits import ENTRIES_PER_FOLDER
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, UnsupportedFeature
 from txnlog.fold.apply import apply_entry, newer_checkpoint
-from txnlog.fold.state import Head, State
+from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.format.actions import Header
 from txnlog.format.codec import Entry, decode_entry, digest_of
@@ -58,18 +58,15 @@ class Log:
         """Note the state that is kept at the newest version: its entry is there for as long as the log is."""
         self._known = state
 
-    def check_there(self, head: Head | None = None) -> None:
+    def check_there(self) -> None:
         """Raise NamespaceNotFound where the folder was removed, or holds the log of another namespace of that name.
-
-        By the newest entry that is known; or by that of an earlier ``head``, where a newer one may be the caller's own,
-        which it put into the log of another one.
 
         To be asked before anything missing is called damage, and before an entry is put into a slot that is free: an
         entry that continues this log would be the end of another one.
         """
         if self._known is None:
             return
-        head = head or self._known.head
+        head = self._known.head
         data = self.get(head.version)
         if data is None or digest_of(data) != head.digest:
             if data is not None:

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-import txnlog
-from tests.client.support import SCHEMA, Place, begun, is_entry, raises, read, rows, unique_name
+from tests.client.support import SCHEMA, Place, begun, is_entry, raises, read, rows
 from txnlog.errors import Durable, NamespaceNotFound, StoreError
-from txnlog.store import Store, open_store
+from txnlog.store import Store
 from txnlog.store.wrappers import HookStore, StoreCall
-from txnlog.testing import ManualClock
 
 
 def moved(folder: Path) -> None:
@@ -138,27 +136,3 @@ def test_a_client_at_work_is_refused_where_its_folder_went_away(
             assert again.topics() == ("orders",)
     else:
         assert not (folder / "_log").exists()
-
-
-def test_a_busy_writer_notices_within_a_minute_that_its_folder_was_replaced() -> None:
-    """On an object store nothing else says so: a forgotten program would go on for ever in a log that nobody reads."""
-    clock = ManualClock(1_700_000_000_000)
-    root, backup = f"memory://{unique_name()}", f"memory://{unique_name()}"
-    forgotten = txnlog.open(root, namespace="shop", create=True, clock=clock)
-    forgotten.create_topic("orders", SCHEMA)
-    forgotten.produce("orders", rows(1))
-    txnlog.backup(f"{root}/shop", backup)
-    for number in range(2, 20):
-        clock.advance(20_000)
-        forgotten.produce("orders", rows(number))
-    store = open_store(root, {})
-    for key in [info.key for info in store.list("shop/")]:
-        store.delete(key)
-    txnlog.restore(backup, f"{root}/shop", clock=clock)
-    written = 0
-    with raises(NamespaceNotFound, "is no longer the one that this handle has open"):
-        for number in range(100, 160):
-            clock.advance(20_000)
-            forgotten.produce("orders", rows(number))
-            written += 1
-    assert written <= 3, "a look is due after a minute, busy or not"

@@ -10,22 +10,6 @@ from txnlog.errors import AccessDenied
 from txnlog.store import HookStore, StoreCall
 
 
-def test_rows_that_were_committed_behind_a_truncation_stay(memory: Place) -> None:
-    """``commit_async``: "in the order of the calls". All three succeed, one thread, no fault of the store."""
-    ns = memory.open()
-    ns.enable("holes")
-    ns.create_topic("orders", SCHEMA)
-    first, truncating, later = ns.begin(), ns.begin(), ns.begin()
-    first.produce("orders", rows(1))
-    truncating.truncate("orders")
-    truncating.produce("orders", rows(2))
-    later.produce("orders", rows(3))
-    done = [txn.commit_async() for txn in (first, truncating, later)]
-    versions = [future.result().version for future in done]
-    left = ns.snapshot().read("orders").column("id").to_pylist()
-    assert sorted(left) == [2, 3], f"visible at {versions}, and the topic has {left}"
-
-
 def test_of_complete_results_the_last_one_stays(memory: Place) -> None:
     """Each transaction replaces the content of the topic; the one that was committed last is to be seen."""
     ns = memory.open()

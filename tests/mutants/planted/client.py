@@ -227,14 +227,6 @@ MUTANTS: Final = (
         (RIGHTS + "a_store_that_the_root_does_not_know_is_tried_below_the_namespace",),
     ),
     Mutant(
-        "a busy writer looks at entries of its own",
-        "txnlog/client/session.py",
-        "self.follower.log.check_there(self._looked_head)",
-        "self.follower.log.check_there()",
-        "a forgotten program commits for ever into the folder of another log",
-        (MOVED_FOLDERS + "a_busy_writer_notices_within_a_minute_that_its_folder_was_replaced",),
-    ),
-    Mutant(
         "a folder that was moved is made again",
         "txnlog/client/session.py",
         "        never_make(self.requests, self.name)\n",

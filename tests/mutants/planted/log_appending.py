@@ -25,19 +25,11 @@ MUTANTS: Final = (
     # --- the order of commits ---------------------------------------------------------------------------------------
     Mutant(
         "a commit that puts a file is overtaken",
-        "txnlog/client/transaction_machine.py",
-        "                await place.reach()\n",
-        "",
+        "txnlog/client/transaction_work.py",
+        "self.has_many_rows or (bool(self.owned_topics) and bool(self._inbox or self.pieces))",
+        "self.has_many_rows",
         "a batch of an application is skipped as an older one, with success, since a later one came first",
         (COMMIT_ORDER + "a_batch_is_not_skipped_because_a_later_one_overtook_it",),
-    ),
-    Mutant(
-        "a produce overtakes a commit that puts a file",
-        "txnlog/api/producer.py",
-        "            await place.reach()\n",
-        "",
-        "messages of one thread are not in the order in which it produced them",
-        (COMMIT_ORDER + "a_plain_produce_comes_behind_the_commits_that_were_called_before",),
     ),
     Mutant(
         "rows come before the segments of the commit before",
@@ -46,15 +38,6 @@ MUTANTS: Final = (
         "",
         "of a key the older value is the newest one, and key compaction keeps it",
         (COMMIT_ORDER + "rows_that_a_flush_brought_into_the_log_come_before_those_of_a_later_commit",),
-    ),
-    Mutant(
-        "who gives up lets others overtake",
-        "txnlog/log/commit_order.py",
-        "        while order and order[0]._is_left:\n            order.popleft()\n",
-        "        order.remove(self)\n        for place in order:\n"
-        "            if place._reached is not None:\n                place._reached.give(None)\n",
-        "a commit comes before one that was called earlier",
-        ("tests/unit/log/test_commit_order.py",),
     ),
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(

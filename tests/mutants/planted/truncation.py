@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import COMMIT_ORDER, OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
+from tests.mutants.names import OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
 
 MUTANTS: Final = (
     Mutant(
@@ -17,12 +17,18 @@ MUTANTS: Final = (
         (TRUNCATE + "its_entry_is_its_own_and_commits_keep_the_order_of_the_calls",),
     ),
     Mutant(
-        "a truncation that is prepared again is overtaken",
-        "txnlog/client/transaction_machine.py",
-        "None if keeps_place else place",
-        "place",
-        "rows that were committed behind it go with it, although their commit succeeded",
-        (COMMIT_ORDER + "rows_that_were_committed_behind_a_truncation_stay",),
+        "a truncation that waits is overtaken",
+        "txnlog/log/append_queue.py",
+        "                    queue.appendleft(asked)\n"
+        "                else:\n"
+        "                    batch.append(asked)\n"
+        "                break\n",
+        "                    kept.append(asked)\n"
+        "                    continue\n"
+        "                batch.append(asked)\n"
+        "                break\n",
+        "who commits behind it loses the rows",
+        (TRUNCATE_ATTACKED + "nobody_overtakes_a_truncation_that_waits",),
     ),
     Mutant(
         "a truncation knows only what its client knows",
