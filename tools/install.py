@@ -18,7 +18,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MINIMUM_PYTHON = (3, 11)
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,13 +59,13 @@ def install(folder: Path) -> None:
     # Nothing is compiled that may never be imported: it would take half of the time.
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     lock = LOCK.read_bytes()
-    ensure_installed(folder / "lock.sha256", hashlib.sha256(lock).hexdigest(), *lots_of_lock(pip, folder))
+    ensure_installed(folder / "lock.sha256", hashlib.sha256(lock).hexdigest(), lots_of_lock(pip, folder))
     # The compat mode puts the root itself on the path, so that Spark's search for `pyspark_*` modules finds ours.
     in_place = ["--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=compat", "--editable"]
     ensure_installed(
         folder / "project.sha256",
         hashlib.sha256(lock + packaging_settings()).hexdigest(),
-        [*pip, *in_place, str(ROOT)],
+        [[*pip, *in_place, str(ROOT)]],
     )
 
 
@@ -104,7 +104,7 @@ def ensure_environment(folder: Path, python: Path) -> None:
     marker.write_text(sys.version)
 
 
-def ensure_installed(stamp: Path, digest: str, *commands: "list[str]") -> None:
+def ensure_installed(stamp: Path, digest: str, commands: "Iterable[list[str]]") -> None:
     """Run the commands unless ``stamp`` says that it was done with this digest; the stamp is written last.
 
     Each processor has one of them at a time. The error of one that fails ends all of it.

@@ -25,5 +25,5 @@ def install(folder: Path, lock: Path, *, stamp: str) -> Path:
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command = [*pip, "--use-pep517", "--no-deps", "--require-hashes", "--requirement", str(lock)]
-    ensure_installed(folder / f"{stamp}.sha256", digest, command)
+    ensure_installed(folder / f"{stamp}.sha256", digest, [command])
     return python

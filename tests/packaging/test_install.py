@@ -22,18 +22,18 @@ def count_runs(tmp_path):
 def test_an_unchanged_digest_runs_nothing(tmp_path, count_runs):
     command, runs = count_runs
     for digest in ("a", "a", "b", "b", "a"):
-        install.ensure_installed(tmp_path / "stamp", digest, command)
+        install.ensure_installed(tmp_path / "stamp", digest, [command])
     assert runs() == 3
 
 
 def test_a_failed_command_is_run_again(tmp_path, count_runs):
     command, runs = count_runs
     stamp = tmp_path / "stamp"
-    install.ensure_installed(stamp, "a", command)
+    install.ensure_installed(stamp, "a", [command])
     with pytest.raises(subprocess.CalledProcessError):
-        install.ensure_installed(stamp, "b", [sys.executable, "-c", "raise SystemExit(3)"])
+        install.ensure_installed(stamp, "b", [[sys.executable, "-c", "raise SystemExit(3)"]])
     assert not stamp.exists()
-    install.ensure_installed(stamp, "a", command)
+    install.ensure_installed(stamp, "a", [command])
     assert runs() == 2
 
 
@@ -41,8 +41,8 @@ def test_where_one_of_several_commands_fails_all_are_run_again(tmp_path, count_r
     command, runs = count_runs
     stamp = tmp_path / "stamp"
     with pytest.raises(subprocess.CalledProcessError):
-        install.ensure_installed(stamp, "a", command, [sys.executable, "-c", "raise SystemExit(3)"])
-    install.ensure_installed(stamp, "a", command, command)
+        install.ensure_installed(stamp, "a", [command, [sys.executable, "-c", "raise SystemExit(3)"]])
+    install.ensure_installed(stamp, "a", [command, command])
     assert runs() == 3
 
 
