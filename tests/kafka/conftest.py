@@ -1,14 +1,14 @@
-"""A Kafka broker on loopback and a Spark session that has its source: what a process cannot have beside one without."""
+"""A Kafka broker on loopback, and a Spark session that has its source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kafka.session import Cluster, session
-from tests.sessions import namespace  # noqa: F401 - a fixture
+from tests.sessions import jvm_of_its_own, namespace  # noqa: F401 - the latter is a fixture
 from tools import kafka
 
 if TYPE_CHECKING:
@@ -28,20 +28,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session with the Kafka source; its JVM ends with the last test here."""
-    from pyspark import SparkContext
-
-    context: Any = SparkContext
-    assert context._gateway is None, "this process has a JVM without Kafka: run tests/kafka by itself"
-    made = session(tmp_path_factory.mktemp("session"))
-    yield made
-    made.stop()
-    gateway: Any = vars(context)["_gateway"]
-    process = gateway.proc
-    gateway.shutdown()
-    context._gateway = None
-    context._jvm = None
-    process.stdin.close()  # what tells the JVM to end
-    process.wait(60)
+    with jvm_of_its_own("Kafka"):
+        made = session(tmp_path_factory.mktemp("session"))
+        yield made
+        made.stop()
 
 
 @pytest.fixture(scope="package")

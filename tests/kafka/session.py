@@ -6,38 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.sessions import set_surroundings
+from tests.sessions import session_with
 from tools import kafka
-from tools.java_archive import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.default.parallelism": "1",
-    "spark.driver.memory": "1g",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",
-}
-
 
 def session(folder: Path) -> SparkSession:
     """A small local session with Kafka; what it keeps is in a folder."""
-    from pyspark.sql import SparkSession
-
-    set_surroundings()
-    builder: Any = SparkSession.builder
-    builder = builder.master("local[2]").config("spark.jars", ",".join(kafka.spark_jars()))
-    builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    options = f"-Duser.timezone=UTC -Dderby.system.home={folder} {QUICK}"
-    builder = builder.config("spark.driver.extraJavaOptions", options)
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
-    made: SparkSession = builder.getOrCreate()
-    return made
+    return session_with(kafka.spark_jars(), {"spark.log.level": "OFF"}, folder)
 
 
 class Cluster:

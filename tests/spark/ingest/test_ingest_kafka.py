@@ -171,7 +171,7 @@ def test_a_folder_for_temporary_files_may_have_any_name(
     query.awaitTermination()
     assert story.ids() == [1, 2]
     assert sum(item["numInputRows"] for item in query.recentProgress) == 1, "the note of where it begins was found"
-    assert [path.name for path in place.parent.iterdir()] == [name], "nothing beside it"
+    assert [path.name for path in place.parent.iterdir()] == [name], "nothing next to it"
     assert len(list(place.iterdir())) == 1, "the last run's"
 
 
