@@ -324,8 +324,9 @@ class Transaction(ProcessBound):
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
 
-        One that truncates a topic comes later where it is prepared again, since others merged the topic, or wrote its
-        first messages to a partition, meanwhile: wait for its Future before a call that must come behind it.
+        One that truncates a topic is prepared with the call, and not again, as commit() does: so nobody overtakes it.
+        Where a checkpoint was written between the call and its entry, its Future raises RetriableError, and nothing is
+        logged of it: commit() again, which then comes behind what was committed meanwhile.
 
         The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
         finished by ``ns.close()`` and when the process ends by itself; failures whose Future nobody asked are reported

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _MOST_LOOKS: Final = 10
-"""How often a commit that truncates is prepared again: others merge, or write to a partition for the first time."""
+"""How often a commit that truncates is prepared again: others merge, and write checkpoints."""
 
 
 class _Ending(Replying):
@@ -259,7 +259,7 @@ class TransactionMachine(TransactionBase):
                 before = self.life
                 try:
                     try:
-                        result = await self._sent_commit(before, command)
+                        result = await self._sent_commit(before, command, in_background=in_background)
                     except TxnLogError as error:
                         result = await self._committed_all_the_same(before, command, error)
                     if isinstance(result, Skipped):
@@ -272,13 +272,16 @@ class TransactionMachine(TransactionBase):
                     self.claims.abort()
                 return await self._end_committed(result)
 
-    async def _sent_commit(self, before: Life, command: CommitCommand) -> CommitResult:
-        """Have a commit carried out. One that truncates is prepared again where others were ahead."""
+    async def _sent_commit(self, before: Life, command: CommitCommand, *, in_background: bool) -> CommitResult:
+        """Have a commit carried out. One that truncates is prepared again where others were ahead.
+
+        Not in the background: commits that were called later would overtake it meanwhile, and their rows go with it.
+        """
         for look in itertools.count(1):
             try:
                 return await self._send(OwnerCall.COMMIT, command)
             except OutOfDate as error:
-                if look == _MOST_LOOKS:
+                if in_background or look == _MOST_LOOKS:
                     raise RetriableError(error.message, advice="commit() again", durable=Durable.NOTHING) from None
                 self._settle(before, OwnerCall.COMMIT, Fate.NOTHING)
                 await self.work.plan_truncations(again=True)
@@ -331,7 +334,8 @@ class TransactionMachine(TransactionBase):
                 self._note_committed(empty if earlier is None else self._connection.committed(earlier))
                 return None
             await work.stage(everything=False)
-            await work.plan_truncations()
+            if not in_background:
+                await work.plan_truncations()
         work.settle()
         return self._command_of_work()
 

@@ -46,7 +46,7 @@ class OutOfDate(RetriableError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(
-            f"{topic!r} was merged, or had its first messages, while the transaction that truncates it was committed",
+            f"{topic!r} was merged, or a checkpoint was written, while the transaction that truncates it was committed",
             durable=Durable.NOTHING,
         )
 
@@ -84,7 +84,7 @@ class Truncation:
     Attributes:
         topic: its id.
         txn: the number of the transaction that replaces its segments.
-        files: by partition the file that comes in, of those that had offsets.
+        files: by partition the file that comes in; others may bring a partition its first messages meanwhile.
         size_bytes: of each of these files, which are all the same, and ``checksum`` theirs.
         visible: the segments that were visible at the version ``known``.
         holes: the offsets of those of them that have no row.
@@ -149,8 +149,6 @@ class Truncation:
         spans = {p: (start, end) for p, (start, end) in spans.items() if start < end}
         if not gone:
             return []
-        if not spans.keys() <= self.files.keys():
-            raise OutOfDate(topic.name)
         if self.wanted.owned_since is not None:
             self._check_owned(topic, new)
         if not self.wanted.allow_unacknowledged:
@@ -353,14 +351,11 @@ def planned(session: Session, topic: TopicRecord, wanted: Wanted) -> Truncation:
     follower = session.follower
     known, shown = _shown(session, topic)
     foreign = None if wanted.owned_since is None else _foreign(session, topic, shown, wanted.owned_since)
-    state = follower.state
-    partitions = [p for p in range(topic.partitions) if state.end_of(topic.id, p)]
-    txn, *numbers = session.appender.take_numbers(1 + len(partitions))
+    txn, *numbers = session.appender.take_numbers(1 + topic.partitions)
     schema = merged_columns(schemas.to_arrow(topic.schema), has_holes=True)
     encoded = segment_file.encode(schema.empty_table())
     files = {
-        partition: EmptyFile(number, f"{session.runtime.unique()}.parquet")
-        for partition, number in zip(partitions, numbers, strict=True)
+        partition: EmptyFile(number, f"{session.runtime.unique()}.parquet") for partition, number in enumerate(numbers)
     }
     put_unnamed(
         session.store,

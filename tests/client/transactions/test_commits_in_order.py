@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.client.support import SCHEMA, Place, rows, wait_for
+from tests.client.transactions.truncating import meanwhile
 from tests.faults import Once
-from txnlog.errors import AccessDenied
+from txnlog.errors import AccessDenied, Durable, RetriableError
 from txnlog.store import HookStore, StoreCall
 
 
@@ -116,6 +119,53 @@ def test_a_complete_result_has_no_rows_of_an_earlier_transaction(memory: Place) 
     versions = [future.result().version for future in done]
     left = ns.snapshot().read("orders").column("id").to_pylist()
     assert left == [9], f"visible at {versions}, and the topic has {left}"
+
+
+def test_rows_behind_the_truncation_of_a_topic_without_messages_stay(memory: Place) -> None:
+    """The commit ahead of it brings a partition its first messages, which go with it."""
+    ns = memory.open()
+    ns.enable("holes")
+    ns.create_topic("orders", SCHEMA, partitions=3)
+    first, whole, later = ns.begin(), ns.begin(), ns.begin()
+    first.produce("orders", rows(1), partition=0)
+    whole.truncate("orders")
+    whole.produce("orders", rows(2), partition=1)
+    later.produce("orders", rows(3), partition=2)
+    done = [txn.commit_async() for txn in (first, whole, later)]
+    versions = [future.result().version for future in done]
+    assert versions == sorted(versions)
+    assert sorted(ns.snapshot().read("orders").column("id").to_pylist()) == [2, 3]
+
+
+def test_a_truncation_that_is_out_of_date_is_overtaken_by_nobody(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint came between. Its Future says so, the rows behind it stay, and it may be committed again."""
+    ns = memory.open()
+    ns.enable("holes")
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    ns.checkpoint()
+
+    def checkpointed() -> None:
+        ns.produce("orders", rows(1))
+        ns.checkpoint()
+
+    meanwhile(monkeypatch, checkpointed)
+    whole, later = ns.begin(), ns.begin()
+    whole.truncate("orders")
+    whole.produce("orders", rows(2))
+    later.produce("orders", rows(3))
+    done = [txn.commit_async() for txn in (whole, later)]
+    error = done[0].exception()
+    assert isinstance(error, RetriableError)
+    assert "a checkpoint was written" in str(error)
+    assert "commit() again" in str(error)
+    assert error.durable is Durable.NOTHING
+    done[1].result()
+    assert sorted(ns.snapshot().read("orders").column("id").to_pylist()) == [0, 1, 3]
+    whole.commit_async().result()
+    assert ns.snapshot().read("orders").column("id").to_pylist() == [2]
 
 
 def test_sequences_in_order_are_not_refused(memory: Place) -> None:

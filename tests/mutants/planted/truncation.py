@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
+from tests.mutants.names import COMMIT_ORDER, OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
 
 MUTANTS: Final = (
     Mutant(
@@ -29,6 +29,23 @@ MUTANTS: Final = (
         "                break\n",
         "who commits behind it loses the rows",
         (TRUNCATE_ATTACKED + "nobody_overtakes_a_truncation_that_waits",),
+    ),
+    Mutant(
+        "a truncation in the background is prepared again",
+        "txnlog/client/transaction_machine.py",
+        "                if in_background or look == _MOST_LOOKS:\n",
+        "                if look == _MOST_LOOKS:\n",
+        "commits that were called later overtake it, and lose their rows",
+        (COMMIT_ORDER + "a_truncation_that_is_out_of_date_is_overtaken_by_nobody",),
+    ),
+    Mutant(
+        "a truncation foresees no first messages",
+        "txnlog/client/truncation.py",
+        "        for partition, number in enumerate(numbers)\n",
+        "        for partition, number in enumerate(numbers)\n"
+        "        if session.follower.state.end_of(topic.id, partition)\n",
+        "it fails where a commit ahead of it brings a partition its first messages",
+        (COMMIT_ORDER + "rows_behind_the_truncation_of_a_topic_without_messages_stay",),
     ),
     Mutant(
         "a truncation knows only what its client knows",
