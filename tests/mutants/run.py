@@ -37,7 +37,7 @@ from tests.mutants import starter  # noqa: E402 - found once the path is set
 from tests.mutants.mutants import HARMLESS, MUTANTS, Mutant  # noqa: E402
 
 TEST_SECONDS = 60
-RUN_SECONDS = 240
+RUN_SECONDS = 480
 LAST_LINES = 25
 REWRITE_WARNING = "pytest.PytestAssertRewriteWarning"
 

@@ -10,6 +10,7 @@ from tests.sim.planted_compaction import COMPACTION_MUTANTS
 from tests.sim.planted_holes import HOLES_MUTANTS
 from tests.sim.planted_proposals import PROPOSAL_MUTANTS
 from tests.sim.planted_retention import RETENTION_MUTANTS
+from tests.sim.planted_truncation import TRUNCATION_MUTANTS
 
 ALL_MUTANTS: Final = (
     *MUTANTS,
@@ -18,4 +19,5 @@ ALL_MUTANTS: Final = (
     *HOLES_MUTANTS,
     *BACKUP_MUTANTS,
     *COMPACTION_MUTANTS,
+    *TRUNCATION_MUTANTS,
 )

@@ -87,6 +87,17 @@ BESIDES: Final[dict[Workload, Besides]] = {
             "settings of compaction were altered",
         ),
     ),
+    "truncated": Besides(
+        10,
+        (
+            "a topic was truncated",
+            "a truncation was refused: a subscription needs the messages",
+            "commit_async: InvalidInputError",
+            "messages were deleted by hand",
+            "segments were merged",
+            "segments were replaced",
+        ),
+    ),
     "restored": Besides(
         30,
         (

@@ -81,6 +81,10 @@ class Story:
         self.call("abort", fails, txn=txn)
         return self
 
+    def truncate(self, txn: str, fails: Any = None, *, kept: bool = False) -> Story:
+        self.call("truncate", fails, txn=txn, topic=TOPIC, kept=kept)
+        return self
+
     def prepare(self, txn: str, fails: Any = None) -> Story:
         self.call("prepare", fails, txn=txn)
         return self
@@ -124,19 +128,20 @@ class Story:
         created: int | None = None,
         keyed: tuple[Any, ...] = (),
         removed: tuple[Any, ...] = (),
+        truncated: tuple[Any, ...] = (),
         **topics: str,
     ) -> Story:
         """``dead`` letters are offset, value, redeliveries and version; ``missing`` files have the end of their use.
 
         What ``expired`` are start, end, version, age, the age that was asked for, and what of it was at work. The
         subscription was ``created`` at a version, or nobody looked when it was. ``keyed`` are the keys of messages, and
-        ``removed`` is what compactions took out.
+        ``removed`` is what compactions took out, ``truncated`` what went with commits.
         """
         letters = [(TOPIC, SUBSCRIPTION, 0, *letter) for letter in dead]
         gone = [(TOPIC, SUBSCRIPTION, 0, (item[:2],), *item[2:]) for item in expired]
         told = {"outcomes": outcomes or {}, "cursors": cursors or {}, "dead": letters, "missing": missing}
         since = [] if created is None else [(TOPIC, SUBSCRIPTION, created)]
-        told |= {"keyed": keyed, "removed": removed}
+        told |= {"keyed": keyed, "removed": removed, "truncated": truncated}
         self.call("final", result={"rows": rows(**topics), "expired": gone, "created": since, **told})
         return self
 

@@ -42,7 +42,7 @@ HASHES = """
 from txnlog.testing.simulation import Simulation
 for seed in range(12):
     print(Simulation(seed).run().trace_hash)
-for workload in ("maintained", "crowded", "retained", "restored", "compacted"):
+for workload in ("maintained", "crowded", "retained", "restored", "compacted", "truncated"):
     print(Simulation(39356420039, workload=workload).run().trace_hash)
 """
 
@@ -57,7 +57,7 @@ def trace_hashes(hash_seed: str) -> list[str]:
 
 def test_one_seed_is_one_run_in_any_process_under_any_hash_seed():
     first = trace_hashes("1")
-    assert len(set(first)) == 12 + 5
+    assert len(set(first)) == 12 + 6
     assert trace_hashes("4242") == first
     assert [Simulation(seed).run().trace_hash for seed in range(12)] == first[:12]
 
@@ -104,7 +104,7 @@ def test_the_page_says_how_many_bugs_and_situations_there_are():
     text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
     files = (
         "`tests/sim/planted.py`, `planted_proposals.py`, `planted_retention.py`, `planted_holes.py`, "
-        "`planted_backups.py` and `planted_compaction.py`"
+        "`planted_backups.py`, `planted_compaction.py` and `planted_truncation.py`"
     )
     assert f"each of the {len(ALL_MUTANTS)} bugs that {files} plant" in text
     assert f"one of {len(runner.REACHED)} named situations was never reached" in text
@@ -181,6 +181,16 @@ def test_a_good_client_passes_next_to_one_who_compacts(compacted_runs: Tally):
     assert compacted_runs.failures == {}
     assert compacted_runs.labels["messages were compacted"] >= 3
     assert compacted_runs.labels["settings of compaction were altered"] >= 2
+
+
+@pytest.fixture(scope="module")
+def truncated_runs() -> Tally:
+    return run_seeds(range(80_000, 80_000 + tries(40, 10)), make=partial(Simulation, workload="truncated"))
+
+
+def test_a_good_client_passes_next_to_one_who_replaces_topics(truncated_runs: Tally):
+    assert truncated_runs.failures == {}
+    assert truncated_runs.labels["a topic was truncated"] >= 3
 
 
 def steps() -> tuple[object, object]:

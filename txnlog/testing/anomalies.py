@@ -187,7 +187,22 @@ class Anomaly(enum.StrEnum):
         "key revived",
         "the message that ended a key went, and an older one of the key was there yet: it counts again",
     )
-    COMPACTED_READ = ("compacted read", "a read at a version shows messages that a compaction removed at or below it")
+    REMOVED_READ = (
+        "removed read",
+        "a read at a version shows messages that a compaction or a truncation took out at or below it",
+    )
+
+    # --- truncation ---------------------------------------------------------------------------------------------------
+
+    TRUNCATED_UNASKED = ("truncated unasked", "messages went with an entry in which no commit truncates their topic")
+    TRUNCATED_UNACKNOWLEDGED = (
+        "truncated before it was acknowledged",
+        "messages went that a subscription needed, with a commit that was to be refused then",
+    )
+    TORN_TRUNCATION = (
+        "torn truncation",
+        "with a commit that truncates, some earlier messages of the topic stay, or others come at its version",
+    )
 
     # --- backups ------------------------------------------------------------------------------------------------------
 

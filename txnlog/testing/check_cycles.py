@@ -119,7 +119,7 @@ def _reads(facts: Facts, nodes: _Nodes) -> Iterator[_Edge]:
             if facts.deletions:
                 first_seen = min(seen[0].offset if seen else NEVER, facts.may_be_deleted(place, op.completed))
                 rows = tuple(row for row in logged if row.offset >= first_seen)
-            if facts.removed:
+            if facts.removals:
                 rows = facts.left_at(place, rows, result_of(op, of.Shown).version)
             if facts.erasures:
                 erased = facts.may_be_erased(place[0], op.completed)

@@ -83,8 +83,8 @@ def _check_gone(facts: Facts, op: Operation, place: Place, rows: tuple[parts.Row
     removed = facts.removals.get(place, {})
     for row in rows if removed else ():
         if (since := removed.get(row.offset, NEVER)) <= version:
-            text = f"{place[0]}/{place[1]}@{row.offset} is read at {version}, and was compacted at {since}"
-            yield Finding(Anomaly.COMPACTED_READ, text, (op,))
+            text = f"{place[0]}/{place[1]}@{row.offset} is read at {version}, and was removed at {since}"
+            yield Finding(Anomaly.REMOVED_READ, text, (op,))
 
 
 def _check_rows(facts: Facts, op: Operation, place: Place, rows: tuple[parts.Row, ...]) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from txnlog.testing import (
     check_restored,
     check_shared,
     check_transactions,
+    check_truncated,
 )
 from txnlog.testing.anomalies import Finding
 from txnlog.testing.facts import Facts
@@ -49,6 +50,7 @@ def check(history: History) -> list[Finding]:
         *check_files.check(facts),
         *check_expired.check(facts),
         *check_compacted.check(facts),
+        *check_truncated.check(facts),
         *check_restored.check(facts),
     ]
 

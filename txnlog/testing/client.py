@@ -17,7 +17,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.testing.keyed import numbers_of
-from txnlog.testing.operations import Kind
+from txnlog.testing.operation_kinds import Kind
 from txnlog.testing.scheduler import Actor
 from txnlog.testing.simulated_runtime import SimulatedRuntime
 from txnlog.testing.simulated_store import ActorStore

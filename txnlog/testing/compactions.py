@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from txnlog.common import ranges
 from txnlog.fold.apply import apply_entry
-from txnlog.fold.state import State, TopicRecord
+from txnlog.fold.state import Cursor, State, TopicRecord
 from txnlog.format.codec import Entry
 from txnlog.format.compaction import (
     CLEANUP_POLICY,
@@ -59,14 +59,18 @@ def removed_of(ns: Namespace, entries: Sequence[Entry], compactors: Collection[s
     state = State()
     for entry in entries:
         if any(audit.makes_holes(action) for action in entry.actions):
-            version = entry.header.version
-            with audit.everything_readable(ns):
-                before, after = (rows_of(ns, ns.snapshot(at)) for at in (version - 1, version))
-            for place, rows in sorted(before.items()):
-                there = {row[0] for row in after.get(place, ())}
-                gone = [row for row in rows if row[0] not in there]
+            for place, gone in gone_with(ns, entry.header.version):
                 yield from _described(state, entry, place, gone, entries, asked=entry.header.writer in compactors)
         apply_entry(state, entry)
+
+
+def gone_with(ns: Namespace, version: int) -> Iterator[tuple[tuple[str, int], list[tuple[int, int, str, int]]]]:
+    """By topic and partition the rows that an entry is the first not to show."""
+    with audit.everything_readable(ns):
+        before, after = (rows_of(ns, ns.snapshot(at)) for at in (version - 1, version))
+    for place, rows in sorted(before.items()):
+        there = {row[0] for row in after.get(place, ())}
+        yield place, [row for row in rows if row[0] not in there]
 
 
 def _described(
@@ -101,10 +105,13 @@ def _in_need(state: State, topic: TopicRecord, partition: int, offset: int) -> I
     if COMPACT_UNACKNOWLEDGED.of(topic.properties):
         return
     for item in state.subscriptions.values():
-        if item.topic == topic.id:
-            cursor = state.cursors[item.id, partition]
-            if not ranges.covers(ranges.union(((0, cursor.position),), cursor.acknowledged), ((offset, offset + 1),)):
-                yield item.name
+        if item.topic == topic.id and not is_acknowledged(state.cursors[item.id, partition], offset):
+            yield item.name
 
 
-__all__ = ["ended_of", "keyed_of", "removed_of"]
+def is_acknowledged(cursor: Cursor, offset: int) -> bool:
+    """Whether a subscription does not need a message any more."""
+    return ranges.covers(ranges.union(((0, cursor.position),), cursor.acknowledged), ((offset, offset + 1),))
+
+
+__all__ = ["ended_of", "gone_with", "is_acknowledged", "keyed_of", "removed_of"]

@@ -76,10 +76,22 @@ class Unit:
     prepares: list[Operation] = field(default_factory=list)
     completes: list[Operation] = field(default_factory=list)
     aborts: list[Operation] = field(default_factory=list)
+    truncates: list[Operation] = field(default_factory=list)
     asked: list[Operation] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     ended: parts.Ended | None = None
+
+    def calls_of(self, kind: str) -> list[Operation]:
+        """Those of a transaction that are of one kind."""
+        return {
+            "commit": self.commits,
+            "abort": self.aborts,
+            "truncate": self.truncates,
+            "prepare": self.prepares,
+            "complete": self.completes,
+            "outcome": self.asked,
+        }[kind]
 
     @property
     def attempts(self) -> list[Operation]:
@@ -116,8 +128,10 @@ class Unit:
     @property
     def has_effects(self) -> bool:
         """Whether there may be anything in it; of an empty transaction nothing is written, and nothing remembered."""
-        return any(op.possible and asked(op, of.Produce).values for op in self.produces) or any(
-            op.possible and asked(op, of.Acknowledge).ranges for op in self.acknowledges
+        return (
+            any(op.possible and asked(op, of.Produce).values for op in self.produces)
+            or any(op.possible and asked(op, of.Acknowledge).ranges for op in self.acknowledges)
+            or any(op.possible for op in self.truncates)
         )
 
     def answers_of(self, state: Literal["COMMITTED", "ABORTED"]) -> list[Answer]:
@@ -187,10 +201,12 @@ class Facts:
         self.expired: Final = ending.expired
         self.keyed: Final = ending.keyed
         self.removed: Final = ending.removed
+        self.truncated: Final = ending.truncated
         self.newest: Final = Newest(self.operations)
         self.deletions: Final = [op for op in self.ops("delete_records") if op.possible]
         self.erasures: Final = [op for op in self.ops("erase") if op.possible]
-        self.compactions: Final = [op for op in self.ops("compact") if op.possible]
+        truncating = [op for unit in self.transactions.values() if unit.truncates for op in unit.attempts]
+        self.removals_asked: Final = [op for op in (*self.ops("compact"), *truncating) if op.possible]
 
     @property
     def units(self) -> Iterator[Unit]:
@@ -288,14 +304,16 @@ class Facts:
 
     @cached_property
     def removals(self) -> dict[Place, dict[int, int]]:
-        """By partition and offset the version since which a message is not shown any more: a compaction took it."""
+        """By partition and offset the version since which a compaction or a truncation has a message not shown."""
         found: dict[Place, dict[int, int]] = {}
-        for item in self.removed:
-            found.setdefault((item.topic, item.partition), {}).setdefault(item.offset, item.version)
+        gone = [(item.topic, item.partition, item.offset, item.version) for item in self.removed]
+        gone += [(item.topic, item.partition, item.offset, item.version) for item in self.truncated]
+        for topic, partition, offset, version in gone:
+            found.setdefault((topic, partition), {}).setdefault(offset, version)
         return found
 
     def left_at(self, place: Place, rows: tuple[parts.Row, ...], version: int) -> tuple[parts.Row, ...]:
-        """Of some messages of a partition those that compactions had left at a version."""
+        """Of some messages of a partition those that compactions and truncations had left at a version."""
         gone = self.removals.get(place)
         return tuple(row for row in rows if gone.get(row.offset, NEVER) > version) if gone else rows
 
@@ -322,7 +340,7 @@ class Facts:
         erased = self.may_be_erased(place[0], event)
         found = [row.offset for row in self.log.get(place, ()) if row.value in erased] if erased else []
         gone = self.removals.get(place)
-        if gone and (event is None or any(op.invoked < event for op in self.compactions)):
+        if gone and (event is None or any(op.invoked < event for op in self.removals_asked)):
             found += [offset for offset, version in gone.items() if event is None or self.may_exist(version, event)]
         return ranges.from_values(sorted(found))
 
@@ -387,17 +405,9 @@ class Facts:
             elif isinstance(item, of.Acknowledge):
                 if item.txn is not None:
                     self._transaction(item.txn).acknowledges.append(op)
-            elif isinstance(item, of.Commit):
-                self._transaction(item.txn).commits.append(op)
-            elif isinstance(item, of.Abort):
-                self._transaction(item.txn).aborts.append(op)
-            elif isinstance(item, of.Prepare):
-                self._transaction(item.txn).prepares.append(op)
-            elif isinstance(item, of.Complete):
-                self._transaction(item.txn).completes.append(op)
-            elif isinstance(item, of.Outcome):
-                # A plain call has a TxnID too, which is asked for without having been begun.
-                self._transaction(item.txn).asked.append(op)
+            elif isinstance(item, of.Commit | of.Abort | of.Truncate | of.Prepare | of.Complete | of.Outcome):
+                # A plain call has a TxnID too, whose outcome is asked for without its having been begun.
+                self._transaction(item.txn).calls_of(op.kind).append(op)
             elif isinstance(item, of.OpenProducer) and op.succeeded:
                 opened[op.actor] = op
 

@@ -18,7 +18,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from txnlog.errors import Durable, TxnLogError
-from txnlog.testing.operations import WITHOUT_RESULT, Arguments, Done, Kind, Result
+from txnlog.testing.operation_kinds import WITHOUT_RESULT, Kind
+from txnlog.testing.operations import Arguments, Done, Result
 
 DurableWord = Literal["nothing", "maybe"]
 _WORDS: dict[Durable, DurableWord] = {

@@ -145,6 +145,20 @@ class Removed(NamedTuple):
     needed_by: tuple[str, ...] = ()
 
 
+class Truncated(NamedTuple):
+    """A message that is not shown any more since the entry of ``version``, in which somebody's commit truncates.
+
+    Attributes:
+        needed_by: subscriptions that had not acknowledged it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    version: int
+    needed_by: tuple[str, ...] = ()
+
+
 class Ended(NamedTuple):
     """The state of a transaction (``COMMITTED``, ``ABORTED``, ``OPEN``, …) and the version at which it ended."""
 
@@ -168,4 +182,5 @@ __all__ = [
     "Removed",
     "Row",
     "Span",
+    "Truncated",
 ]

@@ -29,24 +29,24 @@ kind                      arguments                                             
 ``delete_records``        before, unbounded                                              version
 ``erase``                 topic, values, upto                                            version
 ``compact``               topic (None: all)                                              version
+``truncate``              txn, topic, kept
 ``backup``                version (None: the newest)                                     version
 ``restore``               name, version                                                  version, coordinator
 ``read_restored``         name, version                                                  rows, txn
 ``final``                                                                                rows, outcomes, cursors, dead,
                                                                                          missing, expired, created,
-                                                                                         keyed, removed
+                                                                                         keyed, removed, truncated
 ========================  =============================================================  ==============================
 
 ``txn`` is the TxnID in text; None is a plain call outside of transactions (``producer`` and ``epoch`` say whose it is,
 if anybody's). ``final`` is the read of everything after all faults are over: ``rows`` without those of dead-letter
 topics, which ``dead`` has, ``missing`` what the log names and the store does not have, ``expired`` what was
-acknowledged because of its age, ``keyed`` the keys of messages, and ``removed`` what key compaction took out. What
+acknowledged because of its age, ``keyed`` the keys of messages, ``removed`` what key compaction took out, and
+``truncated`` what went with commits that truncate. What
 ``read_restored`` shows is what a restored namespace has at the version of its backup; its ``txn`` is new there.
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import msgspec
 
@@ -64,6 +64,7 @@ from txnlog.testing.operation_parts import (
     PartitionRows,
     Removed,
     Span,
+    Truncated,
 )
 
 # --- arguments ------------------------------------------------------------------------------------------------------
@@ -261,6 +262,18 @@ class Compact(_Arguments, frozen=True, tag="compact"):
     topic: str | None = None
 
 
+class Truncate(_Arguments, frozen=True, tag="truncate"):
+    """The earlier messages of a topic are to go with the commit of a transaction.
+
+    Attributes:
+        kept: what a subscription has not acknowledged is kept: the commit is refused.
+    """
+
+    txn: str
+    topic: str
+    kept: bool = False
+
+
 class Backup(_Arguments, frozen=True, tag="backup"):
     """A backup of a version, or of the newest one."""
 
@@ -310,6 +323,7 @@ Arguments = (
     | DeleteRecords
     | Erase
     | Compact
+    | Truncate
     | Backup
     | Restore
     | ReadRestored
@@ -450,9 +464,9 @@ class RestoredShown(_Result, frozen=True, tag="read_restored"):
 class FinalState(_Result, frozen=True, tag="final"):
     """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered.
 
-    ``rows`` has also what was deleted, erased or compacted, as it was before: it is the log that all else is compared
-    with. Of a subscription that ``created`` leaves out, nobody looked when it was created: it counts as there from the
-    beginning.
+    ``rows`` has also what was deleted, erased, compacted or truncated, as it was before: it is the log that all else is
+    compared with. Of a subscription that ``created`` leaves out, nobody looked when it was created: it counts as there
+    from the beginning.
     """
 
     rows: tuple[PartitionRows, ...]
@@ -464,6 +478,7 @@ class FinalState(_Result, frozen=True, tag="final"):
     created: tuple[Created, ...] = ()
     keyed: tuple[Keyed, ...] = ()
     removed: tuple[Removed, ...] = ()
+    truncated: tuple[Truncated, ...] = ()
 
 
 class Done(_Result, frozen=True, tag="done"):
@@ -493,54 +508,7 @@ Result = (
     | Done
 )
 
-Kind = Literal[
-    "begin",
-    "produce",
-    "acknowledge",
-    "receive",
-    "negative_acknowledge",
-    "commit",
-    "abort",
-    "prepare",
-    "complete",
-    "outcome",
-    "read",
-    "open_producer",
-    "open_consumer",
-    "create_subscription",
-    "seek",
-    "cursors",
-    "drop_topic",
-    "drop_subscription",
-    "vacuum",
-    "optimize",
-    "alter_topic",
-    "delete_records",
-    "erase",
-    "compact",
-    "backup",
-    "restore",
-    "read_restored",
-    "final",
-]
-WITHOUT_RESULT = frozenset(
-    {
-        "begin",
-        "negative_acknowledge",
-        "abort",
-        "prepare",
-        "create_subscription",
-        "drop_topic",
-        "drop_subscription",
-        "optimize",
-        "alter_topic",
-    }
-)
-"""Kinds that return nothing but that they were done."""
-
-
 __all__ = [
-    "WITHOUT_RESULT",
     "Abort",
     "Acknowledge",
     "Acknowledged",
@@ -568,7 +536,6 @@ __all__ = [
     "Erased",
     "Final",
     "FinalState",
-    "Kind",
     "NegativeAcknowledge",
     "OpenConsumer",
     "OpenProducer",
@@ -590,6 +557,7 @@ __all__ = [
     "Seek",
     "Shown",
     "Sought",
+    "Truncate",
     "Vacuum",
     "Vacuumed",
 ]

@@ -31,7 +31,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import audit
-from txnlog.testing.actors import ACTOR_KINDS, COPIER, MORE_KINDS, ActorKind
+from txnlog.testing.actors import ACTOR_KINDS, COPIER, MORE_KINDS, TRUNCATOR, ActorKind
 from txnlog.testing.actors.compactor import small_steps
 from txnlog.testing.actors.copier import back_up, bring_back, go_on, new_name
 from txnlog.testing.actors.ending import complete
@@ -48,6 +48,7 @@ from txnlog.testing.operation_parts import Created
 from txnlog.testing.restored import Original
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
+from txnlog.testing.truncations import truncated_of
 from txnlog.testing.workloads import ADDITIONS, Workload
 from txnlog.testing.world import (
     DEAD_LETTERS,
@@ -395,6 +396,9 @@ class Simulation:
         removed = tuple(removed_of(ns, entries, self.world.compactors)) if keyed else ()
         if ended_of(keyed, removed):
             self.scheduler.label("a key ended for good")
+        truncated = tuple(truncated_of(ns, entries)) if TRUNCATOR in (self._added or ()) else ()
+        if truncated:
+            self.scheduler.label("a topic was truncated")
         self.world.recorder.ok(
             token,
             rows=rows,
@@ -408,6 +412,7 @@ class Simulation:
             ),
             keyed=keyed,
             removed=removed,
+            truncated=truncated,
         )
         self.scheduler.trace("final", rows)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, get_args
 
-from txnlog.testing.actors import COMPACTOR, COPIER, CROWD, ERASER, EXPIRER, OPTIMIZER, RETAINER, VACUUMER
+from txnlog.testing.actors import COMPACTOR, COPIER, CROWD, ERASER, EXPIRER, OPTIMIZER, RETAINER, TRUNCATOR, VACUUMER
 
-Workload = Literal["plain", "maintained", "crowded", "retained", "erased", "expired", "restored", "compacted"]
+Workload = Literal[
+    "plain", "maintained", "crowded", "retained", "erased", "expired", "restored", "compacted", "truncated"
+]
 
 
 class Addition(NamedTuple):
@@ -55,6 +57,13 @@ ADDITIONS: Final[dict[Workload, Addition]] = {
         "Give topics a key, and let somebody compact them besides, next to some who merge and vacuum.",
         (VACUUMER, OPTIMIZER),
         keyed=True,
+    ),
+    "truncated": Addition(
+        TRUNCATOR,
+        (1, 2, 2),
+        3,
+        "Let somebody replace the content of topics besides, next to some who delete, merge and vacuum.",
+        (VACUUMER, OPTIMIZER, RETAINER),
     ),
 }
 """By workload what it adds; "plain" adds nothing."""

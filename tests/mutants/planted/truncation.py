@@ -41,9 +41,8 @@ MUTANTS: Final = (
     Mutant(
         "a truncation foresees no first messages",
         "txnlog/client/truncation.py",
-        "        for partition, number in enumerate(numbers)\n",
-        "        for partition, number in enumerate(numbers)\n"
-        "        if session.follower.state.end_of(topic.id, partition)\n",
+        "for partition, number in enumerate(numbers)\n",
+        "for partition, number in enumerate(numbers)\n        if session.follower.state.end_of(topic.id, partition)\n",
         "it fails where a commit ahead of it brings a partition its first messages",
         (COMMIT_ORDER + "rows_behind_the_truncation_of_a_topic_without_messages_stay",),
     ),

@@ -140,7 +140,7 @@ def what_a_subscription_needs_goes(story):
 # --- who reads it -----------------------------------------------------------------------------------------------------
 
 
-@bad("compacted read")
+@bad("removed read")
 def a_reader_shows_what_went(story):
     four(story).compact(5).read(5, orders="t1@3 1=11, t2@4 12 13")
     story.final(keyed=keyed(*KEYS), removed=gone(5, 0, 1), orders=FOUR)
@@ -158,7 +158,7 @@ def a_version_in_front_of_a_compaction_lacks_what_went(story):
     story.final(keyed=keyed(*KEYS), removed=gone(5, 0, 1), orders=FOUR)
 
 
-@bad("inconsistent offsets", "compacted read", "intermediate read", "G-single")
+@bad("inconsistent offsets", "removed read", "intermediate read", "G-single")
 def what_a_compaction_leaves_moves_up(story):
     four(story).compact(5).read(5, orders="t2@4 1=12 2=13")
     story.final(keyed=keyed(*KEYS), removed=gone(5, 0, 1), orders=FOUR)

@@ -23,6 +23,7 @@ from txnlog.testing.actors.reader import reader
 from txnlog.testing.actors.resolver import resolver
 from txnlog.testing.actors.retainer import expirer, retainer
 from txnlog.testing.actors.shared import shared
+from txnlog.testing.actors.truncator import truncator
 from txnlog.testing.actors.vacuumer import vacuumer
 from txnlog.testing.actors.writer import writer
 from txnlog.testing.client import Client
@@ -49,6 +50,7 @@ ERASER: Final = "eraser"
 EXPIRER: Final = "expirer"
 COPIER: Final = "copier"
 COMPACTOR: Final = "compactor"
+TRUNCATOR: Final = "truncator"
 MORE_KINDS: Final[dict[str, ActorKind]] = {
     OPTIMIZER: optimizer,
     CROWD: crowd,
@@ -57,6 +59,7 @@ MORE_KINDS: Final[dict[str, ActorKind]] = {
     EXPIRER: expirer,
     COPIER: copier,
     COMPACTOR: compactor,
+    TRUNCATOR: truncator,
 }
 """What an actor may be in other workloads than the plain one (``txnlog.testing.workloads.ADDITIONS``)."""
 
@@ -70,6 +73,7 @@ __all__ = [
     "MORE_KINDS",
     "OPTIMIZER",
     "RETAINER",
+    "TRUNCATOR",
     "VACUUMER",
     "ActorKind",
 ]

@@ -163,4 +163,4 @@ def ask(client: Client, ns: Namespace, txn: str, *, force: bool = False) -> None
     client.scheduler.label(f"{'forced' if force else 'asked for'} an outcome: {info.state}")
 
 
-__all__ = ["TIMEOUTS_MS", "ask", "complete", "end_somehow", "messages_of", "produce_in", "table_of"]
+__all__ = ["TIMEOUTS_MS", "ask", "complete", "end", "end_somehow", "messages_of", "produce_in", "table_of"]
