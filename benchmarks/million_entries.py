@@ -26,7 +26,7 @@ import pyarrow as pa
 
 import txnlog
 from benchmarks.report import scratch
-from txnlog.common.limits import ENTRIES_PER_FOLDER
+from txnlog.common.format_limits import ENTRIES_PER_FOLDER
 from txnlog.data.segment_file import encode
 from txnlog.format.actions import (
     AnyAction,

@@ -17,7 +17,7 @@ from txnlog.api.internals import connection_of
 from txnlog.api.namespace import Namespace
 from txnlog.api.opening import check_clock, check_store, open_namespace
 from txnlog.api.paths import root_text
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import NamespaceName, folded, parse_namespace_name
 from txnlog.common.validation import mapping, shown, truth, whole_number
 from txnlog.engine.runtime import Clock, Runtime, renew_in_child

@@ -111,7 +111,8 @@ def _of_other_days(
     """The tests of modules of which one in so many is run, but for what then would not be shown by any other test."""
     others: set[str] = set()
     for (name, step), tests in modules.items():
-        first = _number_of_day() % step
+        # Not the same place in each: else all modules with one test would have it run on the same day.
+        first = (_number_of_day() + random.Random(f"day of {name}").randrange(step)) % step
         others.update(test for place, test in enumerate(_shuffled(name, list(tests))) if place % step != first)
     for group in shown:
         there = sorted(test for test in group if test in collected)

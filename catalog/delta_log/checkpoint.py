@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from catalog.delta_log.parquet_footer import read_footer
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.data.parquet_pages import DamagedError
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())

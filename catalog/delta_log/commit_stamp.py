@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from catalog.delta_log.commit import DOMAIN, Identity
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 

@@ -20,7 +20,7 @@ from spark_ext.support.options import ReadOptions
 from spark_ext.support.spark_versions import warn_of_functions_that_hang
 from spark_ext.write.dataframe_transaction import Handler, check_handler
 from txnlog.api.internals import connection_of
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_names
 from txnlog.common.validation import duration_ms, shown, truth, whole_number
 from txnlog.errors import InvalidInputError

@@ -26,7 +26,7 @@ from spark_ext.support.namespace_cache import cached_handle, location_of, namesp
 from spark_ext.support.options import storage_of_call
 from spark_ext.support.spark_versions import has_jvm, is_stopped
 from txnlog.api.internals import connection_of
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import options_json, type_of, whole_number
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 

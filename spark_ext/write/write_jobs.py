@@ -23,7 +23,7 @@ from spark_ext.write.task_writer import (
 from txnlog.api.internals import adopt_segments, connection_of
 from txnlog.api.producer import begin_transaction
 from txnlog.client.truncation import check_truncatable
-from txnlog.common.limits import MAX_BLOCK_NUMBERS
+from txnlog.common.format_limits import MAX_BLOCK_NUMBERS
 from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
 from txnlog.fold.number_blocks import CHUNK

@@ -20,6 +20,7 @@ from tests.protocol.document import (
     section,
     table_after,
 )
+from txnlog.common import format_limits as fixed
 from txnlog.common import limits
 from txnlog.data.wire_rows import WireRows
 from txnlog.fold import state
@@ -101,13 +102,13 @@ NAMED: dict[type[Any], str] = {
 def integer_name(kind: msgspec.inspect.IntType) -> str:
     if kind.ge is None:
         return "integer"  # of a record: a part of a checkpoint is trusted by its digest
-    if (kind.ge, kind.le) == (0, limits.MAX_TIME_MS):
+    if (kind.ge, kind.le) == (0, fixed.MAX_TIME_MS):
         return "time"
-    if kind.multiple_of is not None or kind.le == limits.MAX_PROPOSAL_ROWS:
+    if kind.multiple_of is not None or kind.le == fixed.MAX_PROPOSAL_ROWS:
         return "integer"  # of the bounds, the text says more
     if kind.le is None:
         return "64-bit integer"
-    assert kind.le == limits.MAX_NUMBER, "every integer of an entry has bounds"
+    assert kind.le == fixed.MAX_NUMBER, "every integer of an entry has bounds"
     return "integer" if kind.ge == 0 else "signed integer"
 
 
@@ -363,13 +364,13 @@ def power_of_two(number: int) -> str:
 
 
 LIMITS_OF_A_NAMESPACE = (
-    f"{limits.MAX_TOPICS:,} topics; {limits.MAX_SUBSCRIPTIONS:,} subscriptions; "
-    f"{limits.MAX_OPEN_TRANSACTIONS:,} transactions that are OPEN or PREPARED; "
-    f"{limits.MAX_ACKNOWLEDGED_RANGES:,} individually acknowledged ranges, pending ones included, above one cursor; "
-    f"{limits.MAX_LEASED_MESSAGES:,} messages leased to one consumer; "
-    f"blocks of {power_of_two(limits.MAX_BLOCK_NUMBERS)} numbers; "
-    f"offsets and numbers below {power_of_two(limits.MAX_NUMBER + 1)}; {limits.MAX_PRODUCERS:,} producers, "
-    f"{limits.MAX_APPS:,} application ids, {limits.MAX_STREAMS:,} stream identities and {limits.MAX_SEQUENCES:,} "
+    f"{fixed.MAX_TOPICS:,} topics; {fixed.MAX_SUBSCRIPTIONS:,} subscriptions; "
+    f"{fixed.MAX_OPEN_TRANSACTIONS:,} transactions that are OPEN or PREPARED; "
+    f"{fixed.MAX_ACKNOWLEDGED_RANGES:,} individually acknowledged ranges, pending ones included, above one cursor; "
+    f"{fixed.MAX_LEASED_MESSAGES:,} messages leased to one consumer; "
+    f"blocks of {power_of_two(fixed.MAX_BLOCK_NUMBERS)} numbers; "
+    f"offsets and numbers below {power_of_two(fixed.MAX_NUMBER + 1)}; {fixed.MAX_PRODUCERS:,} producers, "
+    f"{fixed.MAX_APPS:,} application ids, {fixed.MAX_STREAMS:,} stream identities and {fixed.MAX_SEQUENCES:,} "
     "(producer, topic, partition) with sequences. "
 )
 
@@ -381,32 +382,33 @@ def test_the_limits_of_a_namespace_are_those_of_the_code():
 @pytest.mark.parametrize(
     "words",
     [
-        f"`_log/<v div {limits.ENTRIES_PER_FOLDER:,} as 10 digits>/<v20>.json`",
-        f"is 1 to {limits.MAX_NAME_CHARACTERS} of the ASCII letters",
-        f"part of a key: 1 to {limits.MAX_LABEL_CHARACTERS} Unicode scalar values",
-        f"the namespace's coordinator id ({limits.MAX_COORDINATORS.bit_length() - 1}) and a number",
-        f"of which format version {limits.FORMAT_VERSION} uses {limits.MAX_NUMBER.bit_length()}.",
-        f"MUST have at most {limits.MAX_ENTRY_BYTES:,} bytes and at most {limits.MAX_ENTRY_ACTIONS:,} actions;",
-        f"lies between 0 and {power_of_two(limits.MAX_NUMBER + 1)} ",
-        f"a *time* between 0 and {limits.MAX_TIME_MS}, epoch milliseconds",
-        f"cap of `timeout_ms`; null: {limits.MAX_TIMEOUT_MS:,} |",
-        f"cap ({limits.MAX_TIMEOUT_MS // 60_000} minutes unless set)",
-        f"how long outcomes are kept; null: {limits.OUTCOME_RETENTION_MS // 86_400_000} days |",
-        f"a cap of 0, a retention below {limits.OUTCOME_RETENTION_MS // 86_400_000} days.",
-        f"Outcomes MUST be kept for {limits.OUTCOME_RETENTION_MS // 86_400_000} days of log time",
-        f"more than {limits.MAX_TOPICS:,} topics; partitions outside 1 to {limits.MAX_PARTITIONS:,};",
-        f"A topic MUST have 1 to {limits.MAX_PARTITIONS:,} partitions;",
-        f"A schema MUST have 1 to {limits.MAX_COLUMNS:,} columns and at most {limits.MAX_SCHEMA_DEPTH} levels;",
-        f"A column's name MUST have 1 to {limits.MAX_COLUMN_CHARACTERS} characters",
-        f"`count` is 0 or above {power_of_two(limits.MAX_BLOCK_NUMBERS)};",
-        f"the number; {limits.MAX_OPEN_TRANSACTIONS:,} open transactions;",
-        f"its deadline and {limits.EXPIRY_GRACE_MS // 1_000} s are over",
-        f"a second one in the entry; more than {limits.MAX_SUBSCRIPTIONS:,}; a number of start offsets",
-        f"more than {limits.MAX_LEASED_MESSAGES:,} messages leased to the consumer",
-        f"With {limits.MAX_ACKNOWLEDGED_RANGES:,} ranges above a cursor,",
-        f"whose clock is more than {limits.MAX_CLOCK_AHEAD_MS // 1_000} s ahead of the store's",
-        f"MUST be an hour ({limits.MIN_GRACE_MS:,} ms) of log time at least",
-        f"Together they MUST have at most {limits.MAX_WRITER_CHARACTERS} characters, and none that",
+        f"`_log/<v div {fixed.ENTRIES_PER_FOLDER:,} as 10 digits>/<v20>.json`",
+        f"is 1 to {fixed.MAX_NAME_CHARACTERS} of the ASCII letters",
+        f"part of a key: 1 to {fixed.MAX_LABEL_CHARACTERS} Unicode scalar values",
+        f"the namespace's coordinator id ({fixed.MAX_COORDINATORS.bit_length() - 1}) and a number",
+        f"of which format version {fixed.FORMAT_VERSION} uses {fixed.MAX_NUMBER.bit_length()}.",
+        f"MUST have at most {fixed.MAX_ENTRY_BYTES:,} bytes and at most {fixed.MAX_ENTRY_ACTIONS:,} actions;",
+        f"the newest {'five' if fixed.RECENT_BATCHES == 5 else fixed.RECENT_BATCHES}, oldest first",
+        f"lies between 0 and {power_of_two(fixed.MAX_NUMBER + 1)} ",
+        f"a *time* between 0 and {fixed.MAX_TIME_MS}, epoch milliseconds",
+        f"cap of `timeout_ms`; null: {fixed.MAX_TIMEOUT_MS:,} |",
+        f"cap ({fixed.MAX_TIMEOUT_MS // 60_000} minutes unless set)",
+        f"how long outcomes are kept; null: {fixed.OUTCOME_RETENTION_MS // 86_400_000} days |",
+        f"a cap of 0, a retention below {fixed.OUTCOME_RETENTION_MS // 86_400_000} days.",
+        f"Outcomes MUST be kept for {fixed.OUTCOME_RETENTION_MS // 86_400_000} days of log time",
+        f"more than {fixed.MAX_TOPICS:,} topics; partitions outside 1 to {fixed.MAX_PARTITIONS:,};",
+        f"A topic MUST have 1 to {fixed.MAX_PARTITIONS:,} partitions;",
+        f"A schema MUST have 1 to {fixed.MAX_COLUMNS:,} columns and at most {fixed.MAX_SCHEMA_DEPTH} levels;",
+        f"A column's name MUST have 1 to {fixed.MAX_COLUMN_CHARACTERS} characters",
+        f"`count` is 0 or above {power_of_two(fixed.MAX_BLOCK_NUMBERS)};",
+        f"the number; {fixed.MAX_OPEN_TRANSACTIONS:,} open transactions;",
+        f"its deadline and {fixed.EXPIRY_GRACE_MS // 1_000} s are over",
+        f"a second one in the entry; more than {fixed.MAX_SUBSCRIPTIONS:,}; a number of start offsets",
+        f"more than {fixed.MAX_LEASED_MESSAGES:,} messages leased to the consumer",
+        f"With {fixed.MAX_ACKNOWLEDGED_RANGES:,} ranges above a cursor,",
+        f"whose clock is more than {fixed.MAX_CLOCK_AHEAD_MS // 1_000} s ahead of the store's",
+        f"MUST be an hour ({fixed.MIN_GRACE_MS:,} ms) of log time at least",
+        f"Together they MUST have at most {fixed.MAX_WRITER_CHARACTERS} characters, and none that",
         f"A Parquet footer that claims more than {limits.MAX_FOOTER_BYTES >> 20} MiB",
     ],
 )

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import txnlog
 from txnlog.api.namespace import Namespace
-from txnlog.common.limits import FORMAT_VERSION
+from txnlog.common.format_limits import FORMAT_VERSION
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import TransactionNotFound
 from txnlog.fold.apply import apply_entry

@@ -30,8 +30,9 @@ from tests.sim.scopes import (
 from txnlog.api.internals import acknowledge_ranges
 from txnlog.api.namespace import Namespace
 from txnlog.api.transaction import Transaction
+from txnlog.common.format_limits import EXPIRY_GRACE_MS
 from txnlog.common.ids import TxnId
-from txnlog.common.limits import DEFAULT_TIMEOUT_MS, EXPIRY_GRACE_MS
+from txnlog.common.limits import DEFAULT_TIMEOUT_MS
 from txnlog.errors import (
     ConsumerFenced,
     FencedError,

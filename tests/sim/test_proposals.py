@@ -30,7 +30,7 @@ from tests.sim.crowds import (
 )
 from txnlog.api.namespace import Namespace
 from txnlog.client import session_owner
-from txnlog.common.limits import MAX_PROPOSAL_BYTES
+from txnlog.common.format_limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import ProducerFenced, TxnLogError
 from txnlog.fold.number_blocks import block_of
 from txnlog.format import keys

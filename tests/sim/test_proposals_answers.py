@@ -20,7 +20,7 @@ from tests.sim.crowds import (
     writer_of,
 )
 from txnlog.api.namespace import Namespace
-from txnlog.common.limits import MAX_PROPOSAL_BYTES
+from txnlog.common.format_limits import MAX_PROPOSAL_BYTES
 from txnlog.errors import OutcomeUnknown, StoreError, TxnLogError
 from txnlog.log.proposals.collector import Collector
 from txnlog.testing.far_store import FarWorld

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from tests.stores.subjects import RACERS, Subject, run_together
-from txnlog.common.limits import MAX_ENTRY_BYTES
+from txnlog.common.format_limits import MAX_ENTRY_BYTES
 from txnlog.errors import Durable, StoreError
 from txnlog.store import Created, ObjectNotFound, Store, identity_of
 from txnlog.store.probe import probe

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec.inspect
 from hypothesis import strategies as st
 
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.format.actions import AnyAction, Header
 from txnlog.format.schema import ArrayType, MapType, StructField, StructType
 

@@ -9,7 +9,7 @@ from typing import Any
 from txnlog.api.opening import check_clock, check_store
 from txnlog.api.paths import root_and_name, root_text
 from txnlog.client.connection import Connection
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import parse_namespace_name
 from txnlog.common.validation import callback, mapping, shortened, truth, whole_number
 from txnlog.engine.runtime import Clock, Runtime

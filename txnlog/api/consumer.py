@@ -15,7 +15,7 @@ from txnlog.client.delivery import Received, Receiving, TopicDelivery, current_a
 from txnlog.client.ledger import Delivery
 from txnlog.client.plain_acknowledgement import acknowledge_plain
 from txnlog.client.positions import resolve_position
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import nearest
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, shown, whole_number

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.common.writer_text import client_of, writer_of
 from txnlog.format.actions import Commit, Replace, Reserve

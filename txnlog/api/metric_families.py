@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from txnlog.common.limits import AUTO_MERGE_BYTES, EXPIRY_GRACE_MS
+from txnlog.common.format_limits import EXPIRY_GRACE_MS
+from txnlog.common.limits import AUTO_MERGE_BYTES
 from txnlog.common.open_metrics import Family
 from txnlog.fold.segment_replacement import small_bytes
 

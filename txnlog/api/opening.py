@@ -11,7 +11,7 @@ from txnlog.api.paths import root_and_name
 from txnlog.client.client_text import parse_client_name
 from txnlog.client.connection import Connection
 from txnlog.client.session_owner import Mode
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import Duration, duration_ms, mapping, shown, truth
 from txnlog.engine.runtime import Clock, Runtime
 from txnlog.errors import InvalidInputError

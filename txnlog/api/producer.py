@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from txnlog.api.transaction import Transaction
 from txnlog.client.partition_numbers import check_partition
 from txnlog.client.row_placement import is_read_once, place
-from txnlog.common.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
+from txnlog.common.format_limits import MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
+from txnlog.common.limits import DEFAULT_TIMEOUT_MS
 from txnlog.common.names import parse_label
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration, duration_ms, whole_number

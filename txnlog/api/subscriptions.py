@@ -19,7 +19,8 @@ from txnlog.client.positions import resolve_position
 from txnlog.client.shared_delivery import SharedTopicDelivery
 from txnlog.client.subscription_ownership import abandon, check_all_free, keeps_its_place, owned_since, try_to_take
 from txnlog.common import ranges
-from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
+from txnlog.common.format_limits import MAX_NUMBER
+from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_LEASE_MS, MIN_LEASE_MS
 from txnlog.common.names import (
     nearest,
     parse_label,

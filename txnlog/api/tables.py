@@ -16,7 +16,7 @@ from txnlog.api.history import history
 from txnlog.api.lag import lag_of, readable_offsets, redelivered_of
 from txnlog.api.snapshot import snapshot_of
 from txnlog.client.arrow_start import start_arrow
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import nearest
 from txnlog.common.validation import shown, whole_number
 from txnlog.errors import InvalidInputError

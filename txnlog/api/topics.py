@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txnlog.client import dead_letters
-from txnlog.common.limits import MAX_PARTITIONS
+from txnlog.common.format_limits import MAX_PARTITIONS
 from txnlog.common.names import nearest, parse_topic_name
 from txnlog.common.validation import text_properties, truth, whole_number
 from txnlog.errors import Durable, InvalidInputError, TopicExists, TopicNotFound

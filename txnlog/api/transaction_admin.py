@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from txnlog.client.transaction_base import append_end
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.ids import TxnId
-from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.names import nearest, parse_label
 from txnlog.common.validation import Duration, duration_ms, shown, truth
 from txnlog.common.writer_text import client_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import nearest
 from txnlog.common.validation import Duration, size_bytes
 from txnlog.errors import TxnLogError

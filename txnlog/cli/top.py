@@ -16,8 +16,8 @@ from txnlog.cli.target import Target
 from txnlog.cli.top_frame import Line, Size, frame, record
 from txnlog.cli.top_readings import Reading, read
 from txnlog.cli.top_screen import Woken, pause, plain_size, terminal
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.installed import installed_version
-from txnlog.common.limits import MAX_NUMBER
 from txnlog.common.validation import Duration, duration_ms, time_of
 from txnlog.engine.runtime import SYSTEM_CLOCK, Clock
 from txnlog.errors import TxnLogError

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from txnlog.api.namespace import Namespace
 from txnlog.api.snapshot import Snapshot
-from txnlog.common.limits import EXPIRY_GRACE_MS
+from txnlog.common.format_limits import EXPIRY_GRACE_MS
 from txnlog.common.open_metrics import Number, samples
 from txnlog.data.python_rows import python_rows
 from txnlog.results import EntryInfo, TransactionInfo

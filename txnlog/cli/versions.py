@@ -8,8 +8,8 @@ from typing import Any, Final
 import click
 
 from txnlog.cli.output import Printer
+from txnlog.common.format_limits import FORMAT_VERSION
 from txnlog.common.installed import installed_version
-from txnlog.common.limits import FORMAT_VERSION
 from txnlog.fold.apply import READER_FEATURES, WRITER_FEATURES
 
 _PACKAGES: Final = (

@@ -8,7 +8,8 @@ from functools import partial
 import pyarrow as pa
 
 from txnlog.client.background import BackgroundWork
-from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
+from txnlog.common.format_limits import FORMAT_VERSION
+from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, MAX_CHECKPOINT_RUNS
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature

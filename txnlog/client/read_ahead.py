@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from txnlog.common import ranges
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.ranges import EMPTY, Ranges
 from txnlog.data import scan_planner
 from txnlog.data.segment_run import SegmentRun

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.client.arrow_start import start_arrow
 from txnlog.client.partition_numbers import check_partition
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.data import partitioner
 from txnlog.data.row_buffer import RowBuffer

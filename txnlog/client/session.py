@@ -18,8 +18,8 @@ from txnlog.client.ledger import Ledgers
 from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
 from txnlog.common.first_of import FirstOf
+from txnlog.common.format_limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.ids import TxnId
-from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.names import NamespaceName
 from txnlog.common.validation import rough_duration, shortened
 from txnlog.data.segment_reader import SegmentReader

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
-from txnlog.common.limits import MAX_COORDINATORS, MAX_NUMBER
+from txnlog.common.format_limits import MAX_COORDINATORS, MAX_NUMBER
 from txnlog.errors import InvalidInputError
 from txnlog.sentences import Call, Words
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
-from txnlog.common.limits import MAX_LABEL_CHARACTERS, MAX_NAME_CHARACTERS
+from txnlog.common.format_limits import MAX_LABEL_CHARACTERS, MAX_NAME_CHARACTERS
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError, NameNotAllowed
 

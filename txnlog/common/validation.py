@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from txnlog.common.limits import MAX_CLOCK_AHEAD_MS, MAX_NUMBER
+from txnlog.common.format_limits import MAX_CLOCK_AHEAD_MS, MAX_NUMBER
 from txnlog.errors import InvalidInputError
 from txnlog.sentences import Argument, Words
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from txnlog.common.limits import MAX_WRITER_CHARACTERS
+from txnlog.common.format_limits import MAX_WRITER_CHARACTERS
 
 _NAMED: Final = re.compile(r"([0-9a-f]{32}) ([^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+)", re.ASCII)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from txnlog.common.limits import MAX_SCHEMA_DEPTH
+from txnlog.common.format_limits import MAX_SCHEMA_DEPTH
 
 MAGIC: Final = b"PAR1"
 TAIL_BYTES: Final = 8

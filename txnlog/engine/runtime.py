@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from txnlog.common.limits import MAX_TIME_MS, PARALLEL_REQUESTS
+from txnlog.common.format_limits import MAX_TIME_MS
+from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.common.validation import shown
 from txnlog.engine.effects import Pause, Read, Request, Requests, Result, Step, result_of
 from txnlog.engine.engine import Engine, callbacks_of_process, engine_of_process

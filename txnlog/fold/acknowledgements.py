@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from txnlog.common import ranges
-from txnlog.common.limits import MAX_ACKNOWLEDGED_RANGES
+from txnlog.common.format_limits import MAX_ACKNOWLEDGED_RANGES
 from txnlog.common.ranges import Ranges
 from txnlog.errors import (
     ConsumerFenced,

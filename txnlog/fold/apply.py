@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from txnlog.common.limits import FORMAT_VERSION, MAX_COORDINATORS, OUTCOME_RETENTION_MS
+from txnlog.common.format_limits import FORMAT_VERSION, MAX_COORDINATORS, OUTCOME_RETENTION_MS
 from txnlog.common.names import folded, parse_namespace_name
 from txnlog.errors import (
     CorruptionError,

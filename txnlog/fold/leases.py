@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from txnlog.common import ranges
-from txnlog.common.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LABEL_CHARACTERS, MAX_LEASED_MESSAGES, MOST_DEAD_LETTERS
+from txnlog.common.format_limits import MAX_ACKNOWLEDGED_RANGES, MAX_LABEL_CHARACTERS, MAX_LEASED_MESSAGES
+from txnlog.common.limits import MOST_DEAD_LETTERS
 from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.fold.acknowledgements import (
     acknowledged_or_pending,

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from txnlog.common.limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
+from txnlog.common.format_limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, LimitExceeded
 from txnlog.fold.state import Block, Draft, State
 from txnlog.format.actions import Close, Header, Renew, Reserve

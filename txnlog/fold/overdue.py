@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from txnlog.common.limits import EXPIRY_GRACE_MS
+from txnlog.common.format_limits import EXPIRY_GRACE_MS
 from txnlog.fold.state import Draft, TransactionRecord
 from txnlog.format.actions import Abort, AbortReason
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from txnlog.common.format_limits import MAX_PRODUCERS
 from txnlog.common.ids import TxnId
-from txnlog.common.limits import MAX_PRODUCERS
 from txnlog.common.names import parse_label, parse_producer_name
 from txnlog.errors import InvalidInputError, LimitExceeded, ProducerFenced
 from txnlog.fold.state import AppRecord, Draft, ProducerRecord, State

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnlog.common.limits import MAX_NUMBER, MAX_SEQUENCES, RECENT_BATCHES
+from txnlog.common.format_limits import MAX_NUMBER, MAX_SEQUENCES, RECENT_BATCHES
 from txnlog.errors import InvalidInputError, LimitExceeded, OutOfOrderSequence
 from txnlog.fold.state import Batch, Draft, SegmentRecord, Sequences, TransactionRecord
 

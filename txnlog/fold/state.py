@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from txnlog.common.format_limits import OUTCOME_RETENTION_MS
 from txnlog.common.ids import Coordinators, TxnId
-from txnlog.common.limits import OUTCOME_RETENTION_MS
 from txnlog.common.ranges import EMPTY, Ranges
 from txnlog.common.writer_text import writer_of
 from txnlog.fold.draft_tables import DraftTable, rollback

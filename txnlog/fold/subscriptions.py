@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from txnlog.common import ranges
-from txnlog.common.limits import MAX_LEASED_MESSAGES, MAX_SUBSCRIPTIONS
+from txnlog.common.format_limits import MAX_LEASED_MESSAGES, MAX_SUBSCRIPTIONS
 from txnlog.common.names import parse_label, parse_subscription_name, parse_topic_name
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, SubscriptionExists
 from txnlog.fold.acknowledgements import (

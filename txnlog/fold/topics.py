@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from txnlog.common.limits import MAX_PARTITIONS, MAX_TOPICS
+from txnlog.common.format_limits import MAX_PARTITIONS, MAX_TOPICS
 from txnlog.common.names import folded, parse_topic_name
 from txnlog.common.validation import shown
 from txnlog.errors import (

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from txnlog.common import ranges
-from txnlog.common.limits import MAX_APPS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_STREAMS, MAX_TIMEOUT_MS
+from txnlog.common.format_limits import MAX_APPS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_STREAMS, MAX_TIMEOUT_MS
 from txnlog.common.names import parse_label
 from txnlog.errors import (
     InvalidInputError,

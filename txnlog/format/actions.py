@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from txnlog.common.limits import MAX_NUMBER, MAX_TIME_MS
+from txnlog.common.format_limits import MAX_NUMBER, MAX_TIME_MS
 from txnlog.format.schema import StructType
 
 SubscriptionType = Literal["exclusive", "failover", "shared"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
+from txnlog.common.format_limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, UnsupportedFeature
 from txnlog.format import keys
 from txnlog.format.actions import KNOWN_ACTIONS, Action, AlterTopic, AnyAction, Header, Topic

@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import duration_ms
 from txnlog.format.topic_properties import RESERVED, ModeSetting, NumberSetting, SwitchSetting
 

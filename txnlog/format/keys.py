@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from txnlog.common.limits import ENTRIES_PER_FOLDER
+from txnlog.common.format_limits import ENTRIES_PER_FOLDER
 from txnlog.common.names import NAME_PATTERN, TopicName
 
 CATALOG_FOLDER: Final = "_catalog"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import duration_ms, size_bytes
 from txnlog.format.topic_properties import NumberSetting, SwitchSetting
 

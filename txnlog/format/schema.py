@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from msgspec import Struct
 
-from txnlog.common.limits import MAX_COLUMN_CHARACTERS, MAX_COLUMNS, MAX_SCHEMA_DEPTH
+from txnlog.common.format_limits import MAX_COLUMN_CHARACTERS, MAX_COLUMNS, MAX_SCHEMA_DEPTH
 from txnlog.common.names import nearest
 from txnlog.errors import SchemaMismatch
 

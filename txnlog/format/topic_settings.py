@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from txnlog.common.limits import MAX_LABEL_CHARACTERS
+from txnlog.common.format_limits import MAX_LABEL_CHARACTERS
 from txnlog.errors import InvalidInputError
 from txnlog.format.compaction import (
     CLEANUP_POLICY,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from txnlog.common.limits import ENTRIES_PER_FOLDER
+from txnlog.common.format_limits import ENTRIES_PER_FOLDER
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, Durable, NamespaceNotFound, UnsupportedFeature
 from txnlog.fold.apply import apply_entry, newer_checkpoint

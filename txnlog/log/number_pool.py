@@ -10,7 +10,8 @@ from functools import partial
 from operator import length_hint
 from typing import Final, Protocol
 
-from txnlog.common.limits import DEFAULT_GRACE_MS, MAX_PROPOSED_NUMBERS, RENEW_AFTER_MS
+from txnlog.common.format_limits import MAX_PROPOSED_NUMBERS
+from txnlog.common.limits import DEFAULT_GRACE_MS, RENEW_AFTER_MS
 from txnlog.common.writer_text import client_of, writer_of
 from txnlog.fold.number_blocks import CHUNK, TOUCH_MS, block_of, is_used
 from txnlog.fold.state import Block, Draft

@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from txnlog.common.format_limits import FORMAT_VERSION
 from txnlog.common.ids import Coordinators
-from txnlog.common.limits import FORMAT_VERSION
 from txnlog.common.names import NamespaceName, folded, nearest, parse_namespace_name
 from txnlog.common.validation import shortened
 from txnlog.engine.log_lines import LogLines

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from txnlog.common.limits import MIN_GRACE_MS
+from txnlog.common.format_limits import MIN_GRACE_MS
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import (
     CorruptionError,

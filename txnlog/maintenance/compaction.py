@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.client.positions import start_offsets
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.fold.acknowledgements import subscriptions_of

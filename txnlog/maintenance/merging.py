@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog.common.limits import MAX_ENTRY_BYTES
+from txnlog.common.format_limits import MAX_ENTRY_BYTES
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS, merged_columns

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from txnlog.client.positions import start_offsets
-from txnlog.common.limits import AUTO_MERGE_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
+from txnlog.common.format_limits import MAX_NUMBER
+from txnlog.common.limits import AUTO_MERGE_BYTES, MAX_SEGMENT_BYTES
 from txnlog.common.validation import whole_number
 from txnlog.fold.state import SegmentRecord, TopicRecord
 from txnlog.maintenance import merge_plan

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.client.positions import Position, resolve_position, start_offsets
 from txnlog.common import ranges
-from txnlog.common.limits import MAX_ENTRY_BYTES
+from txnlog.common.format_limits import MAX_ENTRY_BYTES
 from txnlog.common.ranges import Ranges
 from txnlog.data.segment_order import in_offset_order
 from txnlog.fold.acknowledgements import subscriptions_of, unacknowledged, unacknowledged_error

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import Duration, whole_number
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CorruptionError, SchemaMismatch, TopicNotFound, TxnLogError

@@ -14,7 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
+from txnlog.common.format_limits import MAX_NUMBER, MIN_GRACE_MS
+from txnlog.common.limits import DEFAULT_RETAIN_MS, MIN_RETAIN_MS
 from txnlog.common.validation import Duration, duration_ms, long_enough_ms
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import AccessDenied, TxnLogError

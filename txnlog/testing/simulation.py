@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from txnlog.common.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
+from txnlog.common.format_limits import EXPIRY_GRACE_MS, FORMAT_VERSION
 from txnlog.engine.promises import forgetting_failures
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidTransactionState, TxnLogError

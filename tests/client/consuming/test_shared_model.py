@@ -17,7 +17,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, ids, rows
 from tests.effort import tries
-from txnlog.common.limits import EXPIRY_GRACE_MS
+from txnlog.common.format_limits import EXPIRY_GRACE_MS
 from txnlog.errors import TransactionConflict
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS

@@ -15,7 +15,7 @@ import pytest
 from tests.client.support import FakeRuntime, Place, begun, ids, raises, read, rows
 from tests.faults import failing
 from txnlog.api.adoption import adopt_namespace
-from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
+from txnlog.common.format_limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 from txnlog.data import segment_file
 from txnlog.errors import (
     CorruptionError,

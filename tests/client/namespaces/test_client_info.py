@@ -15,7 +15,7 @@ from tests.by_hand import append
 from tests.client.support import Place, begun, close_blocks, committed, raises, read, rows
 from tests.forks import in_child
 from txnlog.client import client_text
-from txnlog.common.limits import MAX_WRITER_CHARACTERS
+from txnlog.common.format_limits import MAX_WRITER_CHARACTERS
 from txnlog.errors import InvalidInputError, NameNotAllowed
 from txnlog.format.actions import Reserve
 from txnlog.testing import ManualClock

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, begun, holding, raises, read, received, rows, take
-from txnlog.common.limits import MAX_TIME_MS
+from txnlog.common.format_limits import MAX_TIME_MS
 from txnlog.engine.runtime import SystemClock
 from txnlog.errors import ClockSkew, Durable, InvalidInputError, OutcomeUnknown, StoreError
 from txnlog.testing import ManualClock

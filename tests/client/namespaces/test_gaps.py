@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, raises, read, rows
-from txnlog.common.limits import ENTRIES_PER_FOLDER
+from txnlog.common.format_limits import ENTRIES_PER_FOLDER
 from txnlog.errors import CorruptionError, Durable
 from txnlog.format import keys
 from txnlog.testing import ManualClock

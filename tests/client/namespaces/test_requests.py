@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, begun, committed, read, rows
-from txnlog.common.limits import RECENT_BATCHES
+from txnlog.common.format_limits import RECENT_BATCHES
 from txnlog.errors import SchemaMismatch
 from txnlog.store import CountingStore
 

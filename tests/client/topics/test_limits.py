@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, begun, raises, read, rows
 from txnlog.api.internals import set_stream
-from txnlog.common.limits import MAX_NUMBER, MAX_PARTITIONS, MAX_TIMEOUT_MS
+from txnlog.common.format_limits import MAX_NUMBER, MAX_PARTITIONS, MAX_TIMEOUT_MS
 from txnlog.errors import InvalidInputError, LimitExceeded
 from txnlog.fold import producers, sequences, subscriptions, topics, transactions
 from txnlog.format.actions import StreamBatch

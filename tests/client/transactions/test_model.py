@@ -20,7 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precon
 
 from tests.client.support import SCHEMA, Place, ids
 from tests.effort import tries
-from txnlog.common.limits import EXPIRY_GRACE_MS
+from txnlog.common.format_limits import EXPIRY_GRACE_MS
 from txnlog.errors import ConsumerFenced, TransactionConflict, TxnLogError
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tests.crash.harness.member import Member, carry_out, persist
 from tests.crash.harness.plan import LONGEST_NIGHTS_MS, MINUTE_MS, late
-from txnlog.common.limits import MIN_GRACE_MS
+from txnlog.common.format_limits import MIN_GRACE_MS
 from txnlog.errors import RetriableError, StoreError
 
 _NIGHT_MINUTES = (62, 75)

@@ -12,7 +12,7 @@ from tests.crash.core.workload import DEAD_LETTERS, LEASE_MS, SUBSCRIPTIONS, Rol
 from tests.crash.harness.judging import Judge
 from tests.crash.harness.member import ProcessClient
 from tests.crash.harness.plan import MINUTE_MS, NAMESPACE, Board, Plan
-from txnlog.common.limits import MIN_GRACE_MS
+from txnlog.common.format_limits import MIN_GRACE_MS
 from txnlog.engine.runtime import Clock
 from txnlog.fold.state import State
 from txnlog.format import keys

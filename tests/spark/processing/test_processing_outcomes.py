@@ -10,7 +10,7 @@ from spark_ext.processing.earlier_batches import was_committed
 from spark_ext.processing.ownership import take_over
 from tests.client.support import SCHEMA, Place, memory_place, raises, rows  # noqa: F401 - a fixture
 from txnlog.api.internals import acknowledge_ranges
-from txnlog.common.limits import OUTCOME_RETENTION_MS
+from txnlog.common.format_limits import OUTCOME_RETENTION_MS
 from txnlog.errors import SubscriptionNotFound, TransactionAborted
 from txnlog.format.actions import Acknowledgement
 from txnlog.testing import ManualClock

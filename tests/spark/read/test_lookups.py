@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext.read import native_scan, segment_constants
 from spark_ext.read.segment_constants import Places
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.ids import Coordinators, TxnId
-from txnlog.common.limits import MAX_NUMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

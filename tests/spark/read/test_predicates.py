@@ -17,7 +17,7 @@ from spark_ext.read import visibility_column
 from tests.effort import tries
 from tests.histories import Steps, history, planned, states
 from tests.unit.random_entries import entries
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.ranges import Ranges
 from txnlog.fold.state import SegmentRecord, State
 from txnlog.fold.visibility import Visibility, is_visible

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.ids import TxnId
-from txnlog.common.limits import MAX_NUMBER
 from txnlog.errors import InvalidInputError
 
 ids = st.builds(TxnId, st.integers(0, (1 << 16) - 1), st.integers(0, MAX_NUMBER))

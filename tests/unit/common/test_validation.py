@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import duration_ms, duration_text
 from txnlog.errors import InvalidInputError
 

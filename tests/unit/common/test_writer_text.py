@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnlog.common.limits import MAX_WRITER_CHARACTERS
+from txnlog.common.format_limits import MAX_WRITER_CHARACTERS
 from txnlog.common.writer_text import MAX_CLIENT_CHARACTERS, client_of, writer_of, writer_text
 
 WRITER = "6f1c0d5e2b7a49c3a1d8e4f09b3c7a52"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.memory_log import Log, individually
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, TopicNotFound, TransactionNotFound
 from txnlog.fold.state import SegmentSlice, TopicRange
 from txnlog.format.actions import Abort, Acknowledge, Begin, Commit, DropSubscription, DropTopic, Share, SliceRows

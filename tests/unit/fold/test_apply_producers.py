@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import Log, individually
-from txnlog.common.limits import RECENT_BATCHES
+from txnlog.common.format_limits import RECENT_BATCHES
 from txnlog.errors import (
     InvalidInputError,
     NameNotAllowed,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.memory_log import PROTOCOL, WRITER, Log, tables_of
 from tests.unit.action_strategies import KINDS, Palette, of_struct
+from txnlog.common.format_limits import MAX_COORDINATORS, MAX_NUMBER
 from txnlog.common.ids import Coordinators, TxnId
-from txnlog.common.limits import MAX_COORDINATORS, MAX_NUMBER
 from txnlog.errors import (
     CoordinatorFenced,
     CorruptionError,

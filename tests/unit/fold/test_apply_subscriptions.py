@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import Log, cumulatively, individually, ranges_of
-from txnlog.common.limits import MAX_LEASED_MESSAGES
+from txnlog.common.format_limits import MAX_LEASED_MESSAGES
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import Log, cumulatively, individually
-from txnlog.common.limits import MAX_TIMEOUT_MS
+from txnlog.common.format_limits import MAX_TIMEOUT_MS
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.memory_log import WRITER
-from txnlog.common.limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
+from txnlog.common.format_limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, LimitExceeded
 from txnlog.fold import number_blocks
 from txnlog.fold.state import Block, State

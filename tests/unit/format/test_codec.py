@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.memory_log import PROTOCOL, WRITER, Log
 from tests.unit.action_strategies import KINDS, actions, headers, of_struct
-from txnlog.common.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES, MAX_NUMBER
+from txnlog.common.format_limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES, MAX_NUMBER
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, UnsupportedFeature
 from txnlog.format.actions import (
     AnyAction,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.memory_log import Log, individually, tables_of
-from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.fold.state import TABLES, Batch, Draft, Outcome, State
 from txnlog.format.actions import (

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.memory_log import Log, cumulatively, individually
+from txnlog.common.format_limits import EXPIRY_GRACE_MS
 from txnlog.common.ids import TxnId
-from txnlog.common.limits import EXPIRY_GRACE_MS
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,

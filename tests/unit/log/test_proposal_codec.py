@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from tests.memory_log import SCHEMA, WRITER, Log
-from txnlog.common.limits import MAX_PROPOSAL_BYTES
+from txnlog.common.format_limits import MAX_PROPOSAL_BYTES
 from txnlog.data import wire_rows
 from txnlog.data.row_buffer import RowBuffer
 from txnlog.data.wire_rows import WireRows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from txnlog.api import tables
 from txnlog.api.doctor.notes import Notes, advice_to, way, words_of
-from txnlog.common import limits
+from txnlog.common import format_limits, limits
 from txnlog.common.validation import rough_duration
 from txnlog.errors import AccessDenied, TopicNotFound, UnsupportedFeature
 from txnlog.fold.apply import check_writable
@@ -95,30 +95,37 @@ def _limits(state: State) -> list[_Limit]:
     topics = sum(1 for item in state.topics.values() if not item.dropped)
     for_ever = "the log remembers them for ever: "
     return [
-        _Limit("topics", topics, limits.MAX_TOPICS, Words(Call("drop_topic", "name"), " for those that nobody needs")),
+        _Limit(
+            "topics",
+            topics,
+            format_limits.MAX_TOPICS,
+            Words(Call("drop_topic", "name"), " for those that nobody needs"),
+        ),
         _Limit(
             "subscriptions",
             len(state.subscriptions),
-            limits.MAX_SUBSCRIPTIONS,
+            format_limits.MAX_SUBSCRIPTIONS,
             Words(Call("drop_subscription", "topic", "name"), " for those that nobody needs"),
         ),
-        _Limit("producers", len(state.producers), limits.MAX_PRODUCERS, f"{for_ever}use the same name in each run"),
+        _Limit(
+            "producers", len(state.producers), format_limits.MAX_PRODUCERS, f"{for_ever}use the same name in each run"
+        ),
         _Limit(
             "values of txn_app_id",
             len(state.apps),
-            limits.MAX_APPS,
+            format_limits.MAX_APPS,
             Words("use the same value in each run; ", Call("forget_app", "txn_app_id"), " for those of the past"),
         ),
         _Limit(
             "streaming queries",
             len(state.streams),
-            limits.MAX_STREAMS,
+            format_limits.MAX_STREAMS,
             f"{for_ever}keep the checkpoint folder of a query",
         ),
         _Limit(
             "open transactions",
             len(state.transactions),
-            limits.MAX_OPEN_TRANSACTIONS,
+            format_limits.MAX_OPEN_TRANSACTIONS,
             Words(Call("transactions", Argument("state", ...)), " shows them: end those that nobody needs"),
         ),
     ]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import xxhash
 
-from txnlog.common.limits import MAX_PROPOSAL_BYTES
+from txnlog.common.format_limits import MAX_PROPOSAL_BYTES
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TxnLogError

@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 from msgspec import Meta, Struct
 
-from txnlog.common.limits import (
+from txnlog.common.format_limits import (
     MAX_LABEL_CHARACTERS,
     MAX_PROPOSAL_BYTES,
     MAX_PROPOSAL_PIECES,

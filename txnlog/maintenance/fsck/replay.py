@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.common import ranges
-from txnlog.common.limits import FORMAT_VERSION
+from txnlog.common.format_limits import FORMAT_VERSION
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
 from txnlog.fold.apply import applied

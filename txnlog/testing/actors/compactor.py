@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from txnlog.common.limits import MIN_GRACE_MS
+from txnlog.common.format_limits import MIN_GRACE_MS
 from txnlog.maintenance import compaction, rewriting
 from txnlog.results import Compacted, Maintained
 from txnlog.testing.actors.reader import read

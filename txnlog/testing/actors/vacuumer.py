@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from txnlog.common.limits import MIN_GRACE_MS
+from txnlog.common.format_limits import MIN_GRACE_MS
 from txnlog.testing.actors.reader import read
 from txnlog.testing.client import Client, live
 
