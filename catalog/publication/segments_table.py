@@ -24,7 +24,7 @@ from catalog.delta_log.objects import DeltaLog
 from catalog.delta_log.parquet_footer import read_footer
 from catalog.publication.table import Action
 from catalog.publication.topic_table import LogTimes, table_origin
-from txnlog.common.handlers import raise_of_handler
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.engine.runtime import Runtime
 from txnlog.fold.state import SegmentRecord
 from txnlog.format.keys import SEGMENTS_TABLE

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_ext.write.write_jobs import add_segments
 from txnlog.api.internals import connection_of, discard, leave_outcome_open, set_stream
-from txnlog.api.producer import begin_transaction
+from txnlog.api.writing import begin_transaction
 from txnlog.common.names import parse_label
 from txnlog.errors import Durable, OutcomeUnknown, TransactionConflict, TxnLogError
 from txnlog.format.actions import Commit, StreamBatch

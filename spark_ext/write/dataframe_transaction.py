@@ -15,7 +15,7 @@ from spark_ext.support.namespace_cache import target_of
 from spark_ext.write import write_jobs
 from spark_ext.write.frame_jobs import FrameJob, frame_job
 from txnlog.api.internals import check_open, check_truncatable, connection_of, discard, leave, truncate
-from txnlog.api.producer import begin_transaction
+from txnlog.api.writing import begin_transaction
 from txnlog.common.names import parse_topic_name
 from txnlog.common.validation import shown, truth, type_of
 from txnlog.errors import (

@@ -66,7 +66,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[Any]) -> None:
         """Runs once all tasks are done: names their files in the log, in one commit."""
         from spark_ext.write import write_jobs  # noqa: PLC0415
-        from txnlog.api.producer import begin_transaction  # noqa: PLC0415
+        from txnlog.api.writing import begin_transaction  # noqa: PLC0415
 
         plan = self._plan
         if plan.spec is None:

@@ -21,7 +21,7 @@ from spark_ext.write.task_writer import (
     in_order,
 )
 from txnlog.api.internals import adopt_segments, connection_of
-from txnlog.api.producer import begin_transaction
+from txnlog.api.writing import begin_transaction
 from txnlog.client.truncation import check_truncatable
 from txnlog.common.format_limits import MAX_BLOCK_NUMBERS
 from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column

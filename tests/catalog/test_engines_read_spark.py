@@ -28,8 +28,6 @@ from tests.catalog.stories import Step, Story, check_versions
 from tests.client.support import Place
 from tests.effort import every, tries
 
-pytestmark = pytest.mark.some(one_in=3)
-
 STORIES: list[list[Step]] = [
     [("produce", 0, 4), ("publish", 0, 0), ("together", 0, 5), ("publish", 1, 0), ("compact", 0, 1), ("publish", 0, 0)],
     [

@@ -14,7 +14,7 @@ import txnlog
 from tests.cli.command_line import lines, run
 from txnlog.api.doctor import contents
 from txnlog.client.auto_publisher import AutoPublisher
-from txnlog.common import limits
+from txnlog.common import format_limits
 from txnlog.testing import ManualClock
 
 DAY_MS = 86_400_000
@@ -221,14 +221,14 @@ def test_a_namespace_that_comes_near_to_a_limit(path, monkeypatch):
     with opened(path) as ns:
         for name in ("orders", "audit"):
             ns.create_topic(name, SCHEMA)
-    monkeypatch.setattr(limits, "MAX_TOPICS", 3)
+    monkeypatch.setattr(format_limits, "MAX_TOPICS", 3)
     assert findings(path) == []
-    monkeypatch.setattr(limits, "MAX_TOPICS", 2)
+    monkeypatch.setattr(format_limits, "MAX_TOPICS", 2)
     (item,) = report(path)["findings"]
     assert (item["severity"], item["kind"], item["about"]) == ("problem", "limit", "topics")
     assert item["advice"] == "'topic drop NAME' for those that nobody needs"
     monkeypatch.setattr(contents, "NEAR_LIMIT", 0.5)
-    monkeypatch.setattr(limits, "MAX_TOPICS", 4)
+    monkeypatch.setattr(format_limits, "MAX_TOPICS", 4)
     assert findings(path) == [("warning", "limit", "topics")]
     assert run(path, "topic", "drop", "audit", "--yes").returncode == 0
     assert findings(path) == []
@@ -252,7 +252,7 @@ def test_each_limit_has_its_way_out(path, monkeypatch, limit, about, advice):
         waiting = ns.begin()
         waiting.produce("orders", ROWS)
         waiting.flush()
-        monkeypatch.setattr(limits, limit, 1)
+        monkeypatch.setattr(format_limits, limit, 1)
         (item,) = report(path)["findings"]
         assert (item["kind"], item["about"]) == ("limit", about)
         assert advice.lower() in item["advice"].lower()

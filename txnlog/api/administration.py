@@ -14,7 +14,7 @@ from txnlog.api.doctor.examination import examine
 from txnlog.api.paths import opened_copy
 from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
-from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, MERGE_TARGET_BYTES
 from txnlog.common.validation import Duration, callback, truth
 from txnlog.maintenance import compaction, erasure, optimizer, retention, upkeep, vacuum
 from txnlog.maintenance.fsck import check, findings
@@ -238,7 +238,7 @@ class Administration:
     def optimize(
         self,
         topic: str,
-        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        target_size_bytes: int = MERGE_TARGET_BYTES,
         *,
         max_bytes: int | None = None,
         dry_run: bool = False,
@@ -339,7 +339,7 @@ class Administration:
     def maintain(
         self,
         *,
-        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        target_size_bytes: int = MERGE_TARGET_BYTES,
         max_bytes: int = MAINTAIN_BYTES,
         retain_ms: Duration = DEFAULT_RETAIN_MS,
         grace_ms: Duration = DEFAULT_GRACE_MS,

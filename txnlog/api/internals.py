@@ -1,4 +1,6 @@
-"""What ``catalog``, ``spark_ext`` and the command line use of handles beyond the public surface; free to change.
+"""What ``catalog``, ``spark_ext`` and the command line do with handles beyond their public calls; free to change.
+
+It is no wall: where these need more than a call of a handle, they import from any folder of ``txnlog``.
 
 The handles have these under private names, so that ``help()`` and tab completion show what is documented.
 """

@@ -13,11 +13,12 @@ import pyarrow as pa
 from txnlog.api import producers, subscriptions, topics
 from txnlog.api.administration import Administration
 from txnlog.api.consumer import Consumer
-from txnlog.api.producer import Producer, begin_transaction, produce_plain
+from txnlog.api.producer import Producer
 from txnlog.api.snapshot import Snapshot, snapshot_of
 from txnlog.api.topic_alteration import Alteration
 from txnlog.api.transact import transact
 from txnlog.api.transaction import Transaction
+from txnlog.api.writing import begin_transaction, produce_plain
 from txnlog.client.connection import Connection
 from txnlog.client.positions import Position
 from txnlog.common.limits import DEFAULT_LEASE_MS

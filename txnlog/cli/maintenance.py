@@ -14,7 +14,7 @@ from txnlog.cli.commands import REFUSED, WARNINGS, duration, json_option, size
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.rendering import rendered
 from txnlog.cli.target import Target
-from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, MERGE_TARGET_BYTES
 from txnlog.common.validation import Duration, duration_text, time_of
 from txnlog.results import Maintained, Unreadable, Vacuumed
 
@@ -148,7 +148,7 @@ _target_option = click.option(
     type=str,
     callback=size,
     metavar="SIZE",
-    default=TARGET_SEGMENT_BYTES,
+    default=MERGE_TARGET_BYTES,
     show_default=True,
     help='About the size of a file at most: bytes, or "64MiB".',
 )

@@ -13,11 +13,9 @@ from txnlog.cli.commands import Commands, duration, json_option
 from txnlog.cli.output import Printer
 from txnlog.cli.positions import POSITION, position_of
 from txnlog.cli.target import Target
-from txnlog.client.positions import Position, resolve_position
+from txnlog.client.positions import check_reachable
 from txnlog.common.limits import DEFAULT_LEASE_MS
 from txnlog.common.validation import duration_text
-from txnlog.fold.acknowledgements import check_offset
-from txnlog.fold.state import State
 from txnlog.format.actions import SubscriptionType, Takeover
 from txnlog.results import SubscriptionInfo
 
@@ -159,24 +157,11 @@ def subscription_seek(
     wanted = position_of(position)
     with target.open(write=True) as ns:
         ns.subscription(topic_name, name)  # a consumer would create one that is not there
-        _check_position(ns, topic_name, wanted)  # before a consumer fences another one
+        check_reachable(connection_of(ns), topic_name, wanted)  # before a consumer fences another one
         with ns.consumer(topic_name, name, name="command line", takeover=takeover) as consumer:
             consumer.seek(wanted)
         found = ns.subscription(topic_name, name)
     _print_subscription(found, as_json=as_json)
-
-
-def _check_position(ns: Namespace, topic_name: str, position: Position) -> None:
-    """Raise what a seek would raise for the position itself."""
-    connection = connection_of(ns)
-    record = connection.topic_record(topic_name)
-    offsets = resolve_position(connection, record, position)
-
-    def look(state: State) -> None:
-        for partition, offset in offsets.items():
-            check_offset(state.draft(), record.id, partition, offset)
-
-    connection.follower.look(look)
 
 
 @subscription.command("drop")

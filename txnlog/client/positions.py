@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txnlog.client.partition_numbers import check_partition
 from txnlog.common.validation import epoch_ms, is_to_come, shown, whole_number
 from txnlog.errors import InvalidInputError
+from txnlog.fold.acknowledgements import check_offset
 from txnlog.fold.state import State, TopicRecord
 from txnlog.fold.visibility import state_at
 
@@ -57,6 +58,18 @@ def resolve_position(connection: Connection, topic: TopicRecord, position: Posit
     if isinstance(position, Mapping):
         return _offsets_of(topic, position)
     return _offsets_at(follower, topic, _time_of(position, connection.log_now_ms()), starts)
+
+
+def check_reachable(connection: Connection, topic: str, position: Position) -> None:
+    """Raise what a seek would raise for the position itself: the consumer that seeks would fence another one first."""
+    record = connection.topic_record(topic)
+    offsets = resolve_position(connection, record, position)
+
+    def look(state: State) -> None:
+        for partition, offset in offsets.items():
+            check_offset(state.draft(), record.id, partition, offset)
+
+    connection.follower.look(look)
 
 
 def _offsets_at(follower: Follower, topic: TopicRecord, timestamp_ms: int, starts: Mapping[int, int]) -> dict[int, int]:
@@ -114,4 +127,4 @@ def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, in
     return found
 
 
-__all__ = ["Position", "check_position", "end_offsets", "resolve_position", "start_offsets"]
+__all__ = ["Position", "check_position", "check_reachable", "end_offsets", "resolve_position", "start_offsets"]

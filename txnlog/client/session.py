@@ -15,8 +15,8 @@ from txnlog.client.commit_times import CommitTimes
 from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ended_transactions import EndedTransactions
 from txnlog.client.ledger import Ledgers
-from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import Unended
+from txnlog.client.unsettled_epochs import UnsettledEpochs
 from txnlog.common.first_of import FirstOf
 from txnlog.common.format_limits import MAX_CLOCK_AHEAD_MS
 from txnlog.common.ids import TxnId
@@ -139,7 +139,7 @@ class Session:
         self.unlogged_aborts: dict[int, AbortReason] = {}
         self.unended = Unended()
         self.heartbeats = Heartbeats(self.store, runtime)
-        self.takeovers = Takeovers()
+        self.unsettled_epochs = UnsettledEpochs()
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
         self.auto_merger = AutoMerger(self.follower, runtime, merge)

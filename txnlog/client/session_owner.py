@@ -10,8 +10,8 @@ from txnlog.client.client_text import client_text
 from txnlog.client.consumer_heartbeats import Heartbeats
 from txnlog.client.ledger import Ledger
 from txnlog.client.session import Session
-from txnlog.client.takeovers import Takeovers
 from txnlog.client.unended import report
+from txnlog.client.unsettled_epochs import UnsettledEpochs
 from txnlog.common.first_of import FirstOf
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.names import parse_namespace_name
@@ -249,9 +249,9 @@ class SessionOwner:
         return self.session.heartbeats
 
     @property
-    def takeovers(self) -> Takeovers:
-        """Takeovers and seeks of this client whose outcome is unknown."""
-        return self.session.takeovers
+    def unsettled_epochs(self) -> UnsettledEpochs:
+        """UnsettledEpochs and seeks of this client whose outcome is unknown."""
+        return self.session.unsettled_epochs
 
     @property
     def coordinators(self) -> Coordinators:

@@ -94,7 +94,7 @@ def abandon(connection: Connection, epochs: Mapping[int, int], consumer: str) ->
     for subscription, epoch in epochs.items():
         record = connection.follower.state.subscriptions.get(subscription)
         if record is not None and keeps_its_place(record):
-            connection.takeovers.settle(subscription, epoch, abandoned=True)
+            connection.unsettled_epochs.settle(subscription, epoch, abandoned=True)
             end = partial(connection.heartbeats.end, subscription, epoch, consumer)
             connection.runtime.engine.post(partial(_requesting, connection, end))
 
@@ -123,7 +123,7 @@ async def raising_epochs(
         return await connection.appender.carry_out(Simple(noted, result, ONE_EPOCH))
     except OutcomeUnknown:
         for subscription in subscriptions:
-            connection.takeovers.note_unknown(subscription, decided[0])
+            connection.unsettled_epochs.note_unknown(subscription, decided[0])
         raise
 
 
@@ -248,7 +248,7 @@ def check_free(connection: Connection, record: SubscriptionRecord, consumer: str
 
 
 def _lease_is_over(connection: Connection, record: SubscriptionRecord) -> bool:
-    return connection.takeovers.is_abandoned(record.id, record.epoch) or connection.heartbeats.lease_is_over(
+    return connection.unsettled_epochs.is_abandoned(record.id, record.epoch) or connection.heartbeats.lease_is_over(
         record.id, record.epoch, record.lease_ms
     )
 
@@ -271,12 +271,12 @@ def check_all_free(
 
 def _settle(connection: Connection, subscription: int) -> None:
     """Find out whether a takeover or seek whose outcome was unknown is in the log: its epoch has no consumer."""
-    epoch = connection.takeovers.unknown(subscription)
+    epoch = connection.unsettled_epochs.unknown(subscription)
     if epoch is None:
         return
     connection.appender.call(effect(lambda _draft, _at: Answer(None, settled=True)))  # the appender settles it first
     own = connection.follower.log.entry(epoch).header.writer == connection.appender.writer
-    connection.takeovers.settle(subscription, epoch, abandoned=own)
+    connection.unsettled_epochs.settle(subscription, epoch, abandoned=own)
 
 
 __all__ = [

@@ -76,6 +76,9 @@ SMALL_PRODUCE_BYTES: Final = 1 << 20
 TARGET_SEGMENT_BYTES: Final = 128 << 20
 """Uncompressed Arrow bytes after which a big write goes on in the next segment."""
 
+MERGE_TARGET_BYTES: Final = 128 << 20
+"""Bytes of a file up to which ``optimize`` merges segments by default: some readers take a whole file into memory."""
+
 MAX_SEGMENT_BYTES: Final = 1 << 30
 """The largest target of an optimize: a reader has a whole file in memory."""
 
@@ -120,6 +123,7 @@ __all__ = [
     "MAX_LEASE_MS",
     "MAX_ROW_BYTES",
     "MAX_SEGMENT_BYTES",
+    "MERGE_TARGET_BYTES",
     "MIN_LEASE_MS",
     "MIN_RETAIN_MS",
     "MOST_DEAD_LETTERS",

@@ -12,8 +12,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnlog.common.handlers import raise_of_handler
 from txnlog.common.names import folded, nearest, quoted_name
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.data.hidden_nulls import holds_not_null
 from txnlog.errors import SchemaMismatch
 from txnlog.sentences import Call, Words

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txnlog.common.handlers import raise_of_handler
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.data.arrow_coercion import (
     ARROW_ERRORS,
     NAIVE_REFUSED,

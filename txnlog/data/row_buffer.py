@@ -24,9 +24,9 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from txnlog.common.handlers import raise_of_handler
 from txnlog.common.limits import MAX_ROW_BYTES
 from txnlog.common.names import quoted_name
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.data.arrow_coercion import ARROW_ERRORS, Unfit, conform_columns, is_text, unknown_column
 from txnlog.data.python_coercion import Converter, converter, deep_size
 from txnlog.errors import SchemaMismatch, TxnLogError

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnlog.common.handlers import raise_of_handler
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.data.hidden_nulls import storable
 from txnlog.data.parquet_pages import MAGIC, TAIL_BYTES, DamagedError, footer_length
 from txnlog.data.segment_statistics import leaves

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from txnlog.common.format_limits import FORMAT_VERSION, MAX_NUMBER
-from txnlog.common.handlers import raise_of_handler
 from txnlog.common.names import parse_label
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.errors import CorruptionError, InvalidInputError, UnsupportedFeature
 from txnlog.fold.state import (
     AppRecord,

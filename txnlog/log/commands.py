@@ -114,18 +114,26 @@ class Command(Protocol[R_co]):
         """The value for the caller, as soon as the actions were applied to the draft: no other command was since."""
 
 
-@dataclass(frozen=True, slots=True)
-class Simple(Generic[T]):
+class CommandDefaults:
+    """What most commands are: without rows, and together with any others in an entry."""
+
+    __slots__ = ()
+    pieces: Sequence[Piece] = ()
+    owned_topics: Collection[int] = ()
+    alone: Hashable = None
+    is_upkeep: bool = False
+    travels: bool = False
+
+
+@dataclass(frozen=True)
+class Simple(CommandDefaults, Generic[T]):
     """A command without rows: two functions of the draft."""
 
     decider: Callable[[Draft, Header], Sequence[AnyAction] | Answer[T]]
     resulter: Callable[[Draft, Header], T]
     alone: Hashable = None
     txn_ids: tuple[int, ...] = ()
-    pieces: Sequence[Piece] = ()
-    owned_topics: Collection[int] = ()
     is_upkeep: bool = False
-    travels: bool = False
 
     def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[T]:
         """See Command."""
@@ -160,6 +168,7 @@ __all__ = [
     "ONE_RESERVATION",
     "Answer",
     "Command",
+    "CommandDefaults",
     "Piece",
     "SharedNumbers",
     "Simple",

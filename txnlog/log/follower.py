@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from txnlog.common.handlers import raise_of_handler
 from txnlog.common.ranges import Ranges
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.common.validation import shown
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_index import SegmentIndex

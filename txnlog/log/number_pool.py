@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import length_hint
@@ -16,7 +16,7 @@ from txnlog.common.writer_text import client_of, writer_of
 from txnlog.fold.number_blocks import CHUNK, TOUCH_MS, block_of, is_used
 from txnlog.fold.state import Block, Draft
 from txnlog.format.actions import AnyAction, Header, Renew, Reserve
-from txnlog.log.commands import Answer, Piece, SharedNumbers
+from txnlog.log.commands import Answer, CommandDefaults, SharedNumbers
 
 _FIRST_BLOCK = 4 * CHUNK
 _LARGEST_BLOCK = MAX_PROPOSED_NUMBERS
@@ -192,15 +192,12 @@ class NumberPool:
         self._demanded = 1
 
 
-class NumbersWanted:
+class NumbersWanted(CommandDefaults):
     """A command that needs numbers now: it makes an entry, with which the reservation rides."""
 
     txn_ids: tuple[int, ...] = ()
-    pieces: Sequence[Piece] = ()
-    owned_topics: Collection[int] = ()
-    alone: Hashable = None
-    is_upkeep: bool = True
-    travels: bool = True
+    is_upkeep = True
+    travels = True
 
     def __init__(self, pool: NumberPool) -> None:
         self.pool = pool

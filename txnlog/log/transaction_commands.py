@@ -5,7 +5,7 @@ An owner's commands carry its :class:`Opening`: the first of them that reaches t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ from txnlog.format.actions import (
     Share,
     StreamBatch,
 )
-from txnlog.log.commands import Answer, Piece, SharedNumbers
+from txnlog.log.commands import Answer, CommandDefaults, Piece, SharedNumbers
 from txnlog.log.dropped import SubscriptionPlace, is_dropped, refuse_made_again, refuse_subscribed_again, was_dropped
 from txnlog.sentences import Argument, Call, Words
 
@@ -137,19 +137,8 @@ def _producer(draft: Draft, name: str | None) -> ProducerRecord | None:
     return None if name is None else draft.producers.get(name)
 
 
-class _Single:
-    """What commands of one transaction have in common: in an entry they go together with any others."""
-
-    __slots__ = ()
-    alone: Hashable = None
-    is_upkeep: bool = False
-    travels: bool = False
-    pieces: Sequence[Piece] = ()
-    owned_topics: Collection[int] = ()
-
-
 @dataclass(slots=True)
-class _Owners(_Single):
+class _Owners(CommandDefaults):
     """A command of the transaction's owner."""
 
     opening: Opening
@@ -161,7 +150,7 @@ class _Owners(_Single):
 
 
 @dataclass(slots=True)
-class _Anybodys(_Single):
+class _Anybodys(CommandDefaults):
     """A command of whoever knows the transaction's number."""
 
     txn: int

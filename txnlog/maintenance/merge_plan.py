@@ -13,7 +13,7 @@ What comes out is merged again like everything else, until nothing is left to do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ from txnlog.fold.segment_replacement import is_small
 from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import AnyAction, Begin, Header, Replace, Segment
-from txnlog.log.commands import Answer, Piece, SharedNumbers
+from txnlog.log.commands import Answer, CommandDefaults, SharedNumbers
 
 MOST_REPLACED: Final = 10_000
 MOST_WRITTEN: Final = 1_000
@@ -248,7 +248,7 @@ def not_dropped(topic: TopicRecord | None, number: int) -> TopicRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaceCommand:
+class ReplaceCommand(CommandDefaults):
     """Replace segments by merged ones, which are on the store: the version that did, None where some are gone by now.
 
     Attributes:
@@ -271,11 +271,6 @@ class ReplaceCommand:
     forgotten: Callable[[], int]
     needed: tuple[int, ...] = ()
     still: Callable[[Draft, TopicRecord, Header], bool] = lambda _draft, _topic, _at: True
-    alone: None = None
-    is_upkeep: bool = False
-    travels: bool = False
-    pieces: Sequence[Piece] = ()
-    owned_topics: Collection[int] = ()
 
     @property
     def txn_ids(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from txnlog.common.limits import TARGET_SEGMENT_BYTES
+from txnlog.common.limits import MERGE_TARGET_BYTES
 from txnlog.data.segment_order import in_log_order
 from txnlog.fold.state import SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
@@ -123,7 +123,7 @@ def _groups(records: Iterable[SegmentRecord]) -> list[list[SegmentRecord]]:
     for record in records:
         size += record.size_bytes
         slices += len(record.slices)
-        if not found or size > TARGET_SEGMENT_BYTES or slices > MOST_WRITTEN or len(found[-1]) >= MOST_REPLACED:
+        if not found or size > MERGE_TARGET_BYTES or slices > MOST_WRITTEN or len(found[-1]) >= MOST_REPLACED:
             found.append([])
             size, slices = record.size_bytes, len(record.slices)
         found[-1].append(record)

@@ -181,7 +181,7 @@ def streamed(ns: Any, identity: str, number: int) -> Any:
 def test_open_and_prepared_transactions_are_counted_together(
     sales: Any, memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("api.producer", "fold.transactions"):
+    for module in ("api.writing", "fold.transactions"):
         monkeypatch.setattr(f"txnlog.{module}.MAX_OPEN_TRANSACTIONS", 2)
     late = memory.open()
     waiting = begun(late, 9)

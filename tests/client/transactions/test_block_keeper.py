@@ -8,7 +8,7 @@ import pytest
 
 from tests.by_hand import append
 from tests.client.support import SCHEMA, Place, Unchanged, committed, read, rows, staged, wait_for
-from txnlog.api.producer import begin_transaction
+from txnlog.api.writing import begin_transaction
 from txnlog.client import block_keeper
 from txnlog.engine.effects import Pause
 from txnlog.engine.engine import engine_of_process

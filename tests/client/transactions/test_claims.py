@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, cursor, holding, raises, received, rows
-from txnlog.api.producer import begin_transaction
+from txnlog.api.writing import begin_transaction
 from txnlog.client import transaction_base
 from txnlog.errors import StoreError, TransactionConflict
 from txnlog.testing import ManualClock

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, TXN_CALLS, Place, begun, committed, read, rows, run_threads
-from txnlog.api import producer as producing
+from txnlog.api.writing import begin_transaction
 from txnlog.client import row_placement
 from txnlog.client.transaction_work import TransactionWork
 from txnlog.engine.runtime import Runtime
@@ -382,15 +382,14 @@ def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(
 ) -> None:
     ns = local.orders()
     producer = ns.producer("loader")
-    begin = producing.begin_transaction
     begun: list[Any] = []
 
     def closing(*arguments: Any, **options: Any) -> Any:
-        begun.append(begin(*arguments, **options))
+        begun.append(begin_transaction(*arguments, **options))
         producer.close()
         return begun[-1]
 
-    monkeypatch.setattr(producing, "begin_transaction", closing)
+    monkeypatch.setattr("txnlog.api.producer.begin_transaction", closing)
     with pytest.raises(InvalidTransactionState, match="closed"):
         producer.begin()
     assert begun[0].state == "ABORTED"

@@ -266,7 +266,7 @@ def test_a_fenced_acknowledgement_at_commit_ends_the_transaction_in_the_log(memo
 def test_transactions_that_are_overdue_keep_nobody_from_beginning_one(
     memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("api.producer", "fold.transactions"):
+    for module in ("api.writing", "fold.transactions"):
         monkeypatch.setattr(f"txnlog.{module}.MAX_OPEN_TRANSACTIONS", 2)
     dead, ns = memory.open(clock=clock), memory.open(clock=clock)
     dead.create_topic("orders", SCHEMA)
@@ -306,7 +306,7 @@ def test_nobody_is_refused_for_what_is_overdue_however_much_it_is(
 def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnlog.api.producer.MAX_OPEN_TRANSACTIONS", 1)
+    monkeypatch.setattr("txnlog.api.writing.MAX_OPEN_TRANSACTIONS", 1)
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
     txn = begun(other, 1, flush=True)

@@ -141,7 +141,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "timeouts above the cap",
-        "txnlog/api/producer.py",
+        "txnlog/api/writing.py",
         'duration_ms("timeout_ms", timeout_ms, 1, cap)',
         'duration_ms("timeout_ms", timeout_ms, 1, 10 * cap)',
         "a transaction is refused at its first flush instead of its beginning",
@@ -165,7 +165,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "one open transaction too many",
-        "txnlog/api/producer.py",
+        "txnlog/api/writing.py",
         "    if surplus < 0:\n",
         "    if surplus <= 0:\n",
         "what begin() could have said comes after the work",

@@ -22,11 +22,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a time limit taken for an error of the data",
-        "txnlog/common/handlers.py",
+        "txnlog/common/signal_errors.py",
         "        if place.tb_frame.f_code in installed or _got_frame(place.tb_frame):\n            raise error\n",
         "",
         "rows that are sound are refused, or reported as damaged",
-        ("tests/unit/common/test_handlers.py::test_a_time_limit_while_a_data_frame_is_converted_reaches_the_caller",),
+        (
+            "tests/unit/common/test_signal_errors.py::test_a_time_limit_while_a_data_frame_is_converted_reaches_the_caller",
+        ),
     ),
     Mutant(
         "a label ends where somebody's text says so",

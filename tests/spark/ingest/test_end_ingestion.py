@@ -19,8 +19,6 @@ from txnlog.errors import InvalidInputError, OutcomeUnknown
 
 __all__ = ["story"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
-
 
 def end(story: Story, name: str, **given: Any) -> str:
     return spark_ext.end_ingestion(story.spark, f"{story.ns.root}/{story.ns.name}", name, **given)

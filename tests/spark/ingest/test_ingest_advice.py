@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["story"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
 
 BOTH = ["source", "other"]
 

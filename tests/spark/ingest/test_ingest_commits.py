@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["story"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
-
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_is_dropped_while_a_batch_is_written_fails_the_batch(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["story"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
-
 
 def test_storage_options_are_in_no_repr() -> None:
     nothing: Any = None

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["story"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
-
 
 def test_messages_come_once_over_restarts_and_offsets_without_messages(story: Story) -> None:
     story.produce(0, 1, 2, None, 3)

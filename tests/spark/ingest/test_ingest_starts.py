@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["story"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
-
 
 LATEST = {"startingOffsets": "latest"}
 

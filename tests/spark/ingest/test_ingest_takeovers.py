@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["story"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=3)
 
 LOSSY = {"failOnDataLoss": "false"}
 

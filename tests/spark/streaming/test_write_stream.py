@@ -266,7 +266,7 @@ def test_a_handler_may_commit_by_itself_or_write_nothing(pipeline: Pipeline) -> 
 def test_a_namespace_full_of_open_transactions_says_so_before_the_handlers_work(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("api.producer", "fold.transactions"):  # the first one checks, the second one has the error
+    for module in ("api.writing", "fold.transactions"):  # the first one checks, the second one has the error
         monkeypatch.setattr(f"txnlog.{module}.MAX_OPEN_TRANSACTIONS", 0)
     pipeline.produce(0)
     with pytest.raises(StreamingQueryException, match=r"LimitExceeded: the namespace has 0 open transactions"):

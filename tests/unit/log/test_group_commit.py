@@ -52,6 +52,11 @@ def aborting(number: int) -> Member:
     return Member(AbortCommand(number))
 
 
+@dataclass(frozen=True)
+class WithRows(Simple[None]):
+    pieces: tuple[Piece, ...] = ()
+
+
 def refusing(number: int, pieces: tuple[Piece, ...] = ()) -> Member:
     """Refused as soon as the transaction has ended."""
 
@@ -60,7 +65,7 @@ def refusing(number: int, pieces: tuple[Piece, ...] = ()) -> Member:
             raise InvalidTransactionState("it ended")
         return []
 
-    return Member(Simple(decide, lambda draft, at: None, None, (number,), pieces))
+    return Member(WithRows(decide, lambda draft, at: None, None, (number,), pieces=pieces))
 
 
 def told(attempt: Attempt[Member]) -> list[tuple[Member, str]]:

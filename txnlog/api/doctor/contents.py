@@ -212,7 +212,7 @@ def _summary(connection: Connection) -> SegmentSummary:
 
 def _look_at_segments(notes: Notes, connection: Connection, topic: TopicRecord, small: int) -> None:
     try:
-        foreseen = optimizer.begin(connection, topic.name, limits.TARGET_SEGMENT_BYTES, dry_run=True).foresee()
+        foreseen = optimizer.begin(connection, topic.name, limits.MERGE_TARGET_BYTES, dry_run=True).foresee()
     except TopicNotFound:
         return  # dropped meanwhile
     if foreseen.merged_segments < MANY_SMALL:

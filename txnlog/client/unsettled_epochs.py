@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Takeovers:
+class UnsettledEpochs:
     """Epochs that this client may have made, and nobody's consumer has. From any thread."""
 
     def __init__(self) -> None:
@@ -29,4 +29,4 @@ class Takeovers:
         return self._abandoned.get(subscription) == epoch
 
 
-__all__ = ["Takeovers"]
+__all__ = ["UnsettledEpochs"]

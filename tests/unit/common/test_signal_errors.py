@@ -13,7 +13,7 @@ import pytest
 
 from tests.interrupts import hearing_signal
 from tests.unit.segment_files import TABLE, read_back
-from txnlog.common.handlers import raise_of_handler
+from txnlog.common.signal_errors import raise_of_handler
 from txnlog.data import segment_columns
 from txnlog.data.row_buffer import conform
 from txnlog.data.segment_file import encode
