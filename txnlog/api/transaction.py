@@ -324,9 +324,10 @@ class Transaction(ProcessBound):
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
 
-        One that truncates a topic is prepared with the call, and not again, as commit() does: so nobody overtakes it.
-        Where a checkpoint was written between the call and its entry, its Future raises RetriableError, and nothing is
-        logged of it: commit() again, which then comes behind what was committed meanwhile.
+        So the call itself waits for earlier calls of its transaction, and puts the files that the commit needs. One
+        that truncates a topic is not prepared again later, as commit() does: where a checkpoint was written between the
+        call and its entry, its Future raises RetriableError, and nothing is logged of it. Commit again, which then
+        comes behind what was committed meanwhile.
 
         The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
         finished by ``ns.close()`` and when the process ends by itself; failures whose Future nobody asked are reported
@@ -339,20 +340,19 @@ class Transaction(ProcessBound):
         """
         self._enter()
         machine = self._machine
-        if machine.submitted is not None:
-            return machine.submitted
         future: Promise[Committed] = Promise(self._runtime.call_back)
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
-        if machine.result is not None:
-            future.set_result(machine.result)
-            return future
         try:
-            if machine.work.needs_files and machine.seems_open():
+            if machine.submitted is None and machine.result is None and machine.must_get_ready:
                 # Here, so that whoever is called next does not overtake it, and the rows of one who commits fast do not
                 # fill the memory.
-                self._run(partial(machine.spill, everything=False))
-            if machine.work.truncated and machine.seems_open():
-                self._run(machine.plan_truncations)
+                self._run(machine.get_ready)
+            if machine.submitted is not None:
+                future.forget()
+                return machine.submitted
+            if machine.result is not None:
+                future.set_result(machine.result)
+                return future
             machine.check_owner()
             machine.submitted = future
             commit = partial(machine.commit, in_background=True, called_ms=self._runtime.elapsed_ms())

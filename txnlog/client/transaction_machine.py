@@ -138,11 +138,22 @@ class TransactionMachine(TransactionBase):
             self._opening.note_effect()
             self.work.truncate(topic, wanted)
 
-    async def plan_truncations(self) -> None:
-        """Prepare what the commit truncates: whoever asks for a commit behind it does not overtake it then."""
+    @property
+    def must_get_ready(self) -> bool:
+        """Whether a commit has to wait for anything but its entry. From any thread."""
+        return self._turn.is_taken or self.work.needs_files or bool(self.work.truncated)
+
+    async def get_ready(self) -> None:
+        """Do all that a commit needs before its entry: whoever is called behind it does not overtake it then.
+
+        Earlier calls for the transaction come to their end, and files are put. What refuses the commit, it says itself.
+        """
         async with self._turn:
-            await self._check_open()
-            await self.work.plan_truncations()
+            if self.seems_open():
+                self.work.collect()
+                await self.work.stage(everything=False)
+            if self.seems_open() or self.life.stage in UNANSWERED:
+                await self.work.plan_truncations()
 
     async def flush(self) -> None:
         """Make the work so far durable and pending."""
@@ -334,8 +345,8 @@ class TransactionMachine(TransactionBase):
                 self._note_committed(empty if earlier is None else self._connection.committed(earlier))
                 return None
             await work.stage(everything=False)
-            if not in_background:
-                await work.plan_truncations()
+            # In the background it is ready, and what is out of date by now would be overtaken by then.
+            await work.plan_truncations(only_missing=in_background)
         work.settle()
         return self._command_of_work()
 

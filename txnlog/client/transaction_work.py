@@ -278,9 +278,13 @@ class TransactionWork:
                 self._collected_bytes -= size
                 self.owned_topics |= {topic}
 
-    async def plan_truncations(self, *, again: bool = False) -> None:
-        """Look at the topics to be truncated, and put what that needs, unless that was done and is not out of date."""
-        if len(self.truncations) < len(self.truncated) or again or any(x.is_out_of_date for x in self.truncations):
+    async def plan_truncations(self, *, again: bool = False, only_missing: bool = False) -> None:
+        """Look at the topics to be truncated, and put what that needs, unless that was done.
+
+        What is out of date is done again, unless ``only_missing`` is asked for.
+        """
+        is_old = not only_missing and any(item.is_out_of_date for item in self.truncations)
+        if again or is_old or len(self.truncations) < len(self.truncated):
             # What there is stays where this fails: the next commit must not be without it.
             self.truncations = await self._session.runtime.job(self._plan_truncations)
 

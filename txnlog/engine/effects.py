@@ -249,6 +249,11 @@ class Turn:
         self._is_taken = False
         self._waiting: list[Reply[None]] | None = None  # there is one for each transaction, and most need none
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether a command has it: others wait. From any thread."""
+        return self._is_taken
+
     def __aenter__(self) -> Awaitable[None]:
         if self._is_taken:
             return self._wait()

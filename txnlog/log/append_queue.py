@@ -134,6 +134,11 @@ class AppendQueue:
     def __len__(self) -> int:
         return len(self._asked)
 
+    @property
+    def is_next_by_itself(self) -> bool:
+        """Whether nobody else may be in the next entry."""
+        return bool(self._asked) and self._asked[0].command.alone == BY_ITSELF
+
     def commands(self) -> list[Command[Any]]:
         """All that wait."""
         return [asked.command for asked in self._asked]

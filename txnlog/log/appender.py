@@ -148,6 +148,7 @@ class Appender:
         follower.on_applied = self._settle_proposed
         self._admission = Admission(self._wake, lambda: self._is_appending)
         self._submitted: set[_Submitted[Any]] = set()
+        self._has_submitted = False
         self._rest: Reply[None] = Reply()
         self._closed: TxnLogError | None = None
         self._unresolved: _Unresolved | None = None
@@ -213,6 +214,7 @@ class Appender:
             raise copy_of(self._closed)
         refuse_after_end()
         submitted = _Submitted(self, work, done)
+        self._has_submitted = True
         self._runtime.engine.post(submitted.begin, submitted.end, through=self._admission.add)
 
     def ride(self, command: Command[object]) -> Ride:
@@ -244,7 +246,8 @@ class Appender:
         if self._runtime.is_working:
             raise CalledInItsOwnWork
         self._runtime.engine.call(partial(self._close, error))
-        self._runtime.wait_for_callbacks()
+        if self._has_submitted:  # else callbacks are other handles'
+            self._runtime.wait_for_callbacks()
 
     async def _close(self, error: TxnLogError) -> None:
         self._closed = self._closed or error
@@ -299,11 +302,13 @@ class Appender:
         """Append one entry with whatever waits. False where the store failed."""
         await self._gather()
         await self._collector.make_place()
-        others = await self._collector.collect(self._waiting_commands) if self._collector.collects else []
+        collects = self._collector.collects and not self._queue.is_next_by_itself
+        others = await self._collector.collect(self._waiting_commands) if collects else []
         self._admission.run()
         attempt = self._queue.take_batch()
-        if attempt is not None and attempt.is_by_itself:
-            others = []  # they are collected again
+        if others and attempt is not None and attempt.is_by_itself:
+            self._queue.put_back(attempt.members)  # what was collected comes first: it would not be collected again
+            attempt = None
         if attempt is None:
             if not others:
                 return True

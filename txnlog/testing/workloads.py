@@ -62,8 +62,8 @@ ADDITIONS: Final[dict[Workload, Addition]] = {
         TRUNCATOR,
         (1, 2, 2),
         3,
-        "Let somebody replace the content of topics besides, next to some who delete, merge and vacuum.",
-        (VACUUMER, OPTIMIZER, RETAINER),
+        "Let somebody replace the content of topics besides, next to some who delete, merge, vacuum or race.",
+        (VACUUMER, OPTIMIZER, RETAINER, CROWD),
     ),
 }
 """By workload what it adds; "plain" adds nothing."""

@@ -16,6 +16,7 @@ import pytest
 import txnlog
 from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, begun, raises, read, rows, run_threads, wait_for
 from tests.descriptors import descriptors
+from txnlog.engine import runtime
 from txnlog.errors import Durable, InvalidTransactionState, OutcomeUnknown
 from txnlog.store import LocalStore
 
@@ -98,9 +99,12 @@ def test_a_with_block_closes(place: Place) -> None:
         ns.topics()
 
 
-def test_close_finishes_a_commit_that_has_not_come_to_its_entry(ns: Any, place: Place) -> None:
-    """Another call of the transaction is under way, which it waits for."""
+def test_close_finishes_a_commit_that_has_not_come_to_its_entry(
+    ns: Any, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another call of the transaction began at the same moment, and was first."""
     txn = begun(ns, 1)
+    monkeypatch.setattr(type(txn._machine), "must_get_ready", False)  # the other one has not begun yet
     runtime, held, go = ns._connection.runtime, threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -445,3 +449,38 @@ ns.close()
 print("through")
 """
     assert "through" in _run(local, last, after="future.result()").stdout
+
+
+@pytest.mark.real_runtime
+def test_closing_waits_for_no_callback_of_another_handle(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All handles of a process share the thread of the callbacks: who has no Futures does not wait for it."""
+    monkeypatch.setattr(runtime, "_CALLBACKS_MS", 20_000.0)
+    memory.orders()
+    ns, store = memory.wrapped(FaultyStore)
+    other = memory.open("other")
+    other.create_topic("x", SCHEMA)
+    began, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+    registered = threading.Event()
+    store.script.append(lambda: registered.wait(30))
+
+    def long(_future: object) -> None:
+        began.set()
+        go_on.wait(30)
+
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.commit_async().add_done_callback(long)
+    registered.set()
+    assert began.wait(30)
+
+    def close() -> None:
+        other.close()
+        closed.set()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    try:
+        assert closed.wait(10)
+    finally:
+        go_on.set()
+        closing.join()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, rows, wait_for
-from tests.client.transactions.truncating import meanwhile
+from tests.client.support import SCHEMA, FaultyStore, Place, rows, wait_for
+from tests.client.transactions.time_limits import limited, slow_file
+from tests.client.transactions.truncating import meanwhile, numbers, two_topics
 from tests.faults import Once
 from txnlog.errors import AccessDenied, Durable, RetriableError
 from txnlog.store import HookStore, StoreCall
@@ -219,3 +221,113 @@ def test_a_commit_that_fails_lets_those_behind_it_go_on(memory: Place) -> None:
 
 def _refuse() -> None:
     raise AccessDenied("no right to put")
+
+
+# --- calls that are under way, or were interrupted --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["flush in a thread", "acknowledge in a thread", "a flush with a time limit"])
+def test_a_batch_is_not_skipped_although_its_transaction_is_at_work_yet(memory: Place, way: str) -> None:
+    """LOST: one thread calls commit_async of batch 1, then of batch 2. The first waits for its transaction's turn
+    behind a flush (or an acknowledgement, which a Shared consumer logs at once), the second one overtakes it, and batch
+    1 is skipped as an older one, with success: its rows are gone. The flush is another thread's, or was interrupted."""
+    memory.orders(1, 2, 3)
+    ns, store = memory.wrapped(FaultyStore)
+    ns.create_topic("out", SCHEMA)
+    received = ns.consumer("orders", "billing", type="Shared").receive(3)
+    first = ns.begin(txn_app_id="nightly", txn_version=1)
+    first.produce("out", rows(1))
+    second = ns.begin(txn_app_id="nightly", txn_version=2)
+    second.produce("out", rows(2))
+    under_way = threading.Event()
+
+    def slow() -> None:
+        under_way.set()
+        time.sleep(1.0)
+
+    store.script.append(slow)
+    if way == "a flush with a time limit":
+        limited(first.flush)
+    else:
+        call = first.flush if way == "flush in a thread" else lambda: first.acknowledge(received)
+        threading.Thread(target=call).start()
+        assert under_way.wait(30)
+    done = [future.result(30) for future in [first.commit_async(), second.commit_async()]]
+    assert (numbers(ns, "out"), [item.skipped for item in done]) == ([1, 2], [False, False])
+
+
+def test_sequences_of_transactions_of_which_one_is_flushed_by_another_thread(memory: Place) -> None:
+    """LOST: the same with the sequences of a producer. Sequence 1 comes before sequence 0, which is refused for ever:
+    its transaction is aborted, by an error that says that 0 was committed before, perhaps."""
+    memory.orders()
+    ns, store = memory.wrapped(FaultyStore)
+    producer = ns.producer("p")
+    first, second = producer.begin(), producer.begin()
+    first.produce("orders", rows(0), partition=0, sequence=0)
+    second.produce("orders", rows(1), partition=0, sequence=1)
+    under_way = threading.Event()
+
+    def slow() -> None:
+        under_way.set()
+        time.sleep(0.5)
+
+    store.script.append(slow)
+    threading.Thread(target=first.flush).start()
+    assert under_way.wait(30)
+    for future in [first.commit_async(), second.commit_async()]:
+        future.result(30)
+    assert numbers(ns) == [0, 1]
+
+
+def test_a_truncation_whose_commit_had_a_time_limit_takes_no_later_rows(memory: Place) -> None:
+    """LOST: commit() of a truncation is interrupted by a time limit while its files are put, and commit_async() of it
+    is called, as an interrupted call may be made again. Another transaction, called behind that, overtakes it, and its
+    rows go with the truncation, without a word."""
+    two_topics(memory)
+    ns, slow = slow_file(memory, lambda: time.sleep(1.0))
+    whole, later = ns.begin(), ns.begin()
+    whole.truncate("orders")
+    whole.produce("orders", rows(1), partition=0)
+    later.produce("orders", rows(2), partition=0)
+    slow.came = False
+    limited(whole.commit)
+    versions = [future.result(30).version for future in [whole.commit_async(), later.commit_async()]]
+    assert (numbers(ns), versions) == ([1, 2], sorted(versions))
+
+
+def test_commit_async_next_to_a_commit_that_waits_for_a_flush_is_that_commit(memory: Place) -> None:
+    """LIE: one thread flushes a transaction, another one commits it, a third calls commit_async(), which first has its
+    rows put into a file. That waits behind the commit, so the Future raises "was committed (begin a new transaction;
+    nothing was written)" in place of the commit's result: who believes it commits the rows twice. Without the flush,
+    or with commit() in place of commit_async(), it is the commit's result. (A time limit that interrupts a flush, then
+    a commit_async, and commit_async again, leads here as well, by one thread.)"""
+    memory.orders()
+    ns, store = memory.wrapped(FaultyStore)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    txn.produce("orders", rows(2))
+    busy, flushing = threading.Event(), threading.Event()
+
+    def one() -> None:  # the entry of somebody else's call
+        busy.set()
+        time.sleep(0.5)
+
+    def two() -> None:  # that of the flush
+        flushing.set()
+        time.sleep(0.5)
+
+    ns.create_topic("out", SCHEMA)
+    store.script.extend([one, "ok", two])
+    threading.Thread(target=lambda: ns.produce("out", rows(0))).start()
+    assert busy.wait(30)
+    threading.Thread(target=txn.flush).start()
+    time.sleep(0.1)
+    commit = threading.Thread(target=txn.commit)
+    commit.start()
+    assert flushing.wait(30)
+    txn.produce("orders", rows(3))
+    future = txn.commit_async()
+    commit.join()
+    assert future.result(30) == txn.result
+    assert numbers(ns) == [1, 2, 3]

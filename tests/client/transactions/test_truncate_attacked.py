@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.client.support import FaultyStore, Place, rows
+from tests.client.transactions.time_limits import limited, slow_file
 from tests.client.transactions.truncating import meanwhile, numbers, two_topics
 from txnlog.api.internals import set_stream, truncate
-from txnlog.errors import InvalidInputError, OutcomeUnknown, StoreError, TransactionTimedOut
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, RetriableError, StoreError, TransactionTimedOut
 from txnlog.format.actions import StreamBatch
 
 
@@ -211,3 +212,48 @@ def test_the_deadline_counts_from_the_first_call(memory: Place) -> None:
     time.sleep(0.1)
     with pytest.raises(TransactionTimedOut):
         txn.commit()
+
+
+# --- in the background ------------------------------------------------------------------------------------------------
+
+
+def test_a_truncation_in_the_background_that_nobody_planned(memory: Place) -> None:
+    """LIE, a bug in place of an error: the same, and the interrupted commit() fails at the store. The Future raises
+    AssertionError ("they were planned"), which is no TxnLogError and says nothing of what is durable."""
+    two_topics(memory)
+
+    def fail() -> None:
+        time.sleep(1.0)
+        raise StoreError("no space left", durable=Durable.NOTHING)
+
+    ns, slow = slow_file(memory, fail)
+    whole = ns.begin()
+    whole.truncate("orders")
+    whole.produce("orders", rows(1), partition=0)
+    slow.came = False
+    limited(whole.commit)
+    whole.commit_async().result(30)
+    assert numbers(ns) == [1]
+
+
+def test_commit_async_after_an_unknown_outcome_ends_some_time(memory: Place) -> None:
+    """HANG: after OutcomeUnknown nothing is planned again in the background, so once a checkpoint was written each
+    commit_async() raises RetriableError, "commit() again": who does that by commit_async goes round for ever."""
+    other = two_topics(memory)
+    ns, store = memory.wrapped(FaultyStore)
+    txn = ns.begin()
+    txn.truncate("orders")
+    txn.produce("orders", rows(77), partition=0)
+    store.script.extend(["dropped"] * 100)
+    with pytest.raises(OutcomeUnknown):
+        txn.commit_async().result(30)
+    store.heal()
+    other.produce("audit", rows(5), partition=0)
+    ns.checkpoint()
+    for _ in range(20):
+        try:
+            txn.commit_async().result(30)
+        except RetriableError:
+            continue
+        break
+    assert numbers(other) == [77]

@@ -327,8 +327,10 @@ MUTANTS: Final = (
     Mutant(
         "two commits of one transaction",
         "txnlog/api/transaction.py",
-        "        if machine.submitted is not None:\n            return machine.submitted\n        future",
-        "        future",
+        "            if machine.submitted is not None:\n"
+        "                future.forget()\n"
+        "                return machine.submitted\n",
+        "",
         "the second Future is another one than that of the call that commits",
         (LIFECYCLE + "while_a_commit_is_under_way_the_fate_counts_from_where_it_began",),
     ),

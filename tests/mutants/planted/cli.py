@@ -46,8 +46,8 @@ MUTANTS: Final = (
     Mutant(
         "a seek opens its consumer before it looks at the position",
         "txnlog/cli/subscriptions.py",
-        "        _check_position(ns, topic_name, wanted)",
-        "        _ = _check_position",
+        "        check_reachable(connection_of(ns), topic_name, wanted)",
+        "        _ = check_reachable",
         "a mistyped offset stops the consumer that is at work",
         (COMMAND_LINE_SUBSCRIPTIONS + "what_cannot_be_a_position_fences_nobody",),
     ),

@@ -39,6 +39,22 @@ MUTANTS: Final = (
         (COMMIT_ORDER + "a_truncation_that_is_out_of_date_is_overtaken_by_nobody",),
     ),
     Mutant(
+        "a commit in the background is ready while a call of its transaction is under way",
+        "txnlog/client/transaction_machine.py",
+        "        return self._turn.is_taken or self.work.needs_files or bool(self.work.truncated)\n",
+        "        return self.work.needs_files or bool(self.work.truncated)\n",
+        "commits that were called later overtake it: a batch is skipped as an older one, with success",
+        (COMMIT_ORDER + "a_batch_is_not_skipped_although_its_transaction_is_at_work_yet",),
+    ),
+    Mutant(
+        "a truncation of unknown outcome is not prepared again",
+        "txnlog/client/transaction_machine.py",
+        "            if self.seems_open() or self.life.stage in UNANSWERED:\n",
+        "            if self.seems_open():\n",
+        "commit_async never succeeds once a checkpoint was written",
+        (TRUNCATE_ATTACKED + "commit_async_after_an_unknown_outcome_ends_some_time",),
+    ),
+    Mutant(
         "a truncation foresees no first messages",
         "txnlog/client/truncation.py",
         "for partition, number in enumerate(numbers)\n",
