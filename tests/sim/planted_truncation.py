@@ -58,11 +58,11 @@ def nothing_goes_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     """A commit that is tried again brings its rows, and the topic keeps what it has."""
     plan = TransactionWork.plan_truncations
 
-    async def once(self: Any, *, again: bool = False) -> None:
+    async def once(self: Any, **how: bool) -> None:
         if self.truncations:
             self.truncations, self.truncated = [], {}
             return
-        await plan(self, again=again)
+        await plan(self, **how)
 
     patch.setattr(TransactionWork, "plan_truncations", once)
 

@@ -146,13 +146,14 @@ class TransactionMachine(TransactionBase):
     async def get_ready(self) -> None:
         """Do all that a commit needs before its entry: whoever is called behind it does not overtake it then.
 
-        Earlier calls for the transaction come to their end, and files are put. What refuses the commit, it says itself.
+        Earlier calls for the transaction come to their end, and files are put. What refuses the commit, it says itself:
+        a clock that jumps may show one time here and another one there.
         """
         async with self._turn:
-            if self.seems_open():
+            if self.life.stage is Stage.OPEN:
                 self.work.collect()
                 await self.work.stage(everything=False)
-            if self.seems_open() or self.life.stage in UNANSWERED:
+            if self.life.stage is Stage.OPEN or self.life.stage in UNANSWERED:
                 await self.work.plan_truncations()
 
     async def flush(self) -> None:

@@ -175,14 +175,16 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 @contextlib.contextmanager
-def forgetting_failures() -> Iterator[None]:
-    """Do not report at the end what fails meanwhile in the background and nobody asks for: for simulated clients."""
-    before = set(_failures)
+def forgetting_promises() -> Iterator[None]:
+    """Let the end of the process wait for nothing that is promised meanwhile, nor report it: for simulated clients."""
+    first = next(_numbers)
     try:
         yield
     finally:
-        for number in set(_failures) - before:
-            _failures.pop(number, None)
+        for noted in (_promises, _failures):
+            for number in list(noted):
+                if number > first:
+                    noted.pop(number, None)
 
 
 class _End:
@@ -251,4 +253,4 @@ except RuntimeError:
 atexit.register(_end.report)
 
 
-__all__ = ["Promise", "forgetting_failures"]
+__all__ = ["Promise", "forgetting_promises"]

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from txnlog.common.format_limits import EXPIRY_GRACE_MS, FORMAT_VERSION
-from txnlog.engine.promises import forgetting_failures
+from txnlog.engine.promises import forgetting_promises
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import InvalidTransactionState, TxnLogError
 from txnlog.fold.state import State
@@ -204,7 +204,7 @@ class Simulation:
     def run(self) -> Report:
         """All phases. Never raises: what goes wrong is a failure."""
         names = self._cast()
-        with _quiet(self.failures), forgetting_failures(), small_steps(self.world, self.scheduler.seed):
+        with _quiet(self.failures), forgetting_promises(), small_steps(self.world, self.scheduler.seed):
             kinds = ACTOR_KINDS | self._kinds | MORE_KINDS
             for name in names:
                 self._begin_life(name, kinds[name.rstrip("0123456789")], 0)

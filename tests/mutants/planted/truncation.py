@@ -49,8 +49,8 @@ MUTANTS: Final = (
     Mutant(
         "a truncation of unknown outcome is not prepared again",
         "txnlog/client/transaction_machine.py",
-        "            if self.seems_open() or self.life.stage in UNANSWERED:\n",
-        "            if self.seems_open():\n",
+        "            if self.life.stage is Stage.OPEN or self.life.stage in UNANSWERED:\n",
+        "            if self.life.stage is Stage.OPEN:\n",
         "commit_async never succeeds once a checkpoint was written",
         (TRUNCATE_ATTACKED + "commit_async_after_an_unknown_outcome_ends_some_time",),
     ),
