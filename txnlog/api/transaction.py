@@ -330,8 +330,9 @@ class Transaction(ProcessBound):
         comes behind what was committed meanwhile.
 
         The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
-        finished by ``ns.close()`` and when the process ends by itself; failures whose Future nobody asked are reported
-        to Python's logging then.
+        finished by ``ns.close()`` and when the process ends by itself. Failures whose Future nobody asked are reported
+        to Python's logging then, but not by a child that multiprocessing forked: nothing of Python's ``atexit`` is
+        called there.
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of Futures are called one after the other, in a thread of their own: they may
