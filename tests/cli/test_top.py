@@ -237,6 +237,29 @@ def test_a_program_gets_one_object_a_frame(lake):
     assert found["subscriptions"][0]["lag_messages"] == 2
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_ends_it_although_a_finalizer_had_the_error(busy, clock):
+    """Python drops what is raised there."""
+
+    class Dropped:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    rounds = []
+
+    def wait(_milliseconds):
+        rounds.append(Dropped())
+        rounds[-1] = None
+        assert len(rounds) < 9
+        return "due"
+
+    watch = top.Watch(lambda earlier: read(busy[1], earlier, clock.now_ms()), clock, str)
+    before = signal.getsignal(signal.SIGINT)
+    top.run(watch, lambda: None, wait, 100)
+    assert len(rounds) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_objects_follow_each_other_until_ctrl_c(lake):
     command = [sys.executable, "-m", "txnlog", lake[0], "top", "--json", "--interval", "100ms"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

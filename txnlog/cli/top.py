@@ -15,7 +15,7 @@ from txnlog.cli.rendering import rendered
 from txnlog.cli.target import Target
 from txnlog.cli.top_frame import Line, Size, frame, record
 from txnlog.cli.top_readings import Reading, read
-from txnlog.cli.top_screen import Woken, pause, plain_size, terminal
+from txnlog.cli.top_screen import Woken, noting_ctrl_c, pause, plain_size, terminal
 from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.installed import installed_version
 from txnlog.common.validation import Duration, duration_ms, time_of
@@ -79,13 +79,14 @@ def run(watch: Watch, show: Callable[[], None], wait: Callable[[int], Woken], in
         wait: waits so many milliseconds, and says why it ended.
         interval_ms: how long a frame is shown.
     """
-    while True:
-        show()
-        while (woken := wait(interval_ms)) == "resized":
+    with noting_ctrl_c() as is_pressed:
+        while not is_pressed():
             show()
-        if woken == "end":
-            return
-        watch.read()
+            while (woken := wait(interval_ms)) == "resized":
+                show()
+            if woken == "end":
+                return
+            watch.read()
 
 
 @click.command()

@@ -11,7 +11,8 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Final, Literal, Protocol
 
 from txnlog.cli.top_frame import Line, Size, Style
@@ -69,6 +70,27 @@ def pause(milliseconds: int) -> Woken:
     """Wait as long, where nobody can end it but by Ctrl-C."""
     time.sleep(milliseconds / 1_000)
     return "due"
+
+
+@contextlib.contextmanager
+def noting_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Context with the question whether somebody pressed Ctrl-C, which also raises KeyboardInterrupt as always.
+
+    Python drops an error that is raised while a finalizer runs: then only the note is left of it.
+    """
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
 def plain_size() -> Size:
@@ -200,4 +222,4 @@ class _Kept(logging.Handler):
                 logging.lastResort.handle(record)
 
 
-__all__ = ["Screen", "Woken", "pause", "plain_size", "terminal"]
+__all__ = ["Screen", "Woken", "noting_ctrl_c", "pause", "plain_size", "terminal"]
