@@ -95,7 +95,7 @@ _SETTINGS: Final = (
 @json_option
 @click.pass_obj
 def topics(target: Target, *, as_json: bool) -> None:
-    """List the topics, and how many messages can be read of each."""
+    """List the topics, and how many messages each has; those that were erased, compacted or replaced count as well."""
     with target.open() as ns:
         snapshot = ns.snapshot()
         rows = [

@@ -86,7 +86,7 @@ def unacknowledged_error(topic: str, which: str, needed: Mapping[str, int], behi
     named = ", ".join(f"{name!r} {count:,}" for name, count in list(needed.items())[:_MOST_NAMED])
     more = ", and others" if len(needed) > _MOST_NAMED else ""
     return InvalidInputError(
-        f"of the messages of {topic!r}{which} subscriptions have not acknowledged some: {named}{more}",
+        f"subscriptions have not acknowledged all messages of {topic!r}{which}: {named}{more}",
         advice=Words(
             "wait until they have, or pass ",
             Argument("allow_unacknowledged", True),
