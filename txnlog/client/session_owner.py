@@ -250,7 +250,7 @@ class SessionOwner:
 
     @property
     def unsettled_epochs(self) -> UnsettledEpochs:
-        """UnsettledEpochs and seeks of this client whose outcome is unknown."""
+        """Of takeovers and seeks of this client whose outcome is unknown."""
         return self.session.unsettled_epochs
 
     @property

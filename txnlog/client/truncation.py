@@ -108,7 +108,7 @@ class Truncation:
 
     @property
     def numbers(self) -> list[int]:
-        """Those that its entry will use."""
+        """Those that its entry may use."""
         return [self.txn, *(item.number for item in self.files.values())]
 
     @property

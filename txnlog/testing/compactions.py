@@ -7,11 +7,11 @@ and who still needed it, only the entries say. Whether it was allowed to go is f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.common import ranges
 from txnlog.fold.apply import apply_entry
-from txnlog.fold.state import Cursor, State, TopicRecord
+from txnlog.fold.state import State, TopicRecord
 from txnlog.format.codec import Entry
 from txnlog.format.compaction import (
     CLEANUP_POLICY,
@@ -56,62 +56,63 @@ def removed_of(ns: Namespace, entries: Sequence[Entry], compactors: Collection[s
         entries: of the log, from 0 on.
         compactors: the writers that compact: what goes with an entry of another one goes unasked.
     """
+    for item in gone_with_entries(ns, entries):
+        yield from _described(item, entries, asked=item.entry.header.writer in compactors)
+
+
+class Gone(NamedTuple):
+    """What goes of one partition with an entry: ``rows``, at the ``state`` in front of it."""
+
+    state: State
+    entry: Entry
+    topic: TopicRecord
+    partition: int
+    rows: list[tuple[int, int, str, int]]
+
+
+def gone_with_entries(ns: Namespace, entries: Iterable[Entry]) -> Iterator[Gone]:
+    """The rows that an entry with holes is the first not to show, one partition after the other."""
     state = State()
     for entry in entries:
         if any(audit.makes_holes(action) for action in entry.actions):
-            for place, gone in gone_with(ns, entry.header.version):
-                yield from _described(state, entry, place, gone, entries, asked=entry.header.writer in compactors)
+            version = entry.header.version
+            with audit.everything_readable(ns):
+                before, after = (rows_of(ns, ns.snapshot(at)) for at in (version - 1, version))
+            for (folder, partition), rows in sorted(before.items()):
+                topic = next(item for item in state.topics.values() if item.folder == folder)
+                there = {row[0] for row in after.get((folder, partition), ())}
+                yield Gone(state, entry, topic, partition, [row for row in rows if row[0] not in there])
         apply_entry(state, entry)
 
 
-def gone_with(ns: Namespace, version: int) -> Iterator[tuple[tuple[str, int], list[tuple[int, int, str, int]]]]:
-    """By topic and partition the rows that an entry is the first not to show."""
-    with audit.everything_readable(ns):
-        before, after = (rows_of(ns, ns.snapshot(at)) for at in (version - 1, version))
-    for place, rows in sorted(before.items()):
-        there = {row[0] for row in after.get(place, ())}
-        yield place, [row for row in rows if row[0] not in there]
-
-
-def _described(
-    state: State,
-    entry: Entry,
-    place: tuple[str, int],
-    gone: Iterable[tuple[int, int, str, int]],
-    entries: Sequence[Entry],
-    *,
-    asked: bool,
-) -> Iterator[Removed]:
-    """What goes with one entry, at the state in front of it."""
-    folder, partition = place
-    topic = next(item for item in state.topics.values() if item.folder == folder)
+def _described(item: Gone, entries: Sequence[Entry], *, asked: bool) -> Iterator[Removed]:
+    """What key compaction has to say of it."""
+    header, topic = item.entry.header, item.topic
     kept_ms = DELETE_RETENTION_MS.of(topic.properties)
-    for offset, _, _, version in gone:
+    for offset, _, _, version in item.rows:
         yield Removed(
-            folder,
-            partition,
+            topic.folder,
+            item.partition,
             offset,
-            entry.header.version,
-            entry.header.timestamp_ms - entries[version].header.timestamp_ms,
+            header.version,
+            header.timestamp_ms - entries[version].header.timestamp_ms,
             asked and CLEANUP_POLICY.of(topic.properties) == "compact",
             MIN_COMPACTION_LAG_MS.of(topic.properties) or 0,
             DEFAULT_DELETE_RETENTION_MS if kept_ms is None else kept_ms,
-            tuple(_in_need(state, topic, partition, offset)),
+            () if COMPACT_UNACKNOWLEDGED.of(topic.properties) else needing(item, offset),
         )
 
 
-def _in_need(state: State, topic: TopicRecord, partition: int, offset: int) -> Iterator[str]:
-    """The subscriptions for which a message is to stay: they have not acknowledged it."""
-    if COMPACT_UNACKNOWLEDGED.of(topic.properties):
-        return
-    for item in state.subscriptions.values():
-        if item.topic == topic.id and not is_acknowledged(state.cursors[item.id, partition], offset):
-            yield item.name
+def needing(item: Gone, offset: int) -> tuple[str, ...]:
+    """The subscriptions that had not acknowledged a message."""
+    state, wanted = item.state, ((offset, offset + 1),)
+    found: list[str] = []
+    for subscription in state.subscriptions.values():
+        if subscription.topic == item.topic.id:
+            cursor = state.cursors[subscription.id, item.partition]
+            if not ranges.covers(ranges.union(((0, cursor.position),), cursor.acknowledged), wanted):
+                found.append(subscription.name)
+    return tuple(found)
 
 
-def is_acknowledged(cursor: Cursor, offset: int) -> bool:
-    """Whether a subscription does not need a message any more."""
-    return ranges.covers(ranges.union(((0, cursor.position),), cursor.acknowledged), ((offset, offset + 1),))
-
-
-__all__ = ["ended_of", "gone_with", "is_acknowledged", "keyed_of", "removed_of"]
+__all__ = ["Gone", "ended_of", "gone_with_entries", "keyed_of", "needing", "removed_of"]

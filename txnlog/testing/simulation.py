@@ -396,7 +396,7 @@ class Simulation:
         removed = tuple(removed_of(ns, entries, self.world.compactors)) if keyed else ()
         if ended_of(keyed, removed):
             self.scheduler.label("a key ended for good")
-        truncated = tuple(truncated_of(ns, entries)) if TRUNCATOR in (self._added or ()) else ()
+        truncated = truncated_of(ns, entries) if TRUNCATOR in (self._added or ()) else ()
         if truncated:
             self.scheduler.label("a topic was truncated")
         self.world.recorder.ok(

@@ -95,7 +95,9 @@ def test_what_becomes_of_its_rows_depends_on_what_the_log_has(
     assert says in caught.value.advice
 
 
-def test_a_commit_under_way_gives_its_result_after_the_handle_was_closed(memory: Place) -> None:
+def test_a_commit_under_way_gives_its_result_after_the_handle_was_closed(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     txn = ns.begin()
@@ -108,10 +110,16 @@ def test_a_commit_under_way_gives_its_result_after_the_handle_was_closed(memory:
         closing = pool.submit(ns.close)
         while not ns._connection.is_closed:
             time.sleep(0.001)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(txn._machine), "must_get_ready", False)  # as if the commit had begun a moment later
+            refused = txn.commit_async()
+        with pytest.raises(InvalidTransactionState) as caught:
+            refused.result()
         late = pool.submit(txn.commit_async)
         closed.set()
         closing.result()
         assert late.result().result() == commit.result()
+    assert "call commit(), which gives its result" in caught.value.advice
     assert txn.commit() == commit.result()
 
 

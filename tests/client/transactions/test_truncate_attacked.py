@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +25,18 @@ def refused(txn: Any, store: FaultyStore) -> None:
     store.heal()
 
 
+def of_unknown_outcome(ns: Any, store: FaultyStore, commit: Callable[[Any], object]) -> Any:
+    """A transaction that truncates, and of whose commit nobody knows whether it is in the log."""
+    txn = ns.begin()
+    txn.truncate("orders")
+    txn.produce("orders", rows(77), partition=0)
+    store.script.extend(["dropped"] * 100)
+    with pytest.raises(OutcomeUnknown):
+        commit(txn)
+    store.heal()
+    return txn
+
+
 # --- what a commit prepares -------------------------------------------------------------------------------------------
 
 
@@ -32,13 +45,7 @@ def test_a_commit_of_unknown_outcome_whose_preparation_fails_later_truncates_all
     with the new rows and without the truncation: the old rows stay next to them."""
     other = two_topics(memory)
     ns, store = memory.wrapped(FaultyStore)
-    txn = ns.begin()
-    txn.truncate("orders")
-    txn.produce("orders", rows(77), partition=0)
-    store.script.extend(["dropped"] * 100)
-    with pytest.raises(OutcomeUnknown):
-        txn.commit()
-    store.heal()
+    txn = of_unknown_outcome(ns, store, lambda txn: txn.commit())
     other.optimize("orders")
     other.checkpoint()
     ns.checkpoint()
@@ -241,13 +248,7 @@ def test_commit_async_after_an_unknown_outcome_ends_some_time(memory: Place) -> 
     commit_async() raises RetriableError, "commit() again": who does that by commit_async goes round for ever."""
     other = two_topics(memory)
     ns, store = memory.wrapped(FaultyStore)
-    txn = ns.begin()
-    txn.truncate("orders")
-    txn.produce("orders", rows(77), partition=0)
-    store.script.extend(["dropped"] * 100)
-    with pytest.raises(OutcomeUnknown):
-        txn.commit_async().result(30)
-    store.heal()
+    txn = of_unknown_outcome(ns, store, lambda txn: txn.commit_async().result(30))
     other.produce("audit", rows(5), partition=0)
     ns.checkpoint()
     for _ in range(20):

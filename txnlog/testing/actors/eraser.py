@@ -6,12 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.format.features import HOLES
+from txnlog.testing.actors.optimizer import merge_one
 from txnlog.testing.actors.reader import read
 from txnlog.testing.client import Client, live
 from txnlog.testing.world import TOPICS
 
 _MOST = 4
-_TARGET_BYTES = 1 << 20
 
 
 def eraser(client: Client) -> None:
@@ -45,8 +45,7 @@ def eraser(client: Client) -> None:
         if client.hits(0.7):
             erase()
         else:
-            topic = client.chance.choice(list(TOPICS))
-            client.call("optimize", lambda: ns.optimize(topic, _TARGET_BYTES), topic=topic)
+            merge_one(client, ns)
         if client.hits(0.4):
             read(client, ns, None if client.hits(0.5) else seen)
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from txnlog.testing.actors.reader import read
 from txnlog.testing.client import Client, live
 from txnlog.testing.world import TOPICS
 
+if TYPE_CHECKING:
+    from txnlog.api.namespace import Namespace
+
 TARGETS = (2_500, 10_000, 1 << 20)
 """Bytes of a file: two small segments, some, or all of them become one."""
+
+
+def merge_one(client: Client, ns: Namespace) -> None:
+    """Merge all small segments of some topic: what those do besides who have another task."""
+    topic = client.chance.choice(list(TOPICS))
+    client.call("optimize", lambda: ns.optimize(topic, TARGETS[-1]), topic=topic)
 
 
 def optimizer(client: Client) -> None:
@@ -47,4 +58,4 @@ def optimizer(client: Client) -> None:
     live(client, step, lambda: None)
 
 
-__all__ = ["TARGETS", "optimizer"]
+__all__ = ["TARGETS", "merge_one", "optimizer"]

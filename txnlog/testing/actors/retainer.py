@@ -6,6 +6,7 @@ from typing import Any
 
 from txnlog.maintenance import retention
 from txnlog.results import DeletedRecords
+from txnlog.testing.actors.optimizer import merge_one
 from txnlog.testing.actors.reader import read
 from txnlog.testing.client import Client, live
 from txnlog.testing.operation_parts import (
@@ -15,7 +16,6 @@ from txnlog.testing.world import TOPICS
 
 _AGES_MS = (200, 1_000, 5_000)
 _TTLS_MS = (-1, 200, 1_000, 5_000)
-_TARGET_BYTES = 1 << 20
 _KEPT = "audit"
 """The topic whose settings keep what subscriptions have not acknowledged."""
 
@@ -54,8 +54,7 @@ class Retainer:
         elif drawn < self.shares[1]:
             self.retain()
         else:
-            topic = client.chance.choice(list(TOPICS))
-            client.call("optimize", lambda: ns.optimize(topic, _TARGET_BYTES), topic=topic)
+            merge_one(client, ns)
         if client.hits(0.4):
             read(client, ns, None if client.hits(0.5) else seen)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from txnlog.errors import InvalidInputError
 from txnlog.format.features import HOLES
 from txnlog.testing.actors.ending import end, produce_in
+from txnlog.testing.actors.optimizer import merge_one
 from txnlog.testing.actors.reader import read
 from txnlog.testing.actors.writer import Writer
 from txnlog.testing.client import Client, live
@@ -14,8 +15,6 @@ from txnlog.testing.world import PRODUCERS, TOPICS
 
 if TYPE_CHECKING:
     from txnlog.api.transaction import Transaction
-
-_TARGET_BYTES: Final = 1 << 20
 
 
 def truncator(client: Client) -> None:
@@ -45,8 +44,7 @@ class Truncator(Writer):
         elif drawn < 0.9:
             self.produce_plainly()
         else:
-            topic = client.chance.choice(list(TOPICS))
-            client.call("optimize", lambda: ns.optimize(topic, _TARGET_BYTES), topic=topic)
+            merge_one(client, ns)
         if client.hits(0.4):
             read(client, ns, None if client.hits(0.5) else seen)
 
