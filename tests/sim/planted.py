@@ -10,7 +10,7 @@ import contextlib
 import copy
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -60,7 +60,7 @@ from txnlog.log.log_reader import Log
 from txnlog.log.number_pool import _Range
 from txnlog.maintenance import merging, vacuum
 from txnlog.maintenance.merge_plan import Part
-from txnlog.maintenance.merging import Numbers
+from txnlog.maintenance.merging import Numbers, Rows
 from txnlog.store.base import Created, ObjectNotFound
 from txnlog.testing.actors import ACTOR_KINDS
 from txnlog.testing.client import Client
@@ -527,10 +527,10 @@ def merged_rows_are_new(patch: pytest.MonkeyPatch) -> None:
     """Merged rows get another version than that of the commit that brought them."""
     with_metadata = merging._with_metadata
 
-    def later(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
-        table = with_metadata(rows, schema, segment)
+    def later(several: Sequence[Rows], schema: pa.Schema, *, has_holes: bool) -> pa.Table:
+        table = with_metadata(several, schema, has_holes=has_holes)
         index = table.schema.get_field_index("_version")
-        numbers = pa.array([segment.number] * table.num_rows, pa.int64())
+        numbers = pa.array([rows.segment.number for rows in several for _ in range(rows.table.num_rows)], pa.int64())
         return table.set_column(index, table.schema.field(index), numbers)
 
     patch.setattr(merging, "_with_metadata", later)

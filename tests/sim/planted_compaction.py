@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from tests.sim.planted import Mutant
 from tests.sim.planted_holes import holes_are_nobodys
 from txnlog.client.connection import Connection
-from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.fold.state import SegmentRecord, TopicRecord
 from txnlog.maintenance import compaction, merging, rewriting
 from txnlog.maintenance.compaction import Compaction, _Decision
@@ -151,14 +150,13 @@ def messages_without_a_key_are_one(patch: pytest.MonkeyPatch) -> None:
 
 def what_stays_moves_up(patch: pytest.MonkeyPatch) -> None:
     """Behind a message that went the others get new offsets."""
+    of_output = merging._of_output
 
-    def dense(rows: Rows, output: Output) -> pa.Table:
-        first, behind = np.searchsorted(rows.offsets, [output.offset, output.end]).tolist()
-        table = rows.table.slice(first, behind - first)
+    def dense(rows: Rows, output: Output) -> Rows:
+        found = of_output(rows, output)
         if output.has_holes:
-            offsets = np.arange(rows.part.offset, rows.part.offset + behind - first)
-            table = table.append_column(STORED_COLUMNS.field("_offset"), pa.array(offsets))
-        return table
+            return found._replace(offsets=np.arange(rows.part.offset, rows.part.offset + len(found.offsets)))
+        return found
 
     patch.setattr(merging, "_of_output", dense)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from txnlog.common.format_limits import MAX_ENTRY_BYTES
 from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
-from txnlog.data.segment_columns import STORED_COLUMNS, merged_columns
+from txnlog.data.segment_columns import merged_columns
 from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
 from txnlog.data.segment_rows import PlannedSegment, naming_segment
 from txnlog.engine.log_lines import LogLines
@@ -45,12 +45,13 @@ _logger = LogLines("txnlog.merging")
 
 _WAVE_FILES: Final = 64
 _WAVE_BYTES: Final = 16 << 20
-"""Files fetched and decoded side by side: for small ones the requests are what takes time."""
+"""Files in memory together, fetched and decoded side by side: for small ones the requests are what takes time."""
 
 _GENTLE_FILES: Final = 8
 _LONGEST_REST_MS: Final = 20.0
-"""In the background the files are decoded one after the other, with a rest after each as long as that took. A commit
-asks for the interpreter some ten times, and would wait for 5 ms each time behind threads that hold it."""
+"""In the background fewer files are fetched side by side, and they are decoded one after the other, with a rest after
+each as long as that took. A commit asks for the interpreter some ten times, and would wait for 5 ms each time behind
+threads that hold it."""
 
 _BUFFERED_BYTES: Final = 4 * ROW_GROUP_BYTES
 """Arrow bytes of all row groups that are being filled, where the rows of shared segments go to many files."""
@@ -86,9 +87,13 @@ class _Missing(Exception):
 
 
 class Rows(NamedTuple):
-    """Rows of one partition of a segment, with what is stored of them: ``_txn``, ``_version``, ``_timestamp``."""
+    """Rows of one partition of a segment, as its file has them.
+
+    Those that ``Merger.rows`` gives have ``_txn``, ``_version`` and ``_timestamp``, wherever these are stored.
+    """
 
     segment: SegmentRecord
+    planned: PlannedSegment
     part: Part
     offsets: Numbers
     table: pa.Table
@@ -185,19 +190,28 @@ class Merger:
     def _filled(self, merge: Merge, known: int, keep: Keep | None) -> list[SegmentWriter] | None:
         """A writer for each output, with all of its rows. None where a file is gone by now."""
         schema = self.schema()
-        group = max(_LEAST_ROW_GROUP_BYTES, min(ROW_GROUP_BYTES, _BUFFERED_BYTES // max(1, len(merge.outputs))))
+        row_group_bytes = max(
+            _LEAST_ROW_GROUP_BYTES, min(ROW_GROUP_BYTES, _BUFFERED_BYTES // max(1, len(merge.outputs)))
+        )
         writers = [
-            SegmentWriter(merged_columns(schema, has_holes=item.has_holes), None, group) for item in merge.outputs
+            SegmentWriter(merged_columns(schema, has_holes=item.has_holes), None, row_group_bytes)
+            for item in merge.outputs
         ]
         by_partition: dict[int, list[tuple[int, Output]]] = {}
         for index, output in enumerate(merge.outputs):
             by_partition.setdefault(output.partition, []).append((index, output))
         try:
-            for rows in self.rows(merge.removed if merge.outputs else (), known, schema):
-                kept = rows if keep is None else _filtered(rows, keep)
-                for index, output in by_partition.get(rows.part.partition, ()):
-                    ended = list(writers[index].write(_of_output(kept, output)))
-                    assert not ended, "a writer without a target has one segment"
+            for wave in self._waves(merge.removed if merge.outputs else (), known, schema):
+                by_output: dict[int, list[Rows]] = {}
+                for rows in wave:
+                    kept = rows if keep is None else _filtered(rows, keep)
+                    for index, output in by_partition.get(rows.part.partition, ()):
+                        by_output.setdefault(index, []).append(_of_output(kept, output))
+                for index, several in by_output.items():
+                    for group in _alike(several):
+                        table = _with_metadata(group, schema, has_holes=merge.outputs[index].has_holes)
+                        ended = list(writers[index].write(table))
+                        assert not ended, "a writer without a target has one segment"
         except Gone:
             return None
         return writers
@@ -220,11 +234,17 @@ class Merger:
         Raises Gone where they were replaced meanwhile.
         """
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        for wave in self._waves(records, known, schema, columns):
+            for rows in wave:
+                yield rows._replace(table=_with_metadata([rows], wanted, has_holes=False))
+
+    def _waves(
+        self, records: Sequence[SegmentRecord], known: int, schema: pa.Schema, columns: Sequence[str] | None = None
+    ) -> Iterator[list[Rows]]:
+        """The rows of segments as their files have them, as many files at a time as are in memory together."""
         try:
-            for record, segment, table in self._tables(records, schema, columns):
-                for part in merge_plan.parts_of(record, {}):
-                    offsets, rows = _rows_of(part, table)
-                    yield Rows(record, part, offsets, _with_metadata(rows, wanted, segment))
+            for wave in waves(records, lambda record: record.size_bytes, _WAVE_FILES, _WAVE_BYTES):
+                yield self._read(wave, schema, columns)
         except _Missing as missing:
             self._check_replaced(records, missing.segment, known)
             raise Gone from None
@@ -238,21 +258,20 @@ class Merger:
         if all(record.number not in removals for record in records):
             raise follower.missing_at(known, self._topic.name, self._topic.folder, missing) from None
 
-    def _tables(
-        self, records: Sequence[SegmentRecord], schema: pa.Schema, columns: Sequence[str] | None
-    ) -> Iterator[tuple[SegmentRecord, PlannedSegment, pa.Table]]:
-        """The files of segments, decoded and verified, a wave of them in memory at a time."""
-        folder = self._topic.folder
-        files = _GENTLE_FILES if self.is_gentle else _WAVE_FILES
-        for wave in waves(records, lambda record: record.size_bytes, files, _WAVE_BYTES):
-            planned = [plan_segment(record, folder, "COMMITTED", None, {}) for record in wave]
-            segments = [segment for segment in planned if segment is not None]
-            assert len(segments) == len(wave), "every segment has offsets"
-            if self.is_gentle:
-                tables: Iterable[pa.Table] = self._decoded_gently(schema, segments)
-            else:
-                tables = self._decoded(schema, segments, columns)
-            yield from zip(wave, segments, tables, strict=True)
+    def _read(self, records: Sequence[SegmentRecord], schema: pa.Schema, columns: Sequence[str] | None) -> list[Rows]:
+        """The rows of some segments, decoded and verified, in their order, by partition in each."""
+        planned = [plan_segment(record, self._topic.folder, "COMMITTED", None, {}) for record in records]
+        segments = [segment for segment in planned if segment is not None]
+        assert len(segments) == len(records), "every segment has offsets"
+        if self.is_gentle:
+            tables: Iterable[pa.Table] = self._decoded_gently(schema, segments)
+        else:
+            tables = self._decoded(schema, segments, columns)
+        return [
+            Rows(record, segment, part, *_rows_of(part, table))
+            for record, segment, table in zip(records, segments, tables, strict=True)
+            for part in merge_plan.parts_of(record, {})
+        ]
 
     def _decoded(
         self, schema: pa.Schema, segments: Sequence[PlannedSegment], columns: Sequence[str] | None
@@ -262,17 +281,24 @@ class Merger:
         return self._connection.runtime.run_all(calls)
 
     def _decoded_gently(self, schema: pa.Schema, segments: Sequence[PlannedSegment]) -> Iterator[pa.Table]:
-        connection, runtime = self._connection, self._connection.runtime
-        written = [connection.reader.written(schema, item) for item in segments]
-        asked = [item for item, table in zip(segments, written, strict=True) if table is None]
-        files = iter(runtime.run_all([partial(self._of, item, connection.store.get, item.key) for item in asked]))
+        runtime, reader = self._connection.runtime, self._connection.reader
+        written = [reader.written(schema, item) for item in segments]
+        files = self._fetched([item for item, table in zip(segments, written, strict=True) if table is None])
         for segment, table in zip(segments, written, strict=True):
             if table is not None:
                 yield table
                 continue
+            file = next(files)
             began_ms = runtime.elapsed_ms()
-            yield self._of(segment, connection.reader.whole_of, next(files), schema, segment)
+            yield self._of(segment, reader.whole_of, file, schema, segment)
             runtime.sleep_ms(min(runtime.elapsed_ms() - began_ms, _LONGEST_REST_MS))
+
+    def _fetched(self, segments: Sequence[PlannedSegment]) -> Iterator[bytes]:
+        """The files of segments, a few at a time."""
+        get = self._connection.store.get
+        for first in range(0, len(segments), _GENTLE_FILES):
+            some = segments[first : first + _GENTLE_FILES]
+            yield from self._connection.runtime.run_all([partial(self._of, item, get, item.key) for item in some])
 
     def _of(self, segment: PlannedSegment, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What a call gives for a segment, which its errors name."""
@@ -340,13 +366,22 @@ def _filtered(rows: Rows, keep: Keep) -> Rows:
     return rows._replace(offsets=rows.offsets[kept], table=rows.table.filter(pa.array(kept)))
 
 
-def _of_output(rows: Rows, output: Output) -> pa.Table:
+def _of_output(rows: Rows, output: Output) -> Rows:
     """Those of some rows that go into an output of their partition: retention may have passed some."""
     first, behind = np.searchsorted(rows.offsets, [output.offset, output.end]).tolist()
-    table = rows.table.slice(first, behind - first)
-    if output.has_holes:
-        table = table.append_column(STORED_COLUMNS.field("_offset"), pa.array(rows.offsets[first:behind]))
-    return table
+    return rows._replace(offsets=rows.offsets[first:behind], table=rows.table.slice(first, behind - first))
+
+
+def _alike(several: Iterable[Rows]) -> Iterator[list[Rows]]:
+    """Neighbours whose files have the same columns, together: each step takes as long for one row as for thousands."""
+    found: list[Rows] = []
+    for rows in several:
+        if found and not rows.table.schema.equals(found[0].table.schema):
+            yield found
+            found = []
+        found.append(rows)
+    if found:
+        yield found
 
 
 def _fitting(statistics: Statistics, most_bytes: int) -> Statistics:
@@ -360,22 +395,26 @@ def _fitting(statistics: Statistics, most_bytes: int) -> Statistics:
     return found
 
 
-def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
-    """The user's columns, and transaction, version and time of each row, from the file or from the log."""
-    count = rows.num_rows
-    constants = {
-        "_txn": segment.txn,
-        "_version": segment.version,
-        "_timestamp": None if segment.timestamp_ms is None else segment.timestamp_ms * 1_000,
+def _with_metadata(several: Sequence[Rows], schema: pa.Schema, *, has_holes: bool) -> pa.Table:
+    """The user's columns of rows whose files have the same ones, and what a merged file stores of each."""
+    tables = [rows.table for rows in several]
+    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    in_log: dict[str, Callable[[PlannedSegment], int | None]] = {
+        "_txn": lambda segment: segment.txn,
+        "_version": lambda segment: segment.version,
+        "_timestamp": lambda segment: None if segment.timestamp_ms is None else segment.timestamp_ms * 1_000,
     }
-    columns = [rows.column(name) for name in schema.names]
-    merged = merged_columns(schema, has_holes=False)
+    counts = [rows.table.num_rows for rows in several]
+    merged = merged_columns(schema, has_holes=has_holes)
+    columns = [table.column(name) for name in schema.names]
     for field in list(merged)[len(schema) :]:
-        value = constants[field.name]
-        if segment.compacted or value is None:
-            columns.append(rows.column(field.name))
+        if field.name == "_offset":
+            columns.append(pa.array(np.concatenate([rows.offsets for rows in several])))
+        elif field.name in table.schema.names:
+            columns.append(table.column(field.name))
         else:
-            columns.append(pa.array(np.full(count, value, np.int64)).cast(field.type))
+            values = np.array([in_log[field.name](rows.planned) for rows in several], np.int64)
+            columns.append(pa.array(np.repeat(values, counts)).cast(field.type))
     return pa.Table.from_arrays(columns, schema=merged)
 
 

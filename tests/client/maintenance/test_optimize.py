@@ -247,6 +247,7 @@ def test_rows_are_held_a_row_group_at_a_time(memory: Place, monkeypatch: pytest.
     monkeypatch.setattr(SegmentWriter, "write", noted)
     monkeypatch.setattr(merging, "ROW_GROUP_BYTES", 1_000)
     monkeypatch.setattr(merging, "_LEAST_ROW_GROUP_BYTES", 1_000)
+    monkeypatch.setattr(merging, "_WAVE_FILES", 7)
     before = whole(ns)
     ns.optimize("orders")
     assert 0 < most < 1_000
