@@ -78,7 +78,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._spec: WriteSpec | None = None
         self._is_complete = overwrite
         if overwrite:
-            write_jobs.check_overwritable(ns, self._planned.record, "outputMode('complete')")
+            write_jobs.check_overwritable(ns, self._planned.record, "outputMode('complete')", write_jobs.COMPLETED)
 
     def _open(self) -> Namespace:
         return self._target.open()
@@ -132,12 +132,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         with batch_commit.batch_transaction(ns, numbers, batch, wanted) as txn, txn:
             if self._is_complete:
                 assert record is not None, "the topic was named"
-                truncate(
-                    txn,
-                    record.name,
-                    allow_unacknowledged=False,
-                    owned_since=batch_commit.last_version(ns, batch) or None,
-                )
+                since = batch_commit.last_version(ns, batch) or None
+                truncate(txn, record.name, write_jobs.COMPLETED._replace(owned_since=since))
             write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)

@@ -16,6 +16,7 @@ from spark_ext.write import write_jobs
 from spark_ext.write.frame_jobs import FrameJob, frame_job
 from txnlog.api.internals import check_open, check_truncatable, connection_of, discard, leave, truncate
 from txnlog.api.writing import begin_transaction
+from txnlog.client.truncation import Wanted
 from txnlog.common.names import parse_topic_name
 from txnlog.common.validation import shown, truth, type_of
 from txnlog.errors import (
@@ -161,8 +162,9 @@ class DataFrameTransaction:
         check_open(self._txn)
         connection_of(self._ns).follower.refresh()  # the topic may have been replaced since the transaction began
         planned = write_jobs.planned(self._ns, parse_topic_name(topic), df.schema)
+        wanted = Wanted(allow_unacknowledged, self._complete_since or None)
         if mode == "overwrite":
-            check_truncatable(self._txn, topic, allow_unacknowledged=allow_unacknowledged)
+            check_truncatable(self._txn, topic, wanted)
         spec = planned.spec(self._ns, self._storage)
         assert planned.record is not None, "a topic was named"
         job = frame_job(df, planned.record, spec)
@@ -176,8 +178,7 @@ class DataFrameTransaction:
                     write_jobs.check_there(
                         self._ns, planned.record.id, "its rows were written", advice="begin a new transaction"
                     )
-                    since = self._complete_since or None
-                    truncate(self._txn, topic, allow_unacknowledged=allow_unacknowledged, owned_since=since)
+                    truncate(self._txn, topic, wanted)
                 self._segments.extend(segments)
                 self._written[topic] = self._written.get(topic, 0) + rows
         except BaseException as error:  # also an interrupt after the job: the caller then does not know of the rows

@@ -92,7 +92,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
             for topic in sorted(own)
         }
         if plan.overwritten is not None:
-            truncate(txn, records[plan.overwritten].name, allow_unacknowledged=False, owned_since=None)
+            truncate(txn, records[plan.overwritten].name, write_jobs.OVERWRITTEN)
         write_jobs.add_segments(txn, write_jobs.segments_of(written, numbers, numbers.txn))
         result = txn.commit()
         _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
@@ -130,7 +130,10 @@ def _planned(target: Target, options: WriteOptions, schema: StructType, *, overw
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
         return BatchPlan(None)
     planned = write_jobs.planned(ns, target.location.topic or options.topic, schema)
-    overwritten = write_jobs.check_overwritable(ns, planned.record, 'mode("overwrite")').id if overwrite else None
+    overwritten: int | None = None
+    if overwrite:
+        what, wanted = 'mode("overwrite")', write_jobs.OVERWRITTEN
+        overwritten = write_jobs.check_overwritable(ns, planned.record, what, wanted).id
     spec = planned.spec(ns, target.storage)
     epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
     return BatchPlan(spec, options.transactional_id, epoch, app_id, app_version, overwritten)

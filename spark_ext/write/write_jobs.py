@@ -22,7 +22,7 @@ from spark_ext.write.task_writer import (
 )
 from txnlog.api.internals import adopt_segments, connection_of
 from txnlog.api.writing import begin_transaction
-from txnlog.client.truncation import check_truncatable
+from txnlog.client.truncation import Wanted, check_truncatable
 from txnlog.common.format_limits import MAX_BLOCK_NUMBERS
 from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
@@ -159,7 +159,18 @@ def planned_for(record: TopicRecord | None, spark_schema: StructType) -> Planned
     return Planned(columns, record)
 
 
-def check_overwritable(ns: Namespace, record: TopicRecord | None, what: str) -> TopicRecord:
+OVERWRITTEN: Final = Wanted(
+    how_to_allow="overwrite it in a spark_ext.transaction, by "
+    "txn.write(df, topic, mode='overwrite', allow_unacknowledged=True)"
+)
+COMPLETED: Final = Wanted(
+    how_to_allow="write it by spark_ext.write_stream, whose handler calls txn.write(df, topic, "
+    "allow_unacknowledged=True)"
+)
+"""What the format asks for of a topic that it overwrites, or of that of a complete result: it has no option for it."""
+
+
+def check_overwritable(ns: Namespace, record: TopicRecord | None, what: str, wanted: Wanted) -> TopicRecord:
     """The topic that a job overwrites.
 
     Raises:
@@ -171,7 +182,7 @@ def check_overwritable(ns: Namespace, record: TopicRecord | None, what: str) -> 
             f"{what} needs a topic, and the column {ROUTING_COLUMN!r} may name any",
             advice="write to ROOT/NAMESPACE/TOPIC, or overwrite several topics in one spark_ext.transaction",
         )
-    check_truncatable(connection_of(ns), record.name, what)
+    check_truncatable(connection_of(ns), record.name, what, wanted=wanted)
     return record
 
 

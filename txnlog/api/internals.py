@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
     from txnlog.api.transaction import Transaction
     from txnlog.client.connection import Connection
+    from txnlog.client.truncation import Wanted
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
 
 
@@ -58,7 +59,7 @@ def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
     txn._add(partial(txn._machine.adopt_segments, kept))
 
 
-def check_truncatable(txn: Transaction, topic: str, *, allow_unacknowledged: bool) -> None:
+def check_truncatable(txn: Transaction, topic: str, wanted: Wanted) -> None:
     """Raise what refuses a truncation by what is known now. See :func:`txnlog.client.truncation.check_truncatable`."""
     from txnlog.client import truncation  # noqa: PLC0415 - Spark's executors lack what this imports
 
@@ -68,15 +69,13 @@ def check_truncatable(txn: Transaction, topic: str, *, allow_unacknowledged: boo
         "overwriting a topic",
         txn.id.number,
         txn._machine.work.acknowledgements,
-        allow_unacknowledged=allow_unacknowledged,
+        wanted=wanted,
     )
 
 
-def truncate(txn: Transaction, topic: str, *, allow_unacknowledged: bool, owned_since: int | None) -> None:
-    """See ``Transaction.truncate``. Nobody else may have written to the topic since the version ``owned_since``."""
-    from txnlog.client.truncation import Wanted  # noqa: PLC0415 - Spark's executors lack what this imports
-
-    txn._truncate(topic, Wanted(allow_unacknowledged, owned_since))
+def truncate(txn: Transaction, topic: str, wanted: Wanted) -> None:
+    """See ``Transaction.truncate``."""
+    txn._truncate(topic, wanted)
 
 
 def set_stream(txn: Transaction, batch: StreamBatch) -> None:

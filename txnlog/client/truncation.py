@@ -20,7 +20,13 @@ from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import merged_columns
 from txnlog.errors import Durable, InvalidInputError, RetriableError
-from txnlog.fold.acknowledgements import cursor_of, subscriptions_of, unacknowledged, unacknowledged_error
+from txnlog.fold.acknowledgements import (
+    ALLOW_UNACKNOWLEDGED,
+    cursor_of,
+    subscriptions_of,
+    unacknowledged,
+    unacknowledged_error,
+)
 from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, TopicRecord
 from txnlog.fold.visibility import is_visible
@@ -57,10 +63,12 @@ class Wanted(NamedTuple):
     Attributes:
         allow_unacknowledged: whether messages go that a subscription has not acknowledged.
         owned_since: the version since which nobody else may have written to it; None: anybody may.
+        how_to_allow: what the caller can do for those messages to go all the same, as a refusal says it.
     """
 
     allow_unacknowledged: bool = False
     owned_since: int | None = None
+    how_to_allow: str = ALLOW_UNACKNOWLEDGED
 
 
 class Written(NamedTuple):
@@ -153,7 +161,8 @@ class Truncation:
             self._check_owned(topic, new)
         if not self.wanted.allow_unacknowledged:
             holes = _joined(self.holes, _holes_of(new))
-            _check_acknowledged(draft, topic, _without(spans, holes), txn, acknowledgements)
+            left = _without(spans, holes)
+            _check_acknowledged(draft, topic, left, txn, acknowledgements, self.wanted.how_to_allow)
         return [
             Begin(self.txn),
             *(self._segment(p, end - start) for p, (start, end) in spans.items()),
@@ -229,7 +238,12 @@ def _without(spans: Mapping[int, Range], holes: Spans) -> Spans:
 
 
 def _check_acknowledged(
-    draft: Draft, topic: TopicRecord, spans: Spans, txn: int, acknowledgements: Sequence[Acknowledgement]
+    draft: Draft,
+    topic: TopicRecord,
+    spans: Spans,
+    txn: int,
+    acknowledgements: Sequence[Acknowledgement],
+    how_to_allow: str,
 ) -> None:
     """Raise InvalidInputError where a subscription has not acknowledged all that would go.
 
@@ -247,7 +261,7 @@ def _check_acknowledged(
             needed[subscription.name] = count
     if not needed:
         return
-    raise unacknowledged_error(topic.name, "", needed, "what is truncated")
+    raise unacknowledged_error(topic.name, "", needed, "what is truncated", how_to_allow)
 
 
 def _left(cursor: Cursor, partition: int, end: int, txn: int, own: Sequence[Acknowledgement]) -> Ranges:
@@ -286,7 +300,7 @@ def check_truncatable(
     txn: int = -1,
     acknowledgements: Sequence[Acknowledgement] = (),
     *,
-    allow_unacknowledged: bool = False,
+    wanted: Wanted,
 ) -> None:
     """Raise what refuses a truncation by what is known now: the job that writes the new rows may take long.
 
@@ -296,14 +310,14 @@ def check_truncatable(
         what: needs the feature of the format, as an error names it.
         txn: the transaction that truncates it, and ``acknowledgements`` those that the log may not show yet.
         acknowledgements: see there.
-        allow_unacknowledged: whether messages may go that a subscription has not acknowledged.
+        wanted: what is asked for of the topic.
 
     Raises:
         UnsupportedFeature: the namespace does not have the feature.
         InvalidInputError: a subscription needs messages, which this transaction does not acknowledge.
     """
     check_feature(connection, what)
-    if allow_unacknowledged:
+    if wanted.allow_unacknowledged:
         return
     record = connection.topic_record(topic)
     _, shown = _shown(connection.session, record)
@@ -312,7 +326,8 @@ def check_truncatable(
     def check(state: State) -> None:
         spans = {p: (state.start_of(record.id, p), state.end_of(record.id, p)) for p in range(record.partitions)}
         spans = {p: (start, end) for p, (start, end) in spans.items() if start < end}
-        _check_acknowledged(state.draft(), record, _without(spans, holes), txn, acknowledgements)
+        left = _without(spans, holes)
+        _check_acknowledged(state.draft(), record, left, txn, acknowledgements, wanted.how_to_allow)
 
     connection.follower.look(check)
 

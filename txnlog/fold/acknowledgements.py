@@ -74,7 +74,12 @@ def subscriptions_of(draft: Draft | State, topic: int) -> list[SubscriptionRecor
     return sorted((item for _, item in draft.subscriptions.items() if item.topic == topic), key=lambda item: item.name)
 
 
-def unacknowledged_error(topic: str, which: str, needed: Mapping[str, int], behind: str) -> InvalidInputError:
+ALLOW_UNACKNOWLEDGED: Final = Words("pass ", Argument("allow_unacknowledged", True))
+
+
+def unacknowledged_error(
+    topic: str, which: str, needed: Mapping[str, int], behind: str, how_to_allow: str = ALLOW_UNACKNOWLEDGED
+) -> InvalidInputError:
     """The error for messages that were to go, of which subscriptions have not acknowledged some.
 
     Args:
@@ -82,15 +87,14 @@ def unacknowledged_error(topic: str, which: str, needed: Mapping[str, int], behi
         which: of its messages, such as " before that position".
         needed: by subscription how many.
         behind: behind what the subscriptions would go on.
+        how_to_allow: what to do for the messages to go all the same.
     """
     named = ", ".join(f"{name!r} {count:,}" for name, count in list(needed.items())[:_MOST_NAMED])
     more = ", and others" if len(needed) > _MOST_NAMED else ""
     return InvalidInputError(
         f"subscriptions have not acknowledged all messages of {topic!r}{which}: {named}{more}",
         advice=Words(
-            "wait until they have, or pass ",
-            Argument("allow_unacknowledged", True),
-            f": then these subscriptions go on behind {behind}",
+            "wait until they have, or ", Words(how_to_allow), f": then these subscriptions go on behind {behind}"
         ),
         durable=Durable.NOTHING,
     )

@@ -13,6 +13,7 @@ from tests.client.support import FaultyStore, Place, rows
 from tests.client.transactions.time_limits import limited, slow_file
 from tests.client.transactions.truncating import meanwhile, numbers, two_topics
 from txnlog.api.internals import set_stream, truncate
+from txnlog.client.truncation import Wanted
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, RetriableError, StoreError, TransactionTimedOut
 from txnlog.format.actions import StreamBatch
 
@@ -142,7 +143,7 @@ def complete(ns: Any, batch: int, since: int | None, *values: int) -> Any:
     """What a batch of a query in the mode ``complete`` does. Returns its transaction, to be committed."""
     txn = ns.begin()
     set_stream(txn, StreamBatch("query", "query", batch, ""))
-    truncate(txn, "orders", allow_unacknowledged=False, owned_since=since)
+    truncate(txn, "orders", Wanted(owned_since=since))
     txn.produce("orders", rows(*values), partition=0)
     return txn
 

@@ -205,7 +205,8 @@ def test_overwriting_is_refused_before_anything_is_written(ns: Namespace, orders
     append(orders, path_of(ns, "orders"))
     ns.create_subscription("orders", "billing")
     version = ns._connection.follower.refresh()
-    with pytest.raises(PySparkException, match="not acknowledged all messages of 'orders': 'billing' 1,000"):
+    refused = r"not acknowledged all messages of 'orders': 'billing' 1,000 .wait .*, by txn\.write\(df, topic, mode="
+    with pytest.raises(PySparkException, match=refused):
         overwrite(orders, path_of(ns, "orders"))
     with pytest.raises(PySparkException, match="the column 'topic' may name any"):
         overwrite(orders.withColumn("topic", F.lit("orders")), path_of(ns))
