@@ -143,7 +143,7 @@ class Producer(ProcessBound):
             return  # in a forked child: they are the parent's
         self._closed = True
         for number, txn in list(self._open.items()):
-            txn._discard()
+            txn._discard(_aborted_by_close(txn, self.name))
             self._open.pop(number, None)  # behind it: a close that was interrupted is called again
 
     def _check(self) -> None:
@@ -153,6 +153,13 @@ class Producer(ProcessBound):
                 "the producer is closed", advice=Words("start another with ", Call("producer", "..."))
             )
         self._connection.check_producer(self.name, self.epoch)
+
+
+def _aborted_by_close(txn: Transaction, name: str | None) -> InvalidTransactionState:
+    return InvalidTransactionState(
+        f"the transaction {txn.id} was aborted when the producer {name!r} was closed",
+        advice="commit before you close the producer, or leave its block; what was produced has to be produced again",
+    )
 
 
 __all__ = ["Producer"]

@@ -375,14 +375,16 @@ class Transaction(ProcessBound):
         """
         self._run(self._machine.abort)
 
-    def _discard(self) -> bool:
+    def _discard(self, cause: TxnLogError | None = None) -> bool:
         """Abort, unless a commit is under way or its outcome is unknown; never raises. For blocks that go wrong.
+
+        ``cause`` is for whoever calls something of it afterwards.
 
         Returns whether it was not committed, and will not be.
         """
         if not self._is_of_this_process:
             return False  # it is the parent's
-        return self._appender.run(self._machine.discard, (self._id.number,), goes_on=True)
+        return self._appender.run(partial(self._machine.discard, cause), (self._id.number,), goes_on=True)
 
     def _discard_soon(self) -> None:
         """``_discard``, without waiting for it."""

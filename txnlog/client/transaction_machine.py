@@ -399,11 +399,13 @@ class TransactionMachine(TransactionBase):
             await self._ended_elsewhere(outcome)
         self._end_aborted(None)
 
-    async def discard(self) -> bool:
+    async def discard(self, cause: TxnLogError | None = None) -> bool:
         """Abort, unless a commit is under way or its outcome is unknown; never raises. For blocks that go wrong.
 
         Where the abort cannot be logged, this handle is through with it all the same: nobody else can commit it, and
         the abort is logged by whoever waits here for what it claims; otherwise the transaction times out.
+
+        ``cause`` is for whoever calls something of it afterwards.
 
         Returns whether it was not committed, and will not be.
         """
@@ -420,6 +422,7 @@ class TransactionMachine(TransactionBase):
                     self._abort_later("user", error)
                 if self.life.stage not in ENDED:
                     self._end_aborted(None)
+            self.cause = self.cause or cause
             return True
 
     def _is_for_others(self) -> bool:

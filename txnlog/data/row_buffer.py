@@ -27,7 +27,7 @@ import xxhash
 from txnlog.common.limits import MAX_ROW_BYTES
 from txnlog.common.names import quoted_name
 from txnlog.common.signal_errors import raise_of_handler
-from txnlog.data.arrow_coercion import ARROW_ERRORS, Unfit, conform_columns, is_text, unknown_column
+from txnlog.data.arrow_coercion import ARROW_ERRORS, NULL_REFUSED, Unfit, conform_columns, is_text, unknown_column
 from txnlog.data.python_coercion import Converter, converter, deep_size
 from txnlog.errors import SchemaMismatch, TxnLogError
 
@@ -156,7 +156,12 @@ class RowBuffer:
         batches = _batches(data, self._topic)
         if batches is None:
             return None
-        return [_copied(_conform_table(batch, self._plan, self._topic)) for batch in batches]
+        tables: list[pa.Table] = []
+        rows = 0
+        for batch in batches:
+            tables.append(_copied(_conform_table(batch, self._plan, self._topic, rows)))
+            rows += batch.num_rows
+        return tables
 
     def _take_rows(self, rows: Sequence[Any]) -> int:
         taken = self._checked(rows, 0)
@@ -316,7 +321,7 @@ def conform(data: Any, schema: pa.Schema, *, topic: str) -> pa.Table:
     return buffer.to_table()
 
 
-def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) -> pa.Table:
+def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str, rows_before: int = 0) -> pa.Table:
     try:
         table.validate(full=True)
     except ARROW_ERRORS as error:
@@ -336,7 +341,10 @@ def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) ->
     try:
         columns = conform_columns(given, plan.fields, table.num_rows)
     except Unfit as unfit:
-        raise unfit.mismatch(topic) from None
+        where = ""
+        if unfit.reason == NULL_REFUSED and len(unfit.path) == 1 and unfit.path[0] in given:
+            where = f" (row {rows_before + given[unfit.path[0]].is_null().index(True).as_py()})"
+        raise unfit.mismatch(topic, where) from None
     return pa.Table.from_arrays(columns, schema=plan.schema)
 
 

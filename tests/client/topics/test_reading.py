@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import pickle
 from typing import Any
 
@@ -339,6 +340,19 @@ def test_a_filter_chooses_rows(twenty: Any) -> None:
     for wrong in ("id > 3", True, lambda row: True, [True] * 20):
         with raises(InvalidInputError, match="filter"):
             snapshot.read("orders", filter=wrong)
+
+
+def test_a_filter_that_does_not_fit_is_refused_before_anything_is_read(sales: Any) -> None:
+    sales.create_topic("prices", pa.schema([("price", pa.decimal128(10, 2))]))
+    sales.produce("prices", [{"price": decimal.Decimal("1.50")}])
+    snapshot = sales.snapshot()
+    with raises(
+        InvalidInputError, match="should be at least 21 .compare each column with a value of its own"
+    ) as caught:
+        snapshot.scan("prices", filter=pc.field("price") > 1, columns=[])
+    assert "written" not in str(caught.value)
+    of_its_type = pa.scalar(decimal.Decimal(1), pa.decimal128(10, 2))
+    assert snapshot.read("prices", filter=pc.field("price") > of_its_type).num_rows == 1
 
 
 @pytest.mark.parametrize("size", ["big", "small", "small, and very many"])

@@ -186,7 +186,7 @@ def test_a_transaction_of_a_closed_producer_is_aborted_and_says_so(
     producer.close()
     with Unchanged(place):
         for item in (txn, empty):
-            with raises(InvalidTransactionState, match="was aborted"):
+            with raises(InvalidTransactionState, match="was aborted when the producer 'loader' was closed"):
                 TXN_CALLS[call](item, messages)
             item.abort()
         producer.close()

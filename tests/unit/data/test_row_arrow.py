@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.row_values import DEFAULT, MIDNIGHT, NOON, UTC_NOON, UTC_TYPE, one
 from txnlog.data import arrow_coercion, segment_file
-from txnlog.data.row_buffer import conform
+from txnlog.data.row_buffer import RowBuffer, conform
 from txnlog.errors import SchemaMismatch
 
 
@@ -223,6 +223,15 @@ def test_a_missing_column_is_null_unless_it_may_not_be():
     strict = pa.schema([pa.field("key", pa.binary(), False), ("value", pa.binary())])
     with pytest.raises(SchemaMismatch, match="column 'key': null, or missing"):
         conform(table, strict, topic="t")
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()], ids=["as-it-is", "converted"])
+def test_the_first_null_that_is_refused_is_named_by_its_row(kind):
+    strict = pa.schema([pa.field("id", pa.int64(), False)])
+    batches = [pa.record_batch({"id": pa.array(ids, kind)}) for ids in ([1, 2], [3, None, None])]
+    for data in (pa.Table.from_batches(batches), pa.RecordBatchReader.from_batches(batches[0].schema, batches)):
+        with pytest.raises(SchemaMismatch, match=r"column 'id' \(row 3\): null, or missing"):
+            RowBuffer(strict, "t").append(data)
 
 
 def test_columns_come_in_any_order_and_leave_in_the_schemas():
