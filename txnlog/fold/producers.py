@@ -62,8 +62,16 @@ def fenced(
             advice="stop: ask who fenced it before a producer with this name is started again",
         )
     aborted = "" if txn is None else f": it aborted the transaction {txn}"
-    latest = None if newest is None else newest.epoch
-    return ProducerFenced(f"the producer {name!r} has epoch {epoch} but {latest} is the newest{aborted}")
+    if newest is None:
+        return ProducerFenced(f"the producer {name!r} has epoch {epoch}, which is not the newest{aborted}")
+    return ProducerFenced(
+        f"the producer {name!r} has epoch {epoch} but {newest.epoch} is the newest{aborted}",
+        advice=Words(
+            "stop: a newer producer has this name; ",
+            Call("table", "'history'"),
+            f" says at version {newest.epoch} whose process started it",
+        ),
+    )
 
 
 def committed_app(tables: State | Draft, app_id: str | None, app_version: int | None) -> AppRecord | None:
