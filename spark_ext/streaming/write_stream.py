@@ -22,7 +22,7 @@ from txnlog.api.internals import connection_of
 from txnlog.common.names import parse_label
 from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError
-from txnlog.fold.segment_replacement import check_holes
+from txnlog.log.needed_features import check_holes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

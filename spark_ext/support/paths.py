@@ -146,14 +146,14 @@ def _is_namespace(root: str, name: str, storage_options: Mapping[str, Any] | Non
 def _not_found(text: str, places: Iterable[tuple[str, str]], storage_options: Mapping[str, Any] | None) -> TxnLogError:
     """What ``txnlog.open`` would say: of the root that the path is, or of the nearest one above it."""
     from txnlog.engine.runtime import Runtime  # noqa: PLC0415
-    from txnlog.log.root_log import Root, append_one, namespaces_below, not_found  # noqa: PLC0415 - for the message only
+    from txnlog.log.root_log import Root, advice_for_a_root, namespaces_below, not_found  # noqa: PLC0415 - for the message only
 
     advice = "a path is ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE with the topics in an option"
     runtime = Runtime()
     try:
         below = namespaces_below(open_store(text, storage_options), runtime)
         if below is not None:
-            advice = append_one(below)
+            advice = advice_for_a_root(below)
         else:
             for root, wanted in places:
                 store = open_store(root, storage_options) if wanted else None

@@ -296,6 +296,8 @@ def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 
 __all__ = [
+    "COMPLETED",
+    "OVERWRITTEN",
     "Planned",
     "add_segments",
     "begin",

@@ -16,7 +16,7 @@ from txnlog.client.positions import Position
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, MERGE_TARGET_BYTES
 from txnlog.common.validation import Duration, callback, truth
-from txnlog.maintenance import compaction, erasure, optimizer, retention, upkeep, vacuum
+from txnlog.maintenance import compaction, erasure, maintain, optimizer, retention, vacuum
 from txnlog.maintenance.fsck import check, findings
 from txnlog.maintenance.repair import repair as repairing
 from txnlog.maintenance.vacuum import Before
@@ -345,7 +345,7 @@ class Administration:
         grace_ms: Duration = DEFAULT_GRACE_MS,
         allow_short_retention: bool = False,
         before: Before | None = None,
-        progress: upkeep.Progress | None = None,
+        progress: maintain.Progress | None = None,
     ) -> Maintained:
         """Do what a namespace needs from time to time: a checkpoint, retention, compaction, optimize and vacuum.
 
@@ -375,7 +375,7 @@ class Administration:
             InvalidInputError: a value that makes no sense; nothing was done.
             OutcomeUnknown, StoreError: call it again; what was done before stays done.
         """
-        return upkeep.maintain(
+        return maintain.maintain(
             self._connection,
             target_size_bytes=target_size_bytes,
             max_bytes=max_bytes,
@@ -523,7 +523,7 @@ class Administration:
         connection = self._connection
         only_foreseen = truth("dry_run", dry_run)
         if not only_foreseen:
-            _ = connection.appender  # a reader is refused
+            connection.check_writes()
         shown = callback("progress", progress)
         with opened_copy(source, source_storage_options) as copy:
             return repairing.repair(connection.store, connection.runtime, copy, dry_run=only_foreseen, progress=shown)

@@ -115,7 +115,7 @@ class Consumer(ProcessBound):
                 messages: then this consumer goes on, as the text says.
         """
         self._machine.check_usable()
-        _ = self._connection.appender  # a reader is refused even where there is nothing to acknowledge
+        self._connection.check_writes()  # a reader is refused even where there is nothing to acknowledge
         wanted = checked(messages)._acknowledgements(self._connection, cumulative=cumulative)
         self._check_own(messages)
         if wanted:
@@ -198,7 +198,7 @@ class Consumer(ProcessBound):
                 advice=nearest(str(topic), [item.topic.name for item in self._subscribed]),
                 durable=Durable.NOTHING,
             )
-        _ = self._connection.appender  # a reader is refused before it looks at anything
+        self._connection.check_writes()
         if isinstance(position, Mapping) and not position:  # the epoch alone would fence what was received
             raise InvalidInputError(
                 "a seek to {} names no partition: nothing would move",

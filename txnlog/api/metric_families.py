@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 from txnlog.common.format_limits import EXPIRY_GRACE_MS
 from txnlog.common.limits import AUTO_MERGE_BYTES
 from txnlog.common.open_metrics import Family
-from txnlog.fold.segment_replacement import small_bytes
+from txnlog.log.small_segments import small_bytes
 
 Kind = Literal["gauge", "counter", "histogram"]
 

@@ -305,7 +305,7 @@ class Namespace(Administration):
             OutcomeUnknown: the predecessor may be fenced; call it again: it fences what this call may have started.
         """
         if name is None:
-            _ = self._connection.appender
+            self._connection.check_writes()
             return Producer(self._connection, None, None)
         return Producer(self._connection, name, producers.start_producer(self._connection, name, None))
 

@@ -14,6 +14,7 @@ from txnlog.client import positions
 from txnlog.client.arrow_start import start_arrow
 from txnlog.common.validation import IN_SECONDS, epoch_ms, is_in_seconds, printable, shown, truth
 from txnlog.data import scan_planner
+from txnlog.data.conditions import misfit
 from txnlog.data.scan_planner import OffsetRanges, ScanPlan
 from txnlog.data.segment_reader import output_schema, parts_of
 from txnlog.data.segment_rows import offsets_text
@@ -172,8 +173,9 @@ class Snapshot:
         if filter is None:
             batches = (batch for table in tables for batch in table.to_batches())
         else:
-            columns_of_rows = output_schema(plan, inner, include_metadata=include_metadata)
-            _filtered(columns_of_rows.empty_table(), filter, schema)  # what does not fit is refused here, not half-way
+            wrong = misfit(filter, output_schema(plan, inner, include_metadata=include_metadata))
+            if wrong is not None:
+                raise InvalidInputError(f"the filter does not fit the columns: {wrong.reason}", advice=wrong.advice)
             batches = (batch for table in tables for batch in _filtered(table, filter, schema).to_batches())
         return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -210,8 +212,7 @@ def _filtered(table: pa.Table, expression: Any, schema: pa.Schema) -> pa.Table:
         return table.filter(expression).select(schema.names)
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
         raise InvalidInputError(
-            f"the filter does not fit the columns: {printable(str(error))}",
-            advice="compare each column with a value of its own type, which pa.scalar(value, type) makes",
+            f"the filter fails on rows: {printable(str(error))}", advice="use one that every row can answer"
         ) from None
 
 

@@ -14,7 +14,7 @@ from txnlog.api.lag import lag_of, leased_of, pending_of, readable_offsets, rede
 from txnlog.client import dead_letters
 from txnlog.client.arrow_start import start_arrow
 from txnlog.client.delivery import TopicDelivery
-from txnlog.client.leased_delivery import WAITING, FailoverTopicDelivery, LeasedTopicDelivery
+from txnlog.client.heartbeat_delivery import WAITING, FailoverTopicDelivery, HeartbeatTopicDelivery
 from txnlog.client.positions import resolve_position
 from txnlog.client.shared_delivery import SharedTopicDelivery
 from txnlog.client.subscription_ownership import abandon, check_all_free, keeps_its_place, owned_since, try_to_take
@@ -149,7 +149,7 @@ def create(
             advice="pass another type, or leave it out: consumers of a shared subscription go together",
         )
     _check_dead_letters(name, kind, max_redeliveries, dead_letter_topic)
-    _ = connection.appender  # a reader is refused before it looks at anything
+    connection.check_writes()
     settings = Subscription(0, name, kind, (), lease_ms, rule, max_redeliveries, dead_letter_topic)
     return _by_name(connection, lambda: _create(connection, topic, start, settings, if_not_exists=if_not_exists))
 
@@ -258,7 +258,7 @@ def find(connection: Connection, topic: str, name: str) -> Found:
 
 def drop(connection: Connection, topic: str, name: str) -> None:
     """Drop a subscription; open transactions go on without what they acknowledged on it."""
-    _ = connection.appender  # a reader is refused before it looks at anything
+    connection.check_writes()
 
     def dropped() -> SubscriptionRecord:
         record = find(connection, topic, name).record
@@ -351,7 +351,7 @@ def open_consumer(
     one entry: a call that is refused fences nobody, and creates nothing. Where the log changes meanwhile,
     subscriptions may have been created; ``durable`` says so then.
     """
-    _ = connection.appender  # a reader is refused before it looks at anything
+    connection.check_writes()
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
     parse_subscription_name(subscription)
     start_arrow()
@@ -475,7 +475,7 @@ def _waits(record: SubscriptionRecord) -> bool:
 def _kind(record: SubscriptionRecord) -> Callable[[Connection, str, TopicRecord, int, int], TopicDelivery]:
     """The class of a consumer's topic delivery, by the subscription's type and takeover rule."""
     if record.type == "exclusive":
-        return LeasedTopicDelivery if keeps_its_place(record) else TopicDelivery
+        return HeartbeatTopicDelivery if keeps_its_place(record) else TopicDelivery
     return FailoverTopicDelivery if record.type == "failover" else SharedTopicDelivery
 
 

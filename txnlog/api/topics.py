@@ -12,7 +12,6 @@ from txnlog.common.format_limits import MAX_PARTITIONS
 from txnlog.common.names import nearest, parse_topic_name
 from txnlog.common.validation import text_properties, truth, whole_number
 from txnlog.errors import Durable, InvalidInputError, TopicExists, TopicNotFound
-from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.state import Draft, TopicRecord
 from txnlog.fold.topics import too_many_partitions, topic_named
 from txnlog.format import schema
@@ -22,6 +21,7 @@ from txnlog.format.compaction import CLEANUP_POLICY
 from txnlog.format.delta_mode import DELTA, check_delta_columns
 from txnlog.format.topic_settings import GivenSettings, check_properties
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
+from txnlog.log.needed_features import check_holes
 from txnlog.replies import IfUnknown, unknown_outcome
 from txnlog.results import TopicInfo
 from txnlog.sentences import Argument, Call, Words

@@ -17,10 +17,10 @@ from txnlog.common.limits import AUTO_MERGE_BYTES, AUTO_MERGE_SEGMENTS
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import AccessDenied, TopicNotFound, TxnLogError
-from txnlog.fold.segment_replacement import is_small
 from txnlog.fold.state import Draft, SegmentRecord, State
 from txnlog.format.merge_mode import MERGE
 from txnlog.log.follower import Follower
+from txnlog.log.small_segments import is_small
 
 _logger = LogLines("txnlog.merger")
 

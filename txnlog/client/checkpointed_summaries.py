@@ -19,6 +19,10 @@ class SegmentSummaries:
         self._follower = follower
         self._last: tuple[Manifest | None, CheckpointedSegments] = (None, CheckpointedSegments((), ()))
 
+    def now(self) -> SegmentSummary:
+        """The summary of the newest state that this client knows."""
+        return self._follower.over_checkpoints(lambda: self.of(self._follower.look(self.recent)))
+
     def recent(self, state: State) -> RecentSegments:
         """What a look at the state needs to find for a summary of it."""
         return RecentSegments(

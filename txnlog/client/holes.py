@@ -1,8 +1,8 @@
 """Offsets that have no message any more, and which message carries each: whoever acknowledges that takes them as well.
 
-Key compaction and erasure leave them in files, where only a reader finds them. A consumer is delivered what lies around
-them. Each hole goes with the message in front of it in what was delivered, or else with the one behind it: so a cursor
-passes over it, and no two transactions claim it.
+Key compaction and erasure leave them in files, where only a reader finds them; of a truncation the log says it, since
+no row is left. A consumer is delivered what lies around them. Each hole goes with the message in front of it in what
+was delivered, or else with the one behind it: so a cursor passes over it, and no two transactions claim it.
 """
 
 from __future__ import annotations

@@ -212,8 +212,7 @@ class Session:
             InvalidTransactionState: somebody else adopts it at the same time.
             OutcomeUnknown, StoreError: call it again, which takes another coordinator id.
         """
-        self._root.ensure_safe(adopting=True)
-        _ = self.appender  # a reader is refused before it looks at anything
+        self.check_writes()
         self._root.ensure_safe(adopting=True)
         mine = {self._adopt(force=force)}
         with finishing(Rest.ADOPT):
@@ -266,11 +265,15 @@ class Session:
             appender.call(effect(decide, ONE_PROTOCOL))
         return record.coordinator
 
+    def check_writes(self) -> None:
+        """Raise ReadOnly for mode="r": for calls that look at something before they write, which a reader need not."""
+        if self._read_only:
+            raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
+
     @property
     def appender(self) -> Appender:
         """The writer of this process. Raises ReadOnly for mode="r"."""
-        if self._read_only:
-            raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
+        self.check_writes()
         return self._appender.get_or(self._make_appender)
 
     def _make_appender(self) -> Appender:

@@ -272,6 +272,10 @@ class SessionOwner:
         """The writer of this connection. Raises ReadOnly for mode="r"."""
         return self.session.appender
 
+    def check_writes(self) -> None:
+        """Raise ReadOnly for mode="r": for calls that look at something before they write, which a reader need not."""
+        self.session.check_writes()
+
     # --- also on a closed connection --------------------------------------------------------------------------------
 
     @property

@@ -27,7 +27,6 @@ from txnlog.fold.acknowledgements import (
     unacknowledged,
     unacknowledged_error,
 )
-from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format import schema as schemas
@@ -36,6 +35,7 @@ from txnlog.format.features import HOLES
 from txnlog.format.keys import segment_key
 from txnlog.log.commands import BY_ITSELF, Answer, SharedNumbers
 from txnlog.log.dropped import is_dropped, refuse_made_again
+from txnlog.log.needed_features import check_holes
 from txnlog.log.slots import put_unnamed
 from txnlog.log.transaction_commands import CommitCommand, CommitResult
 
@@ -386,7 +386,7 @@ def planned(session: Session, topic: TopicRecord, wanted: Wanted) -> Truncation:
         frozenset(record.number for record in shown),
         _holes_of(shown),
         known,
-        lambda: -1 if follower.base is None else follower.base.version,
+        lambda: follower.forgotten_to,
         wanted,
         foreign,
     )

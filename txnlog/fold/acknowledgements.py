@@ -422,6 +422,7 @@ def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
 
 
 __all__ = [
+    "ALLOW_UNACKNOWLEDGED",
     "acknowledged_of",
     "acknowledged_or_pending",
     "check_epoch",

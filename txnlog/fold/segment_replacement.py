@@ -6,39 +6,14 @@ import msgspec
 
 from txnlog.common import ranges
 from txnlog.common.ranges import Range, Ranges
-from txnlog.errors import InvalidInputError, InvalidTransactionState, UnsupportedFeature
+from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.fold import number_blocks
 from txnlog.fold.sequences import pending_segments
-from txnlog.fold.state import Draft, Outcome, SegmentRecord, SegmentSlice, State
+from txnlog.fold.state import Draft, Outcome, SegmentRecord, SegmentSlice
 from txnlog.fold.topics import live_topic
 from txnlog.fold.transaction_ends import forget
 from txnlog.fold.transactions import open_transaction
 from txnlog.format.actions import Header, Replace
-from txnlog.format.features import HOLES
-from txnlog.sentences import Call, Words
-
-
-def small_bytes(target_size_bytes: int) -> int:
-    """The largest size of a segment that is small for a target."""
-    return target_size_bytes // 2
-
-
-def is_small(record: SegmentRecord, target_size_bytes: int) -> bool:
-    """Whether it pays to merge a segment into those of a size: two of its own size have room in one."""
-    return record.size_bytes <= small_bytes(target_size_bytes)
-
-
-def check_holes(state: State | Draft, what: str) -> None:
-    """Raise UnsupportedFeature where the log does not have the feature that lets offsets lose their rows."""
-    if HOLES not in state.head.reader_features:
-        raise UnsupportedFeature(
-            f"{what} needs the feature {HOLES!r} of the format, which this namespace does not have",
-            advice=Words(
-                "enable it once, for ever: ",
-                Call("enable", repr(HOLES)),
-                "; versions of txnlog that do not know it can neither read nor write the namespace afterwards",
-            ),
-        )
 
 
 def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
@@ -121,4 +96,4 @@ def _check_same_offsets(
             raise InvalidInputError(f"the new segments hold other offsets of partition {partition} than the old ones")
 
 
-__all__ = ["check_holes", "is_small", "replace_segments", "small_bytes"]
+__all__ = ["replace_segments"]

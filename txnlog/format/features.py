@@ -5,6 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 HOLES: Final = "holes"
-"""Merged segments may stand for offsets that have no row any more: key compaction and erasure need it."""
+"""Merged segments may stand for offsets that have no row any more: key compaction, erasure and truncation need it."""
 
 __all__ = ["HOLES"]

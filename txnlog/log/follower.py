@@ -85,6 +85,14 @@ class Follower:
         return self.state.head.version
 
     @property
+    def forgotten_to(self) -> int:
+        """The version up to which the state has forgotten what its checkpoint holds, such as segments; -1: it has all.
+
+        Who has looked at segments at an older version knows of them what the state does not.
+        """
+        return -1 if self.base is None else self.base.version
+
+    @property
     def newest_checkpoint(self) -> int | None:
         """The version of the newest checkpoint that headers name or that this client made."""
         named = self.state.head.checkpoint

@@ -541,7 +541,7 @@ def _instead(store: Store, name: str, runtime: Runtime) -> str | None:
     """Advice; None where the root lists the very name."""
     below = namespaces_below(PrefixStore(store, name), runtime)
     if below is not None:
-        return append_one(below)
+        return advice_for_a_root(below)
     root = Root(store, runtime)
     if not root.exists():
         if Log(store, runtime).exists():
@@ -557,7 +557,7 @@ def _instead(store: Store, name: str, runtime: Runtime) -> str | None:
     return Words(f"{nearest(name, names_here)}; ", _HOW_MADE, " makes it")
 
 
-def append_one(below: str) -> str:
+def advice_for_a_root(below: str) -> str:
     """Advice to whoever gives a root where a namespace is wanted."""
     return f"this is a root: append one of its namespaces ({below})"
 
@@ -581,7 +581,7 @@ def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
 __all__ = [
     "Root",
     "adopted_meanwhile",
-    "append_one",
+    "advice_for_a_root",
     "create_log",
     "has_verdict_on",
     "namespaces_below",

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.common.limits import AUTO_MERGE_BYTES
-from txnlog.fold.segment_replacement import small_bytes
 from txnlog.fold.state import SegmentRecord
 from txnlog.log.checkpoint_codec import Manifest
+from txnlog.log.small_segments import small_bytes
 
 Numbers = npt.NDArray[np.int64]
 Place = tuple[int, int]

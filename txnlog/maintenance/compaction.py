@@ -249,7 +249,7 @@ def begin(connection: Connection, topic: str, *, max_bytes: int | None = None, d
     if max_bytes is not None:
         max_bytes = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
     if not dry_run:
-        _ = connection.appender  # a reader is refused before it looks at anything
+        connection.check_writes()
     with contextlib.nullcontext() if dry_run else refused_write():
         connection.follower.refresh()
         record = connection.topic_record(topic)

@@ -22,16 +22,17 @@ from txnlog.client import dead_letters
 from txnlog.client.positions import start_offsets
 from txnlog.common.validation import shown
 from txnlog.data import segment_file
+from txnlog.data.conditions import misfit
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import STORED_COLUMNS
 from txnlog.data.segment_statistics import is_bound
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, RetriableError
 from txnlog.fold.garbage import is_needed
-from txnlog.fold.segment_replacement import check_holes
 from txnlog.fold.state import SegmentRecord, State, TopicRecord
 from txnlog.format import keys
 from txnlog.format import schema as schemas
 from txnlog.format.schema import StructType
+from txnlog.log.needed_features import check_holes
 from txnlog.log.proposals import proposal_codec
 from txnlog.log.proposals.proposal_codec import MalformedProposal
 from txnlog.maintenance.bounds_of_gone_files import BoundsOfGoneFiles
@@ -76,7 +77,7 @@ def erase(connection: Connection, topic: str, where: object, *, dry_run: bool) -
             advice='name them: pyarrow.compute.field("customer")',
         )
     if not dry_run:
-        _ = connection.appender  # a reader is refused before it looks at anything
+        connection.check_writes()
     with contextlib.nullcontext() if dry_run else refused_write():
         connection.follower.refresh()
         record = connection.topic_record(topic)
@@ -106,7 +107,7 @@ def _letters_of(state: State, source: TopicRecord, where: pc.Expression) -> list
     found: list[tuple[TopicRecord, pc.Expression]] = []
     takers = [item for item in state.topics.values() if not item.dropped and _SOURCE in _names(item.schema)]
     # A topic whose columns do not fit cannot have letters of those whom the condition is for.
-    fitting = {item.name for item in takers if _misfit(schemas.to_arrow(item.schema).empty_table(), where) is None}
+    fitting = {item.name for item in takers if misfit(where, schemas.to_arrow(item.schema)) is None}
     for name in names:  # which grows
         wanted = fitting | _takers_of(state, name)
         for item in takers:
@@ -132,29 +133,19 @@ def _goes_by_places(where: pc.Expression) -> bool:
     return "FieldRef.FieldPath(" in str(where)
 
 
-def _misfit(empty: pa.Table, where: pc.Expression) -> str | None:
-    """How a condition does not fit the columns of a table without rows; None where it does."""
-    try:
-        empty.filter(where)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        return shown(str(error))
-    return None
-
-
 def _check_condition(topic: TopicRecord, where: pc.Expression) -> None:
     """Raise InvalidInputError for a condition that does not fit the columns, or that older rows cannot answer."""
-    empty = schemas.to_arrow(topic.schema).empty_table()
-    misfit = _misfit(empty, where)
-    if misfit is not None:
+    columns = schemas.to_arrow(topic.schema)
+    wrong = misfit(where, columns)
+    if wrong is not None:
         raise InvalidInputError(
-            f"the condition does not fit the columns of {topic.name!r}: {misfit}",
-            advice=f"columns are: {', '.join(empty.column_names)[:200]}",
+            f"the condition does not fit the columns of {topic.name!r}: {wrong.reason}", advice=wrong.advice
         )
     began = schemas.to_arrow(topic.schemas[0].schema)
-    for place, field in enumerate(empty.schema):
+    for place, field in enumerate(columns):
         known = _began_as(field, began)
-        older = empty.schema.remove(place) if known is None else empty.schema.set(place, known)
-        if not older.equals(empty.schema) and _misfit(older.empty_table(), where) is not None:
+        older = columns.remove(place) if known is None else columns.set(place, known)
+        if not older.equals(columns) and misfit(where, older) is not None:
             what = "do not have" if known is None else "do not have all fields of"
             raise InvalidInputError(
                 f"older rows of {topic.name!r} {what} the column {field.name!r}, so that they cannot be decided about",
@@ -395,8 +386,8 @@ def _bounds_of(record: SegmentRecord, rows: pa.Table) -> set[str]:
 
 def _named_by(where: pc.Expression, schema: pa.Schema) -> list[str]:
     """The columns that a condition names, at least one."""
-    empty = schema.empty_table()
-    return [name for name in schema.names if _misfit(empty.drop_columns(name), where) is not None] or schema.names[:1]
+    without = ((name, schema.remove(place)) for place, name in enumerate(schema.names))
+    return [name for name, others in without if misfit(where, others) is not None] or schema.names[:1]
 
 
 def _why(record: SegmentRecord) -> str:

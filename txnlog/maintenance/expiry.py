@@ -13,8 +13,8 @@ from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import LimitExceeded, TransactionConflict
-from txnlog.fold.acknowledgements import acknowledged_or_pending, subscriptions_of
-from txnlog.fold.leases import live
+from txnlog.fold.acknowledgements import subscriptions_of
+from txnlog.fold.leases import available, live
 from txnlog.fold.state import Cursor, Draft, State, SubscriptionRecord, TopicRecord
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.format.retention import MESSAGE_TTL_MS
@@ -36,12 +36,8 @@ def cursor_in(draft: Draft | State, subscription: SubscriptionRecord, partition:
     return cursor
 
 
-def free_below(cursor: Cursor, end: int, now_ms: int) -> Ranges:
-    """What below an offset is neither acknowledged, nor pending, nor leased at a time of the log."""
-    low = max(cursor.position, 0 if cursor.cumulative is None else cursor.cumulative.end)
-    if low >= end:
-        return ranges.EMPTY
-    return ranges.subtract(ranges.subtract(((low, end),), acknowledged_or_pending(cursor)), live(cursor, now_ms))
+def _free_below(cursor: Cursor, end: int, now_ms: int) -> Ranges:
+    return available(cursor, 0, end, live(cursor, now_ms))
 
 
 def acknowledgement_of(
@@ -51,7 +47,7 @@ def acknowledgement_of(
     parts = [
         PartitionRanges(partition, left)
         for partition, end in sorted(ends.items())
-        if (left := free_below(cursor_in(draft, subscription, partition), end, now_ms))
+        if (left := _free_below(cursor_in(draft, subscription, partition), end, now_ms))
     ]
     return Acknowledgement(subscription.id, subscription.epoch, tuple(parts)) if parts else None
 

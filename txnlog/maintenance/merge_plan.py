@@ -19,11 +19,11 @@ from typing import Final
 
 from txnlog.data.segment_order import in_log_order
 from txnlog.errors import Durable, TopicNotFound
-from txnlog.fold.segment_replacement import is_small
 from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
 from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import AnyAction, Begin, Header, Replace, Segment
 from txnlog.log.commands import Answer, CommandDefaults, SharedNumbers
+from txnlog.log.small_segments import is_small
 
 MOST_REPLACED: Final = 10_000
 MOST_WRITTEN: Final = 1_000

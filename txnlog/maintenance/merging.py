@@ -173,7 +173,7 @@ class Merger:
                 tuple(output.offset for output in merge.outputs),
                 removed,
                 known,
-                lambda: -1 if follower.base is None else follower.base.version,
+                lambda: follower.forgotten_to,
                 needed,
                 self._still,
             )

@@ -46,7 +46,7 @@ def begin(
     if max_bytes is not None:
         max_bytes = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
     if not dry_run:
-        _ = connection.appender  # a reader is refused before it looks at anything
+        connection.check_writes()
     with contextlib.nullcontext() if dry_run else refused_write():
         connection.follower.refresh()
         record = connection.topic_record(topic)
@@ -116,7 +116,7 @@ class Optimization:
                 self._report(wanted[index + 1 :])
         return self._result(finished=False)
 
-    def run_newest(self, small: Sequence[SegmentRecord], version: int) -> Optimized:
+    def run_newest(self, small: Sequence[SegmentRecord], version: int) -> None:
         """Merge what is worth it of small segments that were visible at a version, once, in the background."""
         self._merger.is_gentle = True
         self._known = version  # not the newest: by then they may be merged, and that may be forgotten
@@ -125,8 +125,7 @@ class Optimization:
         chosen = merge_plan.newest(small, self._target)
         for merge in merge_plan.merges(chosen, {}, self._known, starts, self._target):
             if not self._merge(merge):
-                break
-        return self._result(finished=True)
+                return
 
     def so_far(self) -> Optimized:
         """What it did before an error ended it."""

@@ -6,7 +6,6 @@ takes those off the log that have nothing left, and a vacuum deletes them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -23,6 +22,7 @@ from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, DeleteRecords, Header
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
+from txnlog.log.segment_summary import SegmentSummary
 from txnlog.maintenance.ages import Times, older_than
 from txnlog.maintenance.expiry import Offsets, acknowledgement_of, cursor_in, expire, expired
 from txnlog.maintenance.waves import waves
@@ -46,7 +46,7 @@ def delete_records(
 ) -> DeletedRecords:
     """Delete the messages of a topic before a position. See ``Namespace.delete_records``."""
     if not dry_run:
-        _ = connection.appender  # a reader is refused before it looks at anything
+        connection.check_writes()
     with refused_write():
         connection.follower.refresh()
         record = connection.topic_record(topic)
@@ -280,8 +280,7 @@ def _due(connection: Connection, topic: TopicRecord, times: Times) -> _Due:
     most_bytes = RETENTION_BYTES.of(properties)
     if most_bytes is not None:
         visible = _visible(connection, topic, times.version)
-        came = _Came(connection.follower.segments(topic.id)[0])
-        for partition, end in _beyond(visible, most_bytes, came).items():
+        for partition, end in _beyond(visible, most_bytes, connection.session.segment_summaries.now()).items():
             offsets[partition] = max(end, offsets.get(partition, 0))
     starts = start_offsets(connection.follower, topic)
     return _Due({p: offset for p, offset in offsets.items() if offset > starts[p]}, by_age, visible)
@@ -298,45 +297,31 @@ def _has_messages(record: SegmentRecord, starts: Offsets) -> bool:
     return any(record.end_of(item) > starts.get(item.partition, 0) for item in record.slices)
 
 
-def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, came: _Came) -> dict[int, int]:
+def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, summary: SegmentSummary) -> dict[int, int]:
     """By partition the offset behind the oldest segments, as far as the others have enough bytes.
 
     The newest segment stays, whatever its size: else the messages of a big commit would be deleted at once.
     """
+
+    def came_at(record: SegmentRecord) -> int:
+        """The version that brought its last rows: a merged one has that of the merge."""
+        if not record.compacted:
+            return record.ended_version or 0
+        commits = (
+            summary.visible_since(record.topic, item.partition, record.end_of(item) - 1) for item in record.slices
+        )
+        return max(commit.version for commit in commits if commit is not None)
+
     found: dict[int, int] = {}
     size = 0
     is_enough = False
-    for record in reversed(in_offset_order(visible, came.version)):
+    for record in reversed(in_offset_order(visible, came_at)):
         if is_enough:
             for item in record.slices:
                 found[item.partition] = max(found.get(item.partition, 0), record.end_of(item))
         size += record.size_bytes
         is_enough = size >= most_bytes  # the one that crosses the bound is kept as a whole
     return found
-
-
-class _Came:
-    """At which version the last rows of a segment came; of a merged one the segments that it replaced say so."""
-
-    def __init__(self, records: Iterable[SegmentRecord]) -> None:
-        self._commits: dict[int, list[tuple[int, int]]] = {}
-        for record in records:
-            if record.state == "visible" and not record.compacted:
-                for item in record.slices:
-                    found = (record.end_of(item), record.ended_version or 0)
-                    self._commits.setdefault(item.partition, []).append(found)
-        for commits in self._commits.values():
-            commits.sort()
-
-    def version(self, record: SegmentRecord) -> int:
-        """The version."""
-        if not record.compacted:
-            return record.ended_version or 0
-        return max(self._of(item.partition, record.end_of(item)) for item in record.slices)
-
-    def _of(self, partition: int, end: int) -> int:
-        commits = self._commits[partition]
-        return commits[min(bisect_left(commits, (end, 0)), len(commits) - 1)][1]
 
 
 # --- what is kept back ------------------------------------------------------------------------------------------------
@@ -362,7 +347,7 @@ def _info(connection: Connection, topic: TopicRecord, times: Times) -> Retention
         return total, size, _count(state, topic.id, free), kept
 
     total, size, free, kept = connection.follower.look(look)
-    records = connection.follower.segments(topic.id)[0] if kept else ()
+    summary = connection.session.segment_summaries.now()
     return RetentionInfo(
         topic.name,
         RETENTION_MS.of(properties),
@@ -373,7 +358,7 @@ def _info(connection: Connection, topic: TopicRecord, times: Times) -> Retention
         sum(item.size_bytes for item in visible),
         free,
         size - free,
-        tuple(KeptFor(name, count, _since_ms(topic, records, due, firsts)) for name, count, firsts in kept),
+        tuple(KeptFor(name, count, _since_ms(topic, summary, due, firsts)) for name, count, firsts in kept),
     )
 
 
@@ -381,27 +366,14 @@ def _count(state: State, topic: int, ends: Offsets) -> int:
     return sum(max(0, end - state.start_of(topic, p)) for p, end in ends.items())
 
 
-def _since_ms(topic: TopicRecord, records: Iterable[SegmentRecord], due: _Due, firsts: Offsets) -> int | None:
+def _since_ms(topic: TopicRecord, summary: SegmentSummary, due: _Due, firsts: Offsets) -> int | None:
     """When the oldest message that a subscription keeps would have been deleted by ``retention_ms``."""
     age_ms = RETENTION_MS.of(topic.properties)
     if age_ms is None:
         return None
-    oldest = _oldest_ms(records, firsts, due.by_age)
-    return None if oldest is None else oldest + age_ms
-
-
-def _oldest_ms(records: Iterable[SegmentRecord], above: Offsets, below: Offsets) -> int | None:
-    """The time of the oldest message at or above some offsets and below others; of a merged one what it came in."""
-    return min(
-        (
-            record.timestamp_ms
-            for record in records
-            if record.state == "visible" and not record.compacted and record.timestamp_ms is not None
-            for item in record.slices
-            if record.end_of(item) > above.get(item.partition, 0) and (item.offset or 0) < below.get(item.partition, 0)
-        ),
-        default=None,
-    )
+    kept = ((p, firsts[p]) for p, end in due.by_age.items() if firsts.get(p, 0) < end)
+    times = [summary.visible_since_ms(topic.id, partition, first) for partition, first in kept]
+    return min((time_ms + age_ms for time_ms in times if time_ms is not None), default=None)
 
 
 __all__ = ["delete_records", "listing", "retain"]

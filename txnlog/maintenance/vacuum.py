@@ -83,7 +83,7 @@ def vacuum(
     """Close silent blocks, raise the oldest readable version, delete what is garbage. See ``Namespace.vacuum``."""
     retained_ms, silent_ms = check_times(retain_ms, grace_ms, allow_short_retention=allow_short_retention)
     if not dry_run:
-        _ = connection.appender  # a reader is refused before it looks at anything
+        connection.check_writes()
     elif connection.mode == "rw":
         with suppress(AccessDenied):  # who may not write may look, and deletes nothing
             connection.session.check_clock()  # or it would promise what the next call refuses

@@ -11,7 +11,7 @@ import pytest
 from tests.client.support import SCHEMA, Place, Unchanged, begun, raises, read, rows, run_threads, staged
 from txnlog.data import segment_columns, segment_file
 from txnlog.errors import InvalidInputError, OutcomeUnknown, ReadOnly, TxnLogError
-from txnlog.maintenance import optimizer, upkeep, vacuum
+from txnlog.maintenance import maintain, optimizer, vacuum
 from txnlog.testing import ManualClock
 
 DAY_MS = 24 * 3_600_000
@@ -133,7 +133,7 @@ def test_tables_are_published_before_files_are_deleted(ns: Any, monkeypatch: pyt
         order.append("vacuumed")
         return inner(*args, **options)
 
-    monkeypatch.setattr(upkeep, "_published", published)
+    monkeypatch.setattr(maintain, "_published", published)
     monkeypatch.setattr(vacuum, "vacuum", vacuumed)
     assert ns.maintain().published == ("orders",)
     assert order == ["published", "vacuumed"], "a table must not show what is deleted"

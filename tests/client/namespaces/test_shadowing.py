@@ -13,7 +13,7 @@ import pytest
 
 from txnlog.client.shadowing import check_not_hidden
 from txnlog.errors import UnsupportedFeature
-from txnlog.maintenance import upkeep
+from txnlog.maintenance import maintain
 
 ROOT = Path(__file__).parents[3]
 
@@ -88,8 +88,8 @@ def run(project: Path, code: str, *arguments: str) -> tuple[Any, str]:
 def test_maintenance_does_the_rest_and_names_the_file_in_the_way(project: Path) -> None:
     (published, failures, optimized, finished), log = run(project, MAINTAIN, "auto")
     assert (published, optimized, finished) == ([], ["audit", "orders"], True)
-    assert list(failures) == [upkeep.DELTA_TABLES]
-    for told in (failures[upkeep.DELTA_TABLES], log):
+    assert list(failures) == [maintain.DELTA_TABLES]
+    for told in (failures[maintain.DELTA_TABLES], log):
         assert str(project / "catalog") in told
         assert "rename that file or folder" in told
     assert "the topic 'orders' was not published; the next commit tries again" in log, "after the commit"
@@ -114,7 +114,7 @@ def test_a_folder_without_code_is_in_nobodys_way(project: Path) -> None:
 @pytest.mark.parametrize("project", ["a folder of data"], indirect=True)
 def test_one_that_the_program_imported_before_is_named_too(project: Path) -> None:
     (_, failures, *_), log = run(project, IMPORTED_BEFORE + MAINTAIN, "auto")
-    assert "what Python finds as 'catalog' is /their/catalog.py" in failures[upkeep.DELTA_TABLES]
+    assert "what Python finds as 'catalog' is /their/catalog.py" in failures[maintain.DELTA_TABLES]
     assert "Traceback" not in log
 
 

@@ -44,7 +44,7 @@ def with_offsets(found: pa.Table, segments: pa.Table) -> dict[tuple[int, int], i
     return result
 
 
-_PUBLISHING = re.compile(r"txnlog\.(publisher|upkeep) ")
+_PUBLISHING = re.compile(r"txnlog\.(publisher|maintain) ")
 _WITHOUT_ANSWER = re.compile(r"\(planted\)|the store did not say")
 
 

@@ -98,7 +98,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a waiting one gets messages",
-        "txnlog/client/leased_delivery.py",
+        "txnlog/client/heartbeat_delivery.py",
         "return await super().receive(call) if self.active else None",
         "return await super().receive(call)",
         "two consumers of a failover subscription work at once",
@@ -106,7 +106,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a consumer that closes keeps its place",
-        "txnlog/client/leased_delivery.py",
+        "txnlog/client/heartbeat_delivery.py",
         "                await self._connection.runtime.request(end)\n",
         "                pass\n",
         "every restart waits for a lease",

@@ -54,7 +54,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who called maintain is advised to call vacuum",
-        "txnlog/maintenance/upkeep.py",
+        "txnlog/maintenance/maintain.py",
         "@as_part_of(Rest.MAINTAIN)\n",
         "",
         "a vacuum with its own times deletes what the call was to keep",

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
     from txnlog.results import RetentionInfo
 
-DAY_MS: Final = 24 * 3_600_000
+_DAY_MS: Final = 24 * 3_600_000
+
+PREPARED_FOR_MS: Final = _DAY_MS
+"""A prepared transaction without a decision: a coordinator decides within minutes, also one that was started again."""
+
+BEHIND_MS: Final = _DAY_MS
+"""The oldest message that a subscription has not acknowledged: a job that runs once a day is not late before."""
+
+RETENTION_LATE_MS: Final = _DAY_MS
+"""Messages that are due to be deleted: whoever maintains once a day is not late before."""
 
 FAR_CHECKPOINT: Final = 5 * limits.CHECKPOINT_ENTRIES
 """Entries behind the newest checkpoint: clients make one after about a fifth of them, so nobody could."""
@@ -39,7 +48,7 @@ NEAR_LIMIT: Final = 0.8
 SIZE_EXCESS: Final = 1.1
 """Of ``retention_bytes``: between two runs of maintenance a topic has some more."""
 
-PUBLISHED_WITHIN_MS: Final[Mapping[str, int]] = {"auto": DAY_MS, "manual": limits.DEFAULT_RETAIN_MS}
+PUBLISHED_WITHIN_MS: Final[Mapping[str, int]] = {"auto": _DAY_MS, "manual": limits.DEFAULT_RETAIN_MS}
 """By the mode of a topic how old the newest rows may be that its Delta table lacks: of "manual" ones, as maintain
 advises, a week."""
 
@@ -147,7 +156,7 @@ def look_at_transactions(notes: Notes, connection: Connection) -> None:
                 advice_to(f"abort({name!r})", command),
                 command,
             )
-        elif item.state == "PREPARED" and age_ms >= DAY_MS:
+        elif item.state == "PREPARED" and age_ms >= PREPARED_FOR_MS:
             notes.warn(
                 "transaction",
                 name,
@@ -170,7 +179,7 @@ def look_at_subscriptions(notes: Notes, connection: Connection) -> None:
     table = tables.table(connection, "subscriptions", None)
     groups = table.group_by(["topic", "subscription"])
     found = groups.aggregate([("lag_messages", "sum"), ("lag_ms", "max")]).to_pylist()
-    late = [row for row in found if row["lag_ms_max"] is not None and row["lag_ms_max"] >= DAY_MS]
+    late = [row for row in found if row["lag_ms_max"] is not None and row["lag_ms_max"] >= BEHIND_MS]
     kept = {
         (info.topic, item.subscription): f"; retention keeps {item.messages:,} messages for it"
         for info in (retention.listing(connection, None) if late else ())
@@ -252,7 +261,7 @@ def _overdue(connection: Connection, topic: TopicRecord, info: RetentionInfo, su
         times = [summary.visible_since_ms(topic.id, partition, start) for partition, start in enumerate(starts)]
         oldest_ms = min((time_ms for time_ms in times if time_ms is not None), default=None)
         late_ms = 0 if oldest_ms is None else connection.log_now_ms() - oldest_ms - info.retention_ms
-        if late_ms >= DAY_MS:
+        if late_ms >= RETENTION_LATE_MS:
             return f"the oldest has been for {rough_duration(late_ms)}"
     if info.retention_bytes is not None and info.size_bytes > SIZE_EXCESS * info.retention_bytes:
         return f"the topic has {info.size_bytes:,} bytes instead of {info.retention_bytes:,}"

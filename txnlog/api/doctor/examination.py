@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def examine(connection: Connection, *, probe: bool) -> DoctorReport:
     """Look for what somebody should do. See ``Namespace.doctor``."""
     if probe:
-        _ = connection.appender  # a reader is refused before it looks at anything
+        connection.check_writes()
     version = connection.follower.refresh()
     connection.follower.adopt_checkpoint()
     notes = Notes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from txnlog.client.leased_delivery import WAITING
+from txnlog.client.heartbeat_delivery import WAITING
 from txnlog.errors import ConsumerFenced
 from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.client import Client, live

@@ -23,7 +23,7 @@ WAITING: Final = -1
 """The epoch of a consumer that is not active: no entry has it."""
 
 
-class LeasedTopicDelivery(TopicDelivery):
+class HeartbeatTopicDelivery(TopicDelivery):
     """One topic of a consumer of an Exclusive subscription with ``takeover="after_lease"``; base of Failover.
 
     It shows signs of life at its calls, and nobody takes over as long as these go on.
@@ -53,7 +53,7 @@ class LeasedTopicDelivery(TopicDelivery):
                 await self._connection.runtime.request(end)
 
 
-class FailoverTopicDelivery(LeasedTopicDelivery):
+class FailoverTopicDelivery(HeartbeatTopicDelivery):
     """One topic of a Failover consumer: as long as it waits for the active one, it receives nothing."""
 
     def __init__(
@@ -105,4 +105,4 @@ class FailoverTopicDelivery(LeasedTopicDelivery):
         return super().seek_actions(draft, positions)
 
 
-__all__ = ["WAITING", "FailoverTopicDelivery", "LeasedTopicDelivery"]
+__all__ = ["WAITING", "FailoverTopicDelivery", "HeartbeatTopicDelivery"]

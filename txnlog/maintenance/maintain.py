@@ -25,7 +25,7 @@ from txnlog.sentences import Words
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
-_logger = LogLines("txnlog.upkeep")
+_logger = LogLines("txnlog.maintain")
 
 DELTA_TABLES: Final = "Delta tables"
 """The key of ``failures`` for why nothing could be published; no topic can have that name."""
@@ -50,7 +50,7 @@ def maintain(
     left = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
     optimizer.check_target(target_size_bytes)
     vacuum.check_times(retain_ms, grace_ms, allow_short_retention=allow_short_retention)
-    _ = connection.appender  # a reader is refused before it looks at anything
+    connection.check_writes()
     checkpoint = connection.session.checkpoint()
     retained = retention.retain(connection)
     optimized: list[Optimized] = []
