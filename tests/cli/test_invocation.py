@@ -24,6 +24,7 @@ def test_python_runs_it_as_a_module(lake):
     ("command", "told"),
     [
         (("topic", "gate"), "did you mean 'topic describe gate'? there are: alter, create, describe, drop"),
+        (("subscription", "reset"), "did you mean 'subscription seek'?"),
         (("describe", "gate"), "did you mean 'topic describe' or 'transactions describe' or 'subscription describe'?"),
         (("topcs",), "did you mean 'topics'?"),
         (("producers", "x"), "there are: fence, list"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from txnlog.api.transaction import Transaction
 from txnlog.api.writing import begin_transaction, produce_plain
 from txnlog.client.partition_numbers import check_partition
+from txnlog.client.unended import report_aborted
 from txnlog.common.unpicklable import ProcessBound
 from txnlog.common.validation import Duration
 from txnlog.errors import InvalidInputError, InvalidTransactionState
@@ -48,7 +49,7 @@ class Producer(ProcessBound):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(reports=error is None)  # else who hears of the error knows why
 
     def begin(
         self, *, timeout_ms: Duration | None = None, txn_app_id: str | None = None, txn_version: int | None = None
@@ -137,11 +138,18 @@ class Producer(ProcessBound):
     def close(self) -> None:
         """Abort the open transactions of this handle; the name stays, for the next producer.
 
-        Commits that are under way, or whose outcome is unknown, are left to their end.
+        Commits that are under way, or whose outcome is unknown, are left to their end. A line of Python's logging names
+        the transactions that had work, and whose end nobody had asked for.
         """
+        self._close(reports=True)
+
+    def _close(self, *, reports: bool) -> None:
         if self._owner is not self._connection.identity:
             return  # in a forked child: they are the parent's
         self._closed = True
+        lost = self._connection.settled_work(list(self._open))
+        if reports:
+            report_aborted(f"The producer {self.name!r} was closed", lost)
         for number, txn in list(self._open.items()):
             txn._discard(_aborted_by_close(txn, self.name))
             self._open.pop(number, None)  # behind it: a close that was interrupted is called again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -66,11 +66,17 @@ class Commands(click.Group):
         plural = f"{ctx.info_name}s"
         if name == "list" and isinstance(ctx.parent, click.Context) and plural in _names(ctx.parent.command):
             return f"did you mean '{plural}'? there are: {', '.join(sorted(self.commands))}"
+        if (own := _OWN_NAMES.get(name)) in self.commands:
+            return f"did you mean '{ctx.info_name} {own}'?"
         if "describe" in self.commands:  # the name of a topic where a command stands
             return f"did you mean '{ctx.info_name} describe {name}'? there are: {', '.join(sorted(self.commands))}"
         groups = [(first, found) for first, found in self.commands.items() if isinstance(found, click.Group)]
         ways = [f"'{first} {name}'" for first, found in groups if name in found.commands]
         return f"did you mean {' or '.join(ways)}?" if ways else nearest(name, self.commands)
+
+
+_OWN_NAMES: Final = {"add": "create", "delete": "drop", "remove": "drop", "reset": "seek", "show": "describe"}
+"""By the names that the commands of others have what they are called here."""
 
 
 def _order(meant: str, why: str) -> str:

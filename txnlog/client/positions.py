@@ -13,6 +13,7 @@ from txnlog.errors import InvalidInputError
 from txnlog.fold.acknowledgements import check_offset
 from txnlog.fold.state import State, TopicRecord
 from txnlog.fold.visibility import state_at
+from txnlog.sentences import Either, Words
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -114,9 +115,15 @@ def _time_of(position: object, now_ms: int) -> int:
         return timestamp_ms
     raise InvalidInputError(
         f"unknown position {shown(position)}",
-        advice='use "earliest", "latest", {partition: offset}, or a time with a zone: '
-        "datetime(..., tzinfo=datetime.UTC), datetime.fromtimestamp(seconds, datetime.UTC) or "
-        '"2026-11-21T12:00:00Z"; a number alone could be an offset',
+        advice=Words(
+            Either(
+                'use "earliest", "latest", {partition: offset}, or a time with a zone: '
+                "datetime(..., tzinfo=datetime.UTC), datetime.fromtimestamp(seconds, datetime.UTC) or "
+                '"2026-11-21T12:00:00Z"; a number alone could be an offset',
+                "use earliest, latest, PARTITION=OFFSET such as 0=50, or a time with a zone such as "
+                "2026-11-21T12:00:00Z",
+            )
+        ),
     )
 
 

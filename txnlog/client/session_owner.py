@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -146,6 +146,14 @@ class SessionOwner:
 
     def _report(self, what: str, session: Session) -> None:
         report(what, self.described_work(session.unended.settle_all()))
+
+    def settled_work(self, numbers: Iterable[int]) -> dict[str, list[str]]:
+        """Of some that are about to be aborted those with work, whose end nobody asked for; as ``described_work``."""
+        session = self._current
+        if session is None:
+            return {}
+        unended = session.unended
+        return self.described_work({n: topics for n in numbers if (topics := unended.settle(n)) is not None})
 
     def described_work(self, unended: Mapping[int, Collection[int]]) -> dict[str, list[str]]:
         """The names of the topics that transactions have work for, by TxnID, without those whose end is known here.

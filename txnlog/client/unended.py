@@ -48,10 +48,8 @@ def report(what: str, lost: Mapping[str, Iterable[str]], source: object = None) 
     """
     if not lost:
         return
-    shown = [f"{txn} ({_listed(topics)})" for txn, topics in list(lost.items())[:_MOST_SHOWN]]
-    more = f" and {len(lost) - _MOST_SHOWN} more" if len(lost) > _MOST_SHOWN else ""
     text = (
-        f"{what} transactions with work were committed, prepared or aborted: {', '.join(shown)}{more}. Nothing of them "
+        f"{what} transactions with work were committed, prepared or aborted: {_shown(lost)}. Nothing of them "
         "is visible, and nothing will be. What was flushed may stay pending in the log until the deadline, and so may "
         f"the acknowledged messages: {Call('abort', 'txn_id')} releases them before. Begin a transaction in a with "
         "block, which ends it, or call commit() or abort()."
@@ -60,10 +58,26 @@ def report(what: str, lost: Mapping[str, Iterable[str]], source: object = None) 
     warnings.warn(text, ResourceWarning, stacklevel=2, source=source)
 
 
+def report_aborted(what: str, lost: Mapping[str, Iterable[str]]) -> None:
+    """Say in the log of Python that something aborted transactions with work, whose end nobody had asked for."""
+    if lost:
+        _logger.warning(
+            "%s, which aborted these transactions with work: %s. Nothing of them is visible. Call commit() before, or "
+            "begin a transaction in a with block, which ends it.",
+            what,
+            _shown(lost),
+        )
+
+
+def _shown(lost: Mapping[str, Iterable[str]]) -> str:
+    more = f" and {len(lost) - _MOST_SHOWN} more" if len(lost) > _MOST_SHOWN else ""
+    return ", ".join(f"{txn} ({_listed(topics)})" for txn, topics in list(lost.items())[:_MOST_SHOWN]) + more
+
+
 def _listed(topics: Iterable[str]) -> str:
     names = sorted(topics)
     more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     return ("topic " if len(names) == 1 else "topics ") + ", ".join(map(repr, names[:_MOST_SHOWN])) + more
 
 
-__all__ = ["Unended", "report"]
+__all__ = ["Unended", "report", "report_aborted"]

@@ -151,6 +151,24 @@ def test_a_closed_producer_is_refused_and_its_transactions_are_aborted(ns: Any) 
     assert repr(producer).startswith("Producer('loader'")
 
 
+def test_a_close_says_which_transactions_with_work_it_aborted(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+    producer = ns.producer("loader")
+    lost, empty, committed, aborted = begun(producer, 1), producer.begin(), begun(producer, 2), begun(producer, 3)
+    committed.commit()
+    aborted.abort()
+    other = ns.producer("other")
+    begun(other, 4)
+    other.__exit__(ZeroDivisionError, ZeroDivisionError(), None)  # which says why
+    assert not caplog.messages
+    producer.close()
+    (line,) = caplog.messages
+    assert line.startswith("The producer 'loader' was closed, which aborted these transactions with work: ")
+    assert [str(txn.id) in line for txn in (lost, empty, committed, aborted)] == [True, False, False, False]
+    producer.close()
+    ns.close()
+    assert caplog.messages == [line]
+
+
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 257, "\ud800", 7, b"loader", ["loader"]])
 def test_a_producers_name_is_a_label(ns: Any, place: Place, name: Any) -> None:
     with Unchanged(place), raises(NameNotAllowed):
