@@ -62,6 +62,7 @@ NAVIGATION = {
     ],
     "Recipes": [
         "Overview </docs/recipes/index>", "docs/recipes/load-files-once", "docs/recipes/nightly-job", "docs/recipes/one-version",
+        "docs/recipes/join-two-topics",
         "docs/recipes/time-travel", "docs/recipes/process-again", "docs/recipes/replace-a-topic", "docs/recipes/bad-messages", "docs/recipes/add-a-column",
         "docs/postgres", "docs/recipes/notebooks",
     ],
