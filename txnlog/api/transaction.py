@@ -331,8 +331,9 @@ class Transaction(ProcessBound):
 
         The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
         finished by ``ns.close()`` and when the process ends by itself. Failures whose Future nobody asked are reported
-        to Python's logging then, but not by a child that multiprocessing forked: nothing of Python's ``atexit`` is
-        called there.
+        to Python's logging then. In a child that multiprocessing forked nothing of Python's ``atexit`` is called: it
+        reports none, and what its threads submit when its target has returned may be lost without a word. Call
+        ``result()`` or ``ns.close()`` at the end of the target.
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of Futures are called one after the other, in a thread of their own: they may

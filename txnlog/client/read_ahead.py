@@ -16,6 +16,7 @@ from txnlog.common import ranges
 from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.ranges import EMPTY, Ranges
 from txnlog.data import scan_planner
+from txnlog.data.joined_tables import joined
 from txnlog.data.segment_run import SegmentRun
 from txnlog.errors import TxnLogError
 
@@ -68,7 +69,7 @@ class ReadAhead:
             if made is None:
                 return None
             pieces, missing = self._pieces({**made, **kept}, wanted)
-        return None if missing else _joined(pieces)
+        return None if missing else joined(pieces, _MOST_PIECES)
 
     def _schema_version(self) -> int:
         return self._connection.follower.state.topics[self._topic.id].schemas[-1].version
@@ -160,13 +161,6 @@ class ReadAhead:
                     break
                 chosen[record.number] = record
         return list(chosen.values()), version
-
-
-def _joined(pieces: Sequence[pa.Table]) -> pa.Table:
-    if len(pieces) == 1:
-        return pieces[0]
-    table = pa.concat_tables(pieces)
-    return table.combine_chunks() if len(pieces) > _MOST_PIECES else table
 
 
 __all__ = ["ReadAhead"]

@@ -64,7 +64,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
             raise DamagedError(f"it holds {file.metadata.num_rows:,} rows, the log says {rows:,}")
         stored = file.schema_arrow
         if stored.equals(wanted):  # true of nearly every file; the rest takes longer than reading a small one
-            table = file.read_all(use_threads=buffer.size >= THREADS_BYTES)
+            table = _read(file, stored, None, use_threads=buffer.size >= THREADS_BYTES)
             if table.num_rows != rows:
                 raise DamagedError(f"it decodes to {table.num_rows:,} rows, the log says {rows:,}")
             return _checked(pa.Table.from_arrays(table.columns, schema=wanted))
@@ -79,7 +79,7 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
             position = places[field.name].stop
         if position != len(file.column_paths):  # reading these raises, too, where the name of a field is no text
             raise DamagedError("its columns are others than those of its types")
-        table = file.read_all(column_indices=indices, use_threads=buffer.size >= THREADS_BYTES)
+        table = _read(file, stored, indices, use_threads=buffer.size >= THREADS_BYTES)
     except DamagedError:
         raise
     except _DAMAGE as error:
@@ -94,6 +94,14 @@ def read_columns(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
     if not arrays:
         return table
     return _checked(storable(pa.Table.from_arrays(arrays, schema=wanted)))
+
+
+def _read(file: pq.ParquetReader, stored: pa.Schema, indices: list[int] | None, *, use_threads: bool) -> pa.Table:
+    # Arrow decodes no more than 2 GiB of a text in a nested column at once: of a row group there is never as much.
+    if file.num_row_groups > 1 and any(pa.types.is_nested(field.type) for field in stored):
+        groups = range(file.num_row_groups)
+        return pa.concat_tables([file.read_row_group(group, indices, use_threads) for group in groups])
+    return file.read_all(column_indices=indices, use_threads=use_threads)
 
 
 def _checked(table: pa.Table) -> pa.Table:

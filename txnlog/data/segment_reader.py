@@ -12,6 +12,7 @@ from txnlog.common.limits import PARALLEL_REQUESTS
 from txnlog.common.lru import Recent
 from txnlog.common.names import nearest
 from txnlog.data import segment_file
+from txnlog.data.joined_tables import joined
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_metadata import Found, metadata_columns, wanted_rows
 from txnlog.data.segment_rows import (
@@ -265,9 +266,7 @@ class SegmentReader:
         parts = [each.rows if each.rows.schema.names == names else each.rows.select(names) for each in found]
         if not schema.names:  # what joins tables forgets how many rows one without columns has
             return pa.Table.from_batches([batch for part in parts for batch in part.to_batches()], schema)
-        rows = pa.concat_tables(parts)
-        if len(found) > _STEP_SEGMENTS:
-            rows = rows.combine_chunks()  # of few rows each: whoever reads them on would pay for every one
+        rows = joined(parts, _STEP_SEGMENTS)
         metadata = metadata_columns(schema.names[len(names) :] if include_metadata else (), plan.coordinators, found)
         return pa.Table.from_arrays([*rows.columns, *metadata.values()], schema=schema)
 

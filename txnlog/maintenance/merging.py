@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from txnlog.common.format_limits import MAX_ENTRY_BYTES
 from txnlog.data import segment_file
+from txnlog.data.joined_tables import joined
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import merged_columns
 from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
@@ -57,6 +58,12 @@ _BUFFERED_BYTES: Final = 4 * ROW_GROUP_BYTES
 """Arrow bytes of all row groups that are being filled, where the rows of shared segments go to many files."""
 
 _LEAST_ROW_GROUP_BYTES: Final = 1 << 20
+
+_JOINED_BYTES: Final = ROW_GROUP_BYTES
+"""Arrow bytes of parts of files that are joined before they are written: small ones together cost a step, not each."""
+
+_PART_BYTES: Final = 4 << 10
+"""What a part takes in memory besides its rows, about."""
 
 _STATISTICS_BYTES: Final = MAX_ENTRY_BYTES // 2
 """Of all segments of a merge, which one entry names: a thousand with long texts would not fit into it."""
@@ -200,20 +207,29 @@ class Merger:
         by_partition: dict[int, list[tuple[int, Output]]] = {}
         for index, output in enumerate(merge.outputs):
             by_partition.setdefault(output.partition, []).append((index, output))
+        waiting: dict[int, list[Rows]] = {}
+
+        def write() -> None:
+            for index, several in waiting.items():
+                for group in _alike(several):
+                    table = _with_metadata(group, schema, has_holes=merge.outputs[index].has_holes)
+                    ended = list(writers[index].write(table))
+                    assert not ended, "a writer without a target has one segment"
+            waiting.clear()
+
+        size_bytes = 0
         try:
-            for wave in self._waves(merge.removed if merge.outputs else (), known, schema):
-                by_output: dict[int, list[Rows]] = {}
-                for rows in wave:
-                    kept = rows if keep is None else _filtered(rows, keep)
-                    for index, output in by_partition.get(rows.part.partition, ()):
-                        by_output.setdefault(index, []).append(_of_output(kept, output))
-                for index, several in by_output.items():
-                    for group in _alike(several):
-                        table = _with_metadata(group, schema, has_holes=merge.outputs[index].has_holes)
-                        ended = list(writers[index].write(table))
-                        assert not ended, "a writer without a target has one segment"
+            for rows in self._of_files(merge.removed if merge.outputs else (), known, schema):
+                kept = rows if keep is None else _filtered(rows, keep)
+                for index, output in by_partition.get(rows.part.partition, ()):
+                    waiting.setdefault(index, []).append(_of_output(kept, output))
+                size_bytes += rows.table.get_total_buffer_size() + _PART_BYTES
+                if size_bytes >= _JOINED_BYTES:
+                    write()
+                    size_bytes = 0
         except Gone:
             return None
+        write()
         return writers
 
     def schema(self) -> pa.Schema:
@@ -234,17 +250,17 @@ class Merger:
         Raises Gone where they were replaced meanwhile.
         """
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        for wave in self._waves(records, known, schema, columns):
-            for rows in wave:
-                yield rows._replace(table=_with_metadata([rows], wanted, has_holes=False))
+        for rows in self._of_files(records, known, schema, columns):
+            yield rows._replace(table=_with_metadata([rows], wanted, has_holes=False))
 
-    def _waves(
+    def _of_files(
         self, records: Sequence[SegmentRecord], known: int, schema: pa.Schema, columns: Sequence[str] | None = None
-    ) -> Iterator[list[Rows]]:
-        """The rows of segments as their files have them, as many files at a time as are in memory together."""
+    ) -> Iterator[Rows]:
+        """The rows of segments as their files have them. The arguments are those of ``rows``, and so is Gone."""
         try:
-            for wave in waves(records, lambda record: record.size_bytes, _WAVE_FILES, _WAVE_BYTES):
-                yield self._read(wave, schema, columns)
+            for record, segment, table in self._tables(records, schema, columns):
+                for part in merge_plan.parts_of(record, {}):
+                    yield Rows(record, segment, part, *_rows_of(part, table))
         except _Missing as missing:
             self._check_replaced(records, missing.segment, known)
             raise Gone from None
@@ -258,20 +274,20 @@ class Merger:
         if all(record.number not in removals for record in records):
             raise follower.missing_at(known, self._topic.name, self._topic.folder, missing) from None
 
-    def _read(self, records: Sequence[SegmentRecord], schema: pa.Schema, columns: Sequence[str] | None) -> list[Rows]:
-        """The rows of some segments, decoded and verified, in their order, by partition in each."""
-        planned = [plan_segment(record, self._topic.folder, "COMMITTED", None, {}) for record in records]
-        segments = [segment for segment in planned if segment is not None]
-        assert len(segments) == len(records), "every segment has offsets"
-        if self.is_gentle:
-            tables: Iterable[pa.Table] = self._decoded_gently(schema, segments)
-        else:
-            tables = self._decoded(schema, segments, columns)
-        return [
-            Rows(record, segment, part, *_rows_of(part, table))
-            for record, segment, table in zip(records, segments, tables, strict=True)
-            for part in merge_plan.parts_of(record, {})
-        ]
+    def _tables(
+        self, records: Sequence[SegmentRecord], schema: pa.Schema, columns: Sequence[str] | None
+    ) -> Iterator[tuple[SegmentRecord, PlannedSegment, pa.Table]]:
+        """The files of segments, decoded and verified, a wave of them in memory at a time."""
+        folder = self._topic.folder
+        for wave in waves(records, lambda record: record.size_bytes, _WAVE_FILES, _WAVE_BYTES):
+            planned = [plan_segment(record, folder, "COMMITTED", None, {}) for record in wave]
+            segments = [segment for segment in planned if segment is not None]
+            assert len(segments) == len(wave), "every segment has offsets"
+            if self.is_gentle:
+                tables: Iterable[pa.Table] = self._decoded_gently(schema, segments)
+            else:
+                tables = self._decoded(schema, segments, columns)
+            yield from zip(wave, segments, tables, strict=True)
 
     def _decoded(
         self, schema: pa.Schema, segments: Sequence[PlannedSegment], columns: Sequence[str] | None
@@ -397,8 +413,7 @@ def _fitting(statistics: Statistics, most_bytes: int) -> Statistics:
 
 def _with_metadata(several: Sequence[Rows], schema: pa.Schema, *, has_holes: bool) -> pa.Table:
     """The user's columns of rows whose files have the same ones, and what a merged file stores of each."""
-    tables = [rows.table for rows in several]
-    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    table = joined([rows.table for rows in several])
     in_log: dict[str, Callable[[PlannedSegment], int | None]] = {
         "_txn": lambda segment: segment.txn,
         "_version": lambda segment: segment.version,

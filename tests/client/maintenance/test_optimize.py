@@ -100,6 +100,31 @@ def test_shared_segments_of_several_partitions_become_one_each(place: Place) -> 
     assert {version: whole(ns, "orders", version) for version in before} == before
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("joined_bytes", [1, 20_000, 1 << 30])
+def test_parts_are_joined_in_portions_and_nothing_changes(
+    memory: Place, joined_bytes: int, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a portion may have: rows of one's own and of others, merged and not, before and after an alteration."""
+    monkeypatch.setattr(merging, "_JOINED_BYTES", joined_bytes)
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=partitions, key="id")
+    for number in range(12):
+        if number == 4:
+            ns.optimize("orders")
+        if number == 6:
+            with ns.begin() as txn:
+                txn.produce("orders", rows(*range(1_000, 1_009)))
+                txn.flush()
+        if number == 8:
+            ns.alter_topic("orders", add_columns=pa.schema([("note", pa.string())]))
+        (ns, other)[number % 2].produce("orders", rows(*range(12 * number, 12 * number + 12)))
+    before = everything(ns)
+    assert ns.optimize("orders").written_segments == partitions
+    assert whole(ns) == before[max(before)]
+    assert {version: whole(other, "orders", version) for version in before} == before
+
+
 @pytest.mark.clause("P-219", "P-221")
 def test_columns_of_every_kind_and_age_come_through(place: Place) -> None:
     ns = place.open()
@@ -247,7 +272,7 @@ def test_rows_are_held_a_row_group_at_a_time(memory: Place, monkeypatch: pytest.
     monkeypatch.setattr(SegmentWriter, "write", noted)
     monkeypatch.setattr(merging, "ROW_GROUP_BYTES", 1_000)
     monkeypatch.setattr(merging, "_LEAST_ROW_GROUP_BYTES", 1_000)
-    monkeypatch.setattr(merging, "_WAVE_FILES", 7)
+    monkeypatch.setattr(merging, "_JOINED_BYTES", 1)
     before = whole(ns)
     ns.optimize("orders")
     assert 0 < most < 1_000

@@ -128,6 +128,14 @@ MUTANTS: Final = (
         (COLUMNS + "the_types_are_those_of_parquet_whatever_arrow_left_in_the_footer",),
     ),
     Mutant(
+        "a file with nested columns is decoded at once",
+        "txnlog/data/segment_columns.py",
+        "if file.num_row_groups > 1 and any(",
+        "if file.num_row_groups < 1 and any(",
+        "a merged file with 2 GiB of a nested text cannot be read any more",
+        (COLUMNS + "a_file_with_nested_columns_is_decoded_a_row_group_at_a_time",),
+    ),
+    Mutant(
         "of a field that is there twice one is read",
         "txnlog/data/segment_columns.py",
         "names.count(field.name) == 1 and",

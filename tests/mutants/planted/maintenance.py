@@ -81,6 +81,14 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "parts of files with other columns are joined as they come",
+        "txnlog/maintenance/merging.py",
+        "if found and not rows.table.schema.equals(found[0].table.schema):",
+        "if False:",
+        "what was merged before, or has another column, cannot be merged with the rest, and maintenance ends there",
+        (OPTIMIZE + "parts_are_joined_in_portions_and_nothing_changes",),
+    ),
+    Mutant(
         "a slice of a shared segment is taken for its first rows",
         "txnlog/maintenance/merging.py",
         "table.slice(part.first_row, part.width)",

@@ -7,11 +7,14 @@ import datetime as dt
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from txnlog.data.joined_tables import joined
 from txnlog.data.parquet_pages import DamagedError
 from txnlog.data.segment_columns import STORED_COLUMNS, read_columns
+from txnlog.data.segment_file import SegmentWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 TABLE = pa.table({"id": [1, 2], "name": ["a", "b"]}, SCHEMA)
@@ -146,3 +149,43 @@ def test_a_negative_number_is_no_transactions():
     assert read_stored("_txn", pa.array([], pa.int64())) == []
     with pytest.raises(DamagedError, match="negative"):
         read_stored("_txn", pa.array([7, -1, 7]))
+
+
+# --- nested texts -----------------------------------------------------------------------------------------------------
+
+EVENT = pa.struct([("trace", pa.string())])
+EVENTS = pa.schema([("event", EVENT), ("n", pa.int64())])
+
+
+@pytest.mark.parametrize("names", [["event", "n"], ["event"], ["n", "event"]])
+def test_a_file_with_nested_columns_is_decoded_a_row_group_at_a_time(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow decodes no more than 2 GiB of such a text at once, and a merged file may have more."""
+
+    class Reader(pq.ParquetReader):  # type: ignore[misc]
+        def read_all(self, *_arguments: Any, **_named: Any) -> pa.Table:
+            raise pa.ArrowNotImplementedError("Nested data conversions not implemented for chunked array outputs")
+
+    table = pa.table({"event": pa.array([{"trace": "a"}, None, {"trace": None}], EVENT), "n": [1, 2, 3]}, EVENTS)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, EVENTS, store_schema=False, write_page_checksum=True) as writer:
+        writer.write_table(table, row_group_size=2)
+    monkeypatch.setattr(pq, "ParquetReader", Reader)
+    wanted = pa.schema([EVENTS.field(name) for name in names])
+    assert read_columns(sink.getvalue(), wanted, 3).to_pydict() == table.select(names).to_pydict()
+
+
+@pytest.mark.long
+def test_more_than_two_gib_of_a_nested_text_are_read_from_one_file() -> None:
+    text = "a stack trace " * (1 << 16)
+    part = pa.table({"event": pa.array([{"trace": text}] * 32, EVENT), "n": range(32)}, EVENTS)
+    count = 2**31 // (32 * len(text)) + 2
+    writer = SegmentWriter(EVENTS, None)
+    for _ in range(count):
+        assert not list(writer.write(part))
+    (segment,) = writer.finish()
+    rows = read_columns(pa.py_buffer(segment.data), EVENTS, 32 * count)
+    traces = pc.struct_field(rows.column("event"), "trace")
+    assert (rows.num_rows, pc.sum(pc.utf8_length(traces)).as_py()) == (32 * count, 32 * count * len(text))
+    assert joined([rows.slice(0, rows.num_rows // 2), rows.slice(rows.num_rows // 2)]).num_rows == rows.num_rows
