@@ -353,6 +353,7 @@ def _values(array: pa.Array) -> pa.Buffer:
 
 __all__ = [
     "ARROW_ERRORS",
+    "MAX_PART_BYTES",
     "NAIVE_REFUSED",
     "NULL_REFUSED",
     "ZONE_REFUSED",

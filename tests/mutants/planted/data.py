@@ -42,8 +42,8 @@ MUTANTS: Final = (
     Mutant(
         "Arrow tables kept over the memory of their caller",
         "txnlog/data/row_buffer.py",
-        "return [_copied(_conform_table(batch, self._plan, self._topic)) for batch in batches]",
-        "return [_conform_table(batch, self._plan, self._topic) for batch in batches]",
+        "tables.append(_copied(_conform_table(batch, self._plan, self._topic, rows)))",
+        "tables.append(_conform_table(batch, self._plan, self._topic, rows))",
         "who fills an array again for the next rows loses the last ones and writes the next twice",
         (
             ROW_BUFFER + "later_changes_to_the_memory_of_what_was_passed_do_not_reach_the_buffer",

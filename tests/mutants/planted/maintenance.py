@@ -199,8 +199,8 @@ MUTANTS: Final = (
     Mutant(
         "messages expire that a consumer has",
         "txnlog/maintenance/expiry.py",
-        "ranges.subtract(ranges.subtract(((low, end),), acknowledged_or_pending(cursor)), live(cursor, now_ms))",
-        "ranges.subtract(((low, end),), acknowledged_or_pending(cursor))",
+        "return available(cursor, 0, end, live(cursor, now_ms))",
+        "return available(cursor, 0, end, ())",
         "whoever works on a message cannot acknowledge it any more",
         (_RETENTION + "messages_that_a_shared_consumer_has_leased_do_not_expire",),
     ),
@@ -248,7 +248,7 @@ MUTANTS: Final = (
     Mutant(
         "merged segments are the oldest",
         "txnlog/maintenance/retention.py",
-        "        return max(self._of(item.partition, record.end_of(item)) for item in record.slices)\n",
+        "        return max(commit.version for commit in commits if commit is not None)\n",
         "        return -1\n",
         "retention_bytes deletes the newest messages and keeps old ones of another partition",
         (_MEANWHILE + "the_oldest_segments_beyond_a_size_are_deleted_also_where_others_were_merged",),
