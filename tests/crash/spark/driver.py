@@ -16,10 +16,23 @@ from typing import TYPE_CHECKING, Any, Final
 import spark_ext
 import txnlog
 from examples.demo.kills import Kill, KillStore, KillSwitch, Place, say
+from spark_ext.ingest.kafka_batches import KafkaBatches
 from spark_ext.support import namespace_cache
-from tests.crash.spark import workers
+from tests.crash.spark import broker, workers
 from tests.crash.spark.deaths import Dying, death_of
-from tests.crash.spark.workload import COUNTS, EVEN, NAMESPACE, ODD, ORDERS, ROWS, SUBSCRIPTION, Engine
+from tests.crash.spark.workload import (
+    COUNTS,
+    EVEN,
+    INGESTED,
+    NAMESPACE,
+    ODD,
+    ORDERS,
+    ROWS,
+    SUBSCRIPTION,
+    Engine,
+    taken,
+)
+from tools import kafka
 from tools.java_archive import QUICK
 from txnlog.store import open_store
 
@@ -62,6 +75,9 @@ ON_CLUSTER: Final = {
 }
 
 
+_ID: Final = "cast(cast(value AS string) AS bigint)"
+
+
 def root_of(folder: Path) -> Path:
     """Where the namespace of a run lies."""
     return folder / "lake"
@@ -72,12 +88,7 @@ def events_of(folder: Path) -> Path:
     return folder / "events"
 
 
-def batches_done(ns: Namespace) -> int:
-    """How many batches took effect: what they took is acknowledged with it."""
-    return sum(item.cursor for item in ns.subscription(ORDERS, SUBSCRIPTION).cursors) // ROWS
-
-
-def start_spark(folder: Path, master: str | None) -> SparkSession:
+def start_spark(folder: Path, master: str | None, jars: Sequence[object] = ()) -> SparkSession:
     """A session with speculation, all of whose Python processes know places to die."""
     from pyspark.sql import SparkSession
 
@@ -88,6 +99,7 @@ def start_spark(folder: Path, master: str | None) -> SparkSession:
         **SETTINGS,
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.jars": ",".join(map(str, jars)),
     }
     if master is not None:
         events_of(folder).mkdir()
@@ -103,25 +115,29 @@ def start_spark(folder: Path, master: str | None) -> SparkSession:
 class Driver:
     """One process's work."""
 
-    def __init__(self, folder: Path, ns: Namespace, switch: KillSwitch) -> None:
+    def __init__(self, folder: Path, ns: Namespace, switch: KillSwitch, engine: Engine) -> None:
+        self.folder = folder
+        self.engine = engine
         self.path = f"{root_of(folder)}/{NAMESPACE}"
         self.checkpoint = str(folder / "checkpoint")
         self.ns = ns
         self.switch = switch
 
-    def take(self, engine: Engine, spark: SparkSession) -> None:
-        """Take all orders, by an engine."""
-        match engine:
+    def take(self, spark: SparkSession) -> None:
+        """Take all orders."""
+        match self.engine:
+            case Engine.INGEST:
+                self.ingest(spark)
             case Engine.STREAM:
                 self.stream(self.source(spark), "append", self.handle)
             case Engine.UPDATE | Engine.COMPLETE:
-                self.stream(self.counted(self.source(spark)), engine.value, self.handle_counts)
+                self.stream(self.counted(self.source(spark)), self.engine.value, self.handle_counts)
             case Engine.SINK:
                 self.sink(self.routed(self.source(spark)), "append", self.path)
             case Engine.COMPLETE_SINK:
                 self.sink(self.counted(self.source(spark)), "complete", f"{self.path}/{COUNTS}")
             case _:
-                mode = "overwrite" if engine is Engine.OVERWRITE else "append"
+                mode = "overwrite" if self.engine is Engine.OVERWRITE else "append"
                 self.process(spark, lambda batch, txn: self.handle(batch, txn, mode))
 
     def handle(self, batch: DataFrame, txn: Any, mode: str = "append") -> None:
@@ -137,7 +153,7 @@ class Driver:
         txn.write(batch, COUNTS)
 
     def _begin(self) -> None:
-        self.switch.enter(batches_done(self.ns))
+        self.switch.enter(taken(self.ns, self.engine) // ROWS)
         self.switch.reached(Place.BEFORE_DATA)
 
     def counted(self, orders: DataFrame) -> DataFrame:
@@ -180,11 +196,34 @@ class Driver:
         """``spark_ext.process``."""
         spark_ext.process(spark, self.path, topics=ORDERS, subscription=SUBSCRIPTION, handler=handler, max_rows=ROWS)
 
+    def ingest(self, spark: SparkSession) -> None:
+        """``spark_ext.ingest_kafka``. A batch begins where its job does."""
+        write: Any = KafkaBatches._write
+
+        def begun(batches: KafkaBatches, *given: Any) -> Any:
+            self._begin()
+            return write(batches, *given)
+
+        KafkaBatches._write = begun  # type: ignore[method-assign, assignment]
+        query = spark_ext.ingest_kafka(
+            spark,
+            self.path,
+            subscribe=ORDERS,
+            topic=INGESTED,
+            columns={"id": _ID, "account": f"concat('a', {_ID} % 5)", "amount": f"{_ID} * 7 % 23"},
+            options={
+                "kafka.bootstrap.servers": broker.address_in(self.folder),
+                "maxOffsetsPerTrigger": str(ROWS),
+            },
+            trigger={"availableNow": True},
+        )
+        query.awaitTermination()
+
     def careless(self) -> None:
         """No Spark, and a bug: what it read is acknowledged in an entry of its own."""
         with self.ns.consumer(ORDERS, SUBSCRIPTION, takeover=True) as consumer:
             while len(messages := consumer.receive(ROWS, timeout_ms=0)):
-                self.switch.enter(batches_done(self.ns))
+                self.switch.enter(taken(self.ns, self.engine) // ROWS)
                 self.switch.reached(Place.BEFORE_DATA)
                 rows = messages.table.select(["id", "account", "amount"]).to_pylist()
                 with self.ns.begin() as txn:
@@ -213,13 +252,13 @@ def main(arguments: Sequence[str]) -> None:
     switch = KillSwitch(None) if dying is None or engine.is_sink else KillSwitch(kill, dying)
     store = KillStore(open_store(str(root_of(folder)), {}), switch)
     with txnlog.open(str(root_of(folder)), NAMESPACE, store=store) as ns:
-        driver = Driver(folder, ns, switch)
+        driver = Driver(folder, ns, switch, engine)
         if engine is Engine.CARELESS:
             driver.careless()
         else:
             namespace_cache.use(ns)
-            spark = start_spark(folder, given.master)
-            driver.take(engine, spark)
+            spark = start_spark(folder, given.master, kafka.spark_jars() if engine is Engine.INGEST else ())
+            driver.take(spark)
             spark.stop()
     if dying is not None:
         dying.wait()

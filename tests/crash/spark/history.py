@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import txnlog
-from tests.crash.spark.workload import COUNTS, EVEN, NAMESPACE, ODD, ORDERS, ROWS, SUBSCRIPTION, Engine, Step
+from tests.crash.spark.workload import (
+    COUNTS,
+    NAMESPACE,
+    OF_ORDERS,
+    ORDERS,
+    POSITION,
+    ROWS,
+    SUBSCRIPTION,
+    Engine,
+    Step,
+)
 from txnlog.fold.state import State
 from txnlog.format.actions import Segment
 from txnlog.format.keys import SegmentKey, parse_key
@@ -53,7 +63,7 @@ def read_history(root: str, engine: Engine) -> History:
             snapshot = ns.snapshot(version=version)
             found.versions += 1
             rows = {topic: _rows(snapshot.read(topic)) for topic in engine.outputs}
-            now = _acknowledged(ns, state, numbers)
+            now = _ingested(state) if engine is Engine.INGEST else _acknowledged(ns, state, numbers)
             found.findings += [f"version {version}: {text}" for text in disagreements(engine, rows, now)]
             if rows != before or now != taken:
                 for topic in engine.outputs:
@@ -74,8 +84,8 @@ def read_history(root: str, engine: Engine) -> History:
 def disagreements(engine: Engine, rows: dict[str, Counter[tuple[Any, ...]]], acknowledged: set[int]) -> list[str]:
     """What of one version's rows and its acknowledged orders does not fit together."""
     result = []
-    shown: Counter[int] = Counter() if EVEN in rows else Counter(acknowledged)
-    for topic in rows.keys() & {EVEN, ODD}:
+    shown: Counter[int] = Counter() if rows.keys() & OF_ORDERS else Counter(acknowledged)
+    for topic in rows.keys() & OF_ORDERS:
         for row, times in rows[topic].items():
             shown[row[0]] += times
     twice = {number for number, times in shown.items() if times > 1}
@@ -130,6 +140,12 @@ def _numbers(ns: Namespace) -> dict[int, list[int]]:
         assert row["_offset"] == len(partition), "offsets have no gaps"
         partition.append(row["id"])
     return result
+
+
+def _ingested(state: State) -> set[int]:
+    """The orders that are below the position of the ingestion: each has its offset as its number."""
+    record = state.streams.get(POSITION)
+    return set() if record is None else {*range(record.batch)}
 
 
 def _acknowledged(ns: Namespace, state: State, numbers: dict[int, list[int]]) -> set[int]:

@@ -30,6 +30,7 @@ from examples.demo.runs import DemoFailed, Event, run_with_kills
 from tests.crash.harness.command_line import Surroundings, add_arguments
 from tests.crash.harness.run import Line, table, too_little
 from tests.crash.spark import workers
+from tests.crash.spark.broker import running_broker
 from tests.crash.spark.deaths import Manner, death_of, processes_of
 from tests.crash.spark.driver import REPOSITORY, events_of, root_of
 from tests.crash.spark.history import MOST_FINDINGS, History, differences, read_history
@@ -183,6 +184,22 @@ def _carried_out(
     with txnlog.open(root, NAMESPACE, create=True) as ns:
         prepare(ns, batches)
     outcome = Outcome(engine, what)
+    if engine is Engine.INGEST:
+        with running_broker(folder, batches):
+            return _run(folder, outcome, seed, batches, kills, master, watch)
+    return _run(folder, outcome, seed, batches, kills, master, watch)
+
+
+def _run(
+    folder: Path,
+    outcome: Outcome,
+    seed: int,
+    batches: int,
+    kills: Sequence[Kill],
+    master: str | None,
+    watch: Watch,
+) -> Outcome:
+    engine, root = outcome.engine, str(root_of(folder))
     began = time.monotonic()
     sessions: list[int] = []
 

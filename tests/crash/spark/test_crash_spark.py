@@ -15,10 +15,23 @@ import pytest
 from examples.demo.kills import Kill, Place
 from tests.crash.spark import run
 from tests.crash.spark.deaths import Manner, death_of
-from tests.crash.spark.history import differences, disagreements
+from tests.crash.spark.history import _ingested, differences, disagreements
 from tests.crash.spark.orders import Blow, Board, Moment, Order, orders_for
-from tests.crash.spark.workload import COUNTS, EVEN, ODD, REAL, ROWS, Engine, counts_of, expected, order
+from tests.crash.spark.workload import (
+    COUNTS,
+    EVEN,
+    INGESTED,
+    ODD,
+    POSITION,
+    REAL,
+    ROWS,
+    Engine,
+    counts_of,
+    expected,
+    order,
+)
 from tests.effort import LONG
+from txnlog.fold.state import State, StreamRecord
 
 
 @pytest.fixture
@@ -39,6 +52,7 @@ DEATHS = [
     pytest.param(Engine.PROCESS, Kill(Place.BEFORE_SPARK, 1), id="process"),
     pytest.param(Engine.UPDATE, Kill(Place.BEFORE_SPARK, 1), id="update"),
     pytest.param(Engine.COMPLETE, Kill(Place.BEFORE_SPARK, 1), id="complete"),
+    pytest.param(Engine.INGEST, Kill(Place.BEFORE_SPARK, 1), id="ingest"),
 ]
 
 
@@ -93,6 +107,18 @@ def shown(numbers, counts=None):
 )
 def test_what_a_version_shows_that_it_does_not_acknowledge_is_found(rows, acknowledged, message):
     assert any(text.startswith(message) for text in disagreements(Engine.PROCESS, rows, acknowledged))
+
+
+@pytest.mark.parametrize(
+    ("ids", "position", "message"),
+    [([0, 1, 1], 2, "orders took effect twice: 1"), ([0], 2, "orders are acknowledged and took no effect: 1")],
+)
+def test_an_ingestion_whose_position_does_not_fit_its_rows_is_found(ids, position, message):
+    state = State()
+    state.streams[POSITION] = StreamRecord(POSITION, POSITION, position, "", 7, 3)
+    rows = {INGESTED: Counter(tuple(order(number).values()) for number in ids)}
+    assert disagreements(Engine.INGEST, rows, _ingested(state)) == [message]
+    assert disagreements(Engine.INGEST, {INGESTED: Counter()}, _ingested(State())) == []
 
 
 def test_a_version_whose_rows_are_its_acknowledged_orders_is_fine():

@@ -147,8 +147,8 @@ def _around_commits(told: Told, text: str) -> None:
     from spark_ext.streaming import format_sink
     from spark_ext.support import namespace_cache
     from tests.crash.spark.deaths import DyingSink, death_of
-    from tests.crash.spark.driver import batches_done, root_of
-    from tests.crash.spark.workload import NAMESPACE, Engine
+    from tests.crash.spark.driver import root_of
+    from tests.crash.spark.workload import NAMESPACE, ROWS, Engine, taken
     from txnlog.store import open_store
 
     engine, kill = Engine(told.engine), Kill.parse(text)
@@ -180,13 +180,13 @@ def _around_commits(told: Told, text: str) -> None:
         return open_honestly(self)
 
     def made(self: Any) -> Any:
-        switch.enter(batches_done(opened(self)))
+        switch.enter(taken(opened(self), engine) // ROWS)
         switch.reached(Place.BEFORE_DATA)
         return make_spec(self)
 
     def committed(self: Any, messages: Sequence[Any], batch: int) -> None:
         ns = opened(self)
-        switch.enter(batches_done(ns))
+        switch.enter(taken(ns, engine) // ROWS)
         answer = TOO_LATE
         try:
             commit(self, messages, batch)

@@ -5,6 +5,8 @@ handler, the sink two by the column ``topic``. Of running counts ``update`` appe
 replaces all, by a handler and by the sink. A handler may also overwrite a topic next to others to which it appends. All
 orders are there before the first driver starts, each batch of them one transaction, and a micro-batch ends between
 transactions: so batches are the same whatever happens.
+
+``ingest_kafka`` has the orders from Kafka, of one partition. What it has taken is said by its position in the log.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from txnlog.api.internals import connection_of
+
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
 
@@ -25,7 +29,13 @@ ORDERS: Final = "orders"
 EVEN: Final = "even"
 ODD: Final = "odd"
 COUNTS: Final = "counts"
+INGESTED: Final = "ingested"
+OF_ORDERS: Final = frozenset({EVEN, ODD, INGESTED})
+"""The topics whose rows are orders."""
 SUBSCRIPTION: Final = "billing"
+
+POSITION: Final = f"kafka:{INGESTED}/{ORDERS}/0"
+"""The stream by which the log knows up to which offset it has the messages of Kafka."""
 
 ROWS: Final = 20
 """Orders of a batch."""
@@ -46,6 +56,7 @@ class Engine(enum.Enum):
     COMPLETE = "complete"
     COMPLETE_SINK = "complete, sink"
     OVERWRITE = "overwrite"
+    INGEST = "ingest_kafka"
     CARELESS = "careless"
     """Wrong on purpose, without Spark: it acknowledges in a transaction of its own. What the checks must find."""
 
@@ -54,6 +65,8 @@ class Engine(enum.Enum):
         """The topics that it writes."""
         if self in (Engine.SINK, Engine.CARELESS):
             return EVEN, ODD
+        if self is Engine.INGEST:
+            return (INGESTED,)
         return (COUNTS,) if self in _RUNNING else (EVEN, ODD, COUNTS)
 
     @property
@@ -117,9 +130,18 @@ def _rows(counts: Mapping[str, tuple[int, int]]) -> Counter[tuple[str, int, int]
     return Counter((account, *sums) for account, sums in counts.items())
 
 
+def taken(ns: Namespace, engine: Engine) -> int:
+    """How many orders were taken: that took effect with their rows."""
+    if engine is Engine.INGEST:
+        record = connection_of(ns).stream(POSITION)
+        return 0 if record is None else record.batch
+    return sum(item.cursor for item in ns.subscription(ORDERS, SUBSCRIPTION).cursors)
+
+
 def prepare(ns: Namespace, batches: int) -> None:
     """Make the topics and the subscription, and all orders."""
     ns.enable("holes")  # for what replaces rows
+    ns.create_topic(INGESTED, _ORDER)
     ns.create_topic(ORDERS, _ORDER, partitions=2, key="account")
     ns.create_topic(EVEN, _ORDER, partitions=2, key="account")
     ns.create_topic(ODD, _ORDER, partitions=2)
@@ -146,6 +168,7 @@ def expected(engine: Engine, batches: int) -> list[Step]:
             EVEN: [tuple(row.values()) for row in rows if row["id"] % 2 == 0],
             ODD: [tuple(row.values()) for row in rows if row["id"] % 2 == 1],
             COUNTS: list((engine.counts_shown(batch + 1) - engine.counts_shown(batch)).elements()),
+            INGESTED: [tuple(row.values()) for row in rows],
         }
         steps.append(
             Step(
@@ -159,9 +182,12 @@ def expected(engine: Engine, batches: int) -> list[Step]:
 __all__ = [
     "COUNTS",
     "EVEN",
+    "INGESTED",
     "NAMESPACE",
     "ODD",
+    "OF_ORDERS",
     "ORDERS",
+    "POSITION",
     "REAL",
     "ROWS",
     "SUBSCRIPTION",
@@ -172,4 +198,5 @@ __all__ = [
     "order",
     "orders_of",
     "prepare",
+    "taken",
 ]
