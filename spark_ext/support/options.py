@@ -149,6 +149,14 @@ _OF_DELTA: Final[Mapping[str, str]] = {
     "readchangedata": "leave it out: 'startingVersion' gives the rows that became visible since",
 }
 """What stands here for options of Delta's change feed, whose nearest names mean something else."""
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "allowunacknowledged": "use txn.write(df, topic, mode='overwrite', allow_unacknowledged=True) in a "
+    "spark_ext.transaction: the format has no option for it",
+    "mergeschema": "add the columns before, with ns.alter_topic(topic, add_columns=...)",
+    "newestby": "use spark_ext.read_topic(spark, path, newest_by=...): the format has no option for it",
+    "overwriteschema": "a topic keeps its columns: add some with ns.alter_topic(topic, add_columns=...)",
+}
+"""What is there for options that people look for, of Delta or of our own calls. Without underscores."""
 _TABLE_KEYS: Final = frozenset({"provider", "owner", "external", "location", "is_managed_location"})
 """What Spark adds at CREATE TABLE, where no reader and no writer will ever see the path."""
 
@@ -174,10 +182,10 @@ def _parsed(given: Mapping[str, str], uses: Iterable[Use]) -> dict[str, Any]:
     for lowered, name in names.items():
         option = _BY_NAME.get(lowered)
         if option is None:
-            of_delta = _OF_DELTA.get(lowered) if wanted & _READS else None
+            known = _ELSEWHERE.get(lowered.replace("_", "")) or (_OF_DELTA.get(lowered) if wanted & _READS else None)
             raise InvalidInputError(
                 f"unknown option {ascii(name)[:80]}",
-                advice=of_delta or nearest(name, (item.name for item in OPTIONS if item.uses & wanted)),
+                advice=known or nearest(name, (item.name for item in OPTIONS if item.uses & wanted)),
             )
         if not option.uses & wanted:
             places = " and ".join(_PLACES[use] for use in _PLACES if use in option.uses)

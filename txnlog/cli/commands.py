@@ -72,7 +72,10 @@ class Commands(click.Group):
             return f"did you mean '{ctx.info_name} describe {name}'? there are: {', '.join(sorted(self.commands))}"
         groups = [(first, found) for first, found in self.commands.items() if isinstance(found, click.Group)]
         ways = [f"'{first} {name}'" for first, found in groups if name in found.commands]
-        return f"did you mean {' or '.join(ways)}?" if ways else nearest(name, self.commands)
+        if ways:
+            return f"did you mean {' or '.join(ways)}?"
+        near = nearest(name, self.commands)
+        return f"'{ctx.command_path} --help' lists them" if near.endswith("...") else near
 
 
 _OWN_NAMES: Final = {"add": "create", "delete": "drop", "remove": "drop", "reset": "seek", "show": "describe"}

@@ -287,6 +287,23 @@ def test_an_option_of_deltas_change_feed_is_refused_with_what_stands_here_for_it
                 read(streaming, **{name: "1"})
 
 
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("allow_unacknowledged", "use txn.write.* in a spark_ext.transaction"),
+        ("allowUnacknowledged", "use txn.write.* in a spark_ext.transaction"),
+        ("mergeSchema", "add the columns before, with ns.alter_topic"),
+        ("newestBy", "use spark_ext.read_topic"),
+        ("newest_by", "use spark_ext.read_topic"),
+        ("overwriteSchema", "a topic keeps its columns"),
+    ],
+)
+def test_an_option_that_is_a_call_here_is_refused_with_that_call(given: str, advice: str) -> None:
+    for parse in (read_options, write_options):
+        with pytest.raises(InvalidInputError, match=f"unknown option '{given}' .{advice}"):
+            parse({"path": P, given: "true"}, streaming=False)
+
+
 def test_an_unknown_option_in_lower_case_as_spark_passes_it_is_answered_with_the_documented_name() -> None:
     for option in OPTIONS:
         for use in option.uses:
