@@ -310,7 +310,7 @@ def produce_and_acknowledge_apart(patch: pytest.MonkeyPatch) -> None:
         self._connection.runtime.engine.look(work.collect)
         if not taken or not (work.pieces or work.staged) or self._machine.life.logged:
             return commit(self)
-        work.acknowledged.clear()
+        work.acknowledged = ()
         result = commit(self)
         number = self._connection.appender.take_numbers(1)[0]
         action = Commit(number, "", (), tuple(taken))

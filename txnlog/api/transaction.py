@@ -12,7 +12,7 @@ from txnlog.api.messages import Messages, checked
 from txnlog.client.row_placement import place
 from txnlog.client.transaction_claims import Acknowledging
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Stage
-from txnlog.client.transaction_machine import TransactionMachine
+from txnlog.client.transaction_machine import CommitInBackground, TransactionMachine
 from txnlog.client.transaction_work import Rows
 from txnlog.client.truncation import Wanted, check_feature
 from txnlog.common.ids import TxnId
@@ -357,8 +357,8 @@ class Transaction(ProcessBound):
                 return future
             machine.check_owner()
             machine.submitted = future
-            commit = partial(machine.commit, in_background=True, called_ms=self._runtime.elapsed_ms())
-            self._appender.submit(commit, partial(machine.answer, future))
+            called_ms = self._runtime.elapsed_ms()
+            self._appender.submit(CommitInBackground(self._appender, machine, future, called_ms))
         except TxnLogError as error:
             machine.refuse(future, error)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.client.arrow_start import start_arrow
@@ -40,7 +41,7 @@ def _is_table(kind: type) -> bool:
 
 def place(
     connection: Connection, topic: str, data: Any, partition: int | None, sequence: int | None, *, named: bool
-) -> list[Piece]:
+) -> Sequence[Piece]:
     """The rows of one call as pieces, each of one partition; the rows of a partition keep their order.
 
     What this client knows of the topic is looked at again before it says no, and before data that is read once. Of
@@ -77,20 +78,20 @@ def place(
 
 def _placed(
     connection: Connection, handle: TopicHandle, data: Any, partition: int | None, sequence: int | None
-) -> list[Piece]:
+) -> Sequence[Piece]:
     if partition is not None:
         check_partition(handle.name, partition, handle.partitions)
     buffer = RowBuffer(handle.schema, handle.name)
     if not buffer.append(data):
-        return []
+        return ()
     if partition is None and handle.partitions == 1:
         partition = 0
     if partition is not None:
-        return [_piece(handle, partition, buffer, sequence)]
+        return (_piece(handle, partition, buffer, sequence),)
     if handle.key is not None:
         return _by_key(handle, buffer)
     if buffer.rows <= _STICKY_ROWS:
-        return [_piece(handle, connection.next_partition(handle), buffer, None)]
+        return (_piece(handle, connection.next_partition(handle), buffer, None),)
     table = buffer.to_table()
     step = max(_STICKY_ROWS, -(-table.num_rows // handle.partitions))
     return [
@@ -99,12 +100,12 @@ def _placed(
     ]
 
 
-def _by_key(handle: TopicHandle, buffer: RowBuffer) -> list[Piece]:
+def _by_key(handle: TopicHandle, buffer: RowBuffer) -> Sequence[Piece]:
     table = buffer.to_table()
     if table.num_rows == 1:
         key = table.column(handle.key)[0].as_py()
         kind = table.schema.field(handle.key).type
-        return [_piece(handle, partitioner.partition_of_key(key, kind, handle.partitions), buffer, None)]
+        return (_piece(handle, partitioner.partition_of_key(key, kind, handle.partitions), buffer, None),)
     chosen = partitioner.partition_of_keys(table.column(handle.key), handle.partitions)
     table, slices = partitioner.split(table, chosen)
     pieces: list[Piece] = []

@@ -7,13 +7,13 @@ where its caller was interrupted; what is not sent is withdrawn then, and was ne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.client.transaction_base import TransactionBase
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, OwnerCall, Stage
 from txnlog.client.truncation import OutOfDate, TruncatingCommit, Wanted
-from txnlog.engine.effects import Cancelled, Result
+from txnlog.engine.effects import Cancelled, Effect, Result
 from txnlog.errors import (
     AbortableError,
     Durable,
@@ -23,6 +23,7 @@ from txnlog.errors import (
     RetriableError,
     TxnLogError,
 )
+from txnlog.log.appender import Submitted
 from txnlog.log.transaction_commands import CommitCommand, CommitResult, FlushCommand, PrepareCommand, Skipped
 from txnlog.replies import IfUnknown, Replying, unknown_outcome
 from txnlog.results import Committed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from txnlog.engine.promises import Promise
     from txnlog.fold.state import Outcome
     from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
+    from txnlog.log.appender import Appender
 
 
 _MOST_LOOKS: Final = 10
@@ -430,4 +432,33 @@ class TransactionMachine(TransactionBase):
         return self.submitted is not None or self.life.stage not in {Stage.OPEN, Stage.FAILED}
 
 
-__all__ = ["TransactionMachine"]
+class CommitInBackground(Submitted[Committed]):
+    """A commit that nobody waits for but by its Future.
+
+    Args:
+        appender: of its handle.
+        machine: whose transaction it is.
+        future: gets what comes of it.
+        called_ms: the moment of the call, by the clock that never jumps.
+    """
+
+    __slots__ = ("_called_ms", "_future", "_machine")
+
+    def __init__(
+        self, appender: Appender, machine: TransactionMachine, future: Promise[Committed], called_ms: float
+    ) -> None:
+        super().__init__(appender)
+        self._machine = machine
+        self._future = future
+        self._called_ms = called_ms
+
+    def work(self) -> Coroutine[Effect[Any], Any, Committed]:
+        """See Submitted."""
+        return self._machine.commit(in_background=True, called_ms=self._called_ms)
+
+    def done(self, result: Result[Committed]) -> None:
+        """See Submitted."""
+        self._machine.answer(self._future, result)
+
+
+__all__ = ["CommitInBackground", "TransactionMachine"]

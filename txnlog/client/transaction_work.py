@@ -91,13 +91,14 @@ class TransactionWork:
         self._inbox: deque[Rows] = deque()
         self._inbox_bytes = self._collected_bytes = 0
         self.takes_rows = True
-        self.pieces: list[Piece] = []
-        self.staged: list[Segment] = []
-        self.acknowledged: list[Acknowledgement] = []
-        self.logged: list[Acknowledgement] = []
+        # A list only where there is something: of many transactions under way each is work for the garbage collector.
+        self.pieces: Sequence[Piece] = ()
+        self.staged: Sequence[Segment] = ()
+        self.acknowledged: Sequence[Acknowledgement] = ()
+        self.logged: Sequence[Acknowledgement] = ()
         self.stream: StreamBatch | None = None
         self.truncated: dict[int, Wanted] = {}
-        self.truncations: list[Truncation] = []
+        self.truncations: Sequence[Truncation] = ()
         self.since_ms = session.runtime.now_ms()
         self._numbers = self._appender.numbers
         self._numbers.keep_for(number, self)
@@ -126,7 +127,7 @@ class TransactionWork:
     @property
     def acknowledgements(self) -> list[Acknowledgement]:
         """All of them, logged or not."""
-        return self.logged + self.acknowledged
+        return [*self.logged, *self.acknowledged]
 
     @property
     def empty(self) -> bool:
@@ -177,9 +178,13 @@ class TransactionWork:
         """Take what is in the inbox."""
         inbox = self._inbox
         self._inbox_bytes = 0
+        if not inbox:
+            return
+        pieces: list[Piece] = self.pieces if isinstance(self.pieces, list) else [*self.pieces]
+        self.pieces = pieces
         while inbox:
             rows = inbox.popleft()
-            self.pieces += rows.pieces
+            pieces += rows.pieces
             self._collected_bytes += rows.size_bytes
             self._digest.update(rows.text)
 
@@ -193,7 +198,7 @@ class TransactionWork:
         owned = {item.topic for item in added}
         text = "".join(f"s{item.topic},{item.segment},{item.checksum};" for item in added).encode()
         self._note(owned)
-        self.staged += added
+        self.staged = [*self.staged, *added]
         self._adopted |= adopted
         self.owned_topics |= owned
         self._digest.update(text)
@@ -202,19 +207,19 @@ class TransactionWork:
         """Take acknowledgements. Many small ones become one, but for what a flush may have brought into the log."""
         added = list(wanted)
         text = "".join(repr(item) for item in added).encode()
-        fresh = self.acknowledged[self._sealed :] + added
+        fresh = [*self.acknowledged[self._sealed :], *added]
         if not any(item.expected for item in fresh):
             fresh = list(joined(fresh).values())
         known = self._session.follower.state.subscriptions
         self._note({record.topic for item in added if (record := known.get(item.subscription)) is not None})
-        self.acknowledged[self._sealed :] = fresh
+        self.acknowledged = [*self.acknowledged[: self._sealed], *fresh]
         self._digest.update(text)
 
     def truncate(self, topic: int, wanted: Wanted) -> None:
         """Have the earlier messages of a topic go with the commit."""
         self._note({topic})
         self.truncated[topic] = wanted
-        self.truncations = []
+        self.truncations = ()
         self._digest.update(f"t{topic};".encode())
 
     def mark(self) -> Mark:
@@ -223,7 +228,7 @@ class TransactionWork:
 
     def rollback(self, mark: Mark) -> None:
         """Forget the acknowledgements since a mark: nothing else was done, and nothing of them was logged."""
-        self.acknowledged, self._sealed, self._digest = list(mark.acknowledged), mark.sealed, mark.digest
+        self.acknowledged, self._sealed, self._digest = mark.acknowledged, mark.sealed, mark.digest
 
     def seal(self) -> None:
         """A flush is under way: what it may bring into the log must be found there again as it is."""
@@ -234,7 +239,7 @@ class TransactionWork:
         segments, acknowledgements = list(left.segments), list(left.acknowledgements)
         logged = [item for item in self.acknowledged if item not in acknowledgements]
         sealed = len(acknowledgements)
-        self.logged += logged
+        self.logged = [*self.logged, *logged]
         self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed
 
     def settle(self) -> None:
@@ -247,10 +252,11 @@ class TransactionWork:
         self._is_over = True
         self._numbers.release(self._number)
         self.settle()
-        for rows in self._inbox.copy():
-            rows.let_go()
-        self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
-        self.truncated, self.truncations = {}, []
+        if self._inbox:
+            for rows in self._inbox.copy():
+                rows.let_go()
+        self.pieces, self.staged, self.acknowledged, self.logged = (), (), (), ()
+        self.truncated, self.truncations = {}, ()
 
     def unlogged_numbers(self) -> list[int]:
         """See :class:`txnlog.log.number_pool.UnloggedWork`."""
@@ -273,7 +279,8 @@ class TransactionWork:
         for topic, size in sorted(sizes.items()):
             if everything or size >= SMALL_PRODUCE_BYTES or topic in self.owned_topics:
                 chosen = [piece for piece in self.pieces if piece.topic == topic]
-                self.staged += await self._session.runtime.job(partial(self._write, topic, chosen))
+                written = await self._session.runtime.job(partial(self._write, topic, chosen))
+                self.staged = [*self.staged, *written]
                 self.pieces = [piece for piece in self.pieces if piece.topic != topic]
                 self._collected_bytes -= size
                 self.owned_topics |= {topic}

@@ -117,7 +117,8 @@ class RowBuffer:
     def __init__(self, schema: pa.Schema, topic: str) -> None:
         self._plan = _PLANS.get(id(schema)) or _plan_of(schema)
         self._topic = topic
-        self._tables: list[pa.Table] = []
+        # Most have none: of a transaction with many small calls each list would be one more for the garbage collector.
+        self._tables: tuple[pa.Table, ...] = ()
         self._open: list[Row] = []
         self._open_bytes = 0
         self.rows = 0
@@ -239,14 +240,14 @@ class RowBuffer:
     def _seal(self) -> None:
         """Open rows become Arrow."""
         if self._open:
-            self._tables.append(self._plan.table(self._open))
+            self._tables += (self._plan.table(self._open),)
             self._open = []
             self._open_bytes = 0
 
     def _take_tables(self, tables: list[pa.Table]) -> int:
         self._seal()
         rows = sum(table.num_rows for table in tables)
-        self._tables += [table for table in tables if table.num_rows]
+        self._tables += tuple([table for table in tables if table.num_rows])
         self.rows += rows
         self.size_bytes += sum(table.nbytes for table in tables)
         return rows

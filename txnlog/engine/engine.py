@@ -150,7 +150,7 @@ class Task(Generic[R]):
                 if next_result.error is not None:
                     effect = coroutine.throw(next_result.error)
                 else:
-                    effect = coroutine.send(next_result.get())
+                    effect = coroutine.send(next_result.value)
             except StopIteration as stop:
                 self._end(Result(stop.value))
                 return

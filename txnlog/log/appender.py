@@ -78,26 +78,36 @@ class _Unresolved:
     txn_ids: frozenset[int]
 
 
-class _Submitted(Generic[R]):
-    """A task in the background, which ``close`` waits for."""
+class Submitted(Generic[R]):
+    """A task in the background, which ``close`` waits for: one object, since there are many under way.
 
-    __slots__ = ("_appender", "_done", "_work")
+    Args:
+        appender: whose.
+    """
 
-    def __init__(self, appender: Appender, work: Work[R], done: Callable[[Result[R]], None]) -> None:
+    __slots__ = ("_appender",)
+
+    def __init__(self, appender: Appender) -> None:
         self._appender = appender
-        self._work = work
-        self._done = done
+
+    def work(self) -> Coroutine[Effect[Any], Any, R]:
+        """Make its coroutine. In the engine."""
+        raise NotImplementedError
+
+    def done(self, result: Result[R]) -> None:
+        """It came to its end, or never began. In the engine."""
+        raise NotImplementedError
 
     def begin(self) -> Coroutine[Effect[Any], Any, R]:
-        """Make its coroutine. In the engine."""
+        """For the engine."""
         self._appender._submitted.add(self)
-        return self._work()
+        return self.work()
 
     def end(self, result: Result[R]) -> None:
-        """It came to its end, or never began. In the engine."""
+        """For the engine."""
         self._appender._submitted.discard(self)
         self._appender._rest.give(None)
-        self._done(result)
+        self.done(result)
 
 
 class Appender:
@@ -147,7 +157,7 @@ class Appender:
         self._attempts: list[Attempt[Asked]] = []
         follower.on_applied = self._settle_proposed
         self._admission = Admission(self._wake, lambda: self._is_appending)
-        self._submitted: set[_Submitted[Any]] = set()
+        self._submitted: set[Submitted[Any]] = set()
         self._has_submitted = False
         self._rest: Reply[None] = Reply()
         self._closed: TxnLogError | None = None
@@ -201,19 +211,14 @@ class Appender:
         if not isinstance(error, CalledInItsOwnWork):
             note_interrupted(error, map(self._follower.state.txn_id, txn_ids))
 
-    def submit(self, work: Work[R], done: Callable[[Result[R]], None]) -> None:
+    def submit(self, submitted: Submitted[Any]) -> None:
         """Run a task of the engine in the background, when the next entry is made. ``close`` waits for it.
-
-        Args:
-            work: makes its coroutine.
-            done: called in the engine when it came to its end.
 
         Raises what refuses new tasks.
         """
         if self._closed is not None:
             raise copy_of(self._closed)
         refuse_after_end()
-        submitted = _Submitted(self, work, done)
         self._has_submitted = True
         self._runtime.engine.post(submitted.begin, submitted.end, through=self._admission.add)
 
@@ -592,4 +597,4 @@ def _life_wanted() -> Command[None]:
     return effect(lambda _draft, _at: [], ONE_RENEWAL, is_upkeep=True)
 
 
-__all__ = ["Appender", "SharedSegments"]
+__all__ = ["Appender", "SharedSegments", "Submitted"]

@@ -54,8 +54,12 @@ class Answer(Generic[T]):
     settled: bool = False
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """Rows of one call for one partition, not yet in a file. ``content`` is opaque here; ``digest`` stands for it."""
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """Rows of one call for one partition, not yet in a file. ``content`` is opaque here; ``digest`` stands for it.
+
+    The garbage collector has nothing to look for in it: rows refer to nothing that refers to them, and a transaction
+    may have a hundred thousand of these.
+    """
 
     topic: int
     partition: int

@@ -25,6 +25,7 @@ from txnlog.errors import (
     TransactionTimedOut,
     TxnLogError,
 )
+from txnlog.log.appender import Submitted
 from txnlog.store import Created
 from txnlog.testing import ManualClock
 
@@ -99,6 +100,20 @@ class _Chained(FaultyStore):
         return super().create(key, data)
 
 
+class _Kept(Submitted[Any]):
+    """A commit in the background whose result is kept as the engine gives it."""
+
+    def __init__(self, ns: Any, txn: Any, results: list[Any]) -> None:
+        super().__init__(ns._connection.appender)
+        self._txn, self._results = txn, results
+
+    def work(self) -> Any:
+        return self._txn._machine.commit()
+
+    def done(self, result: Any) -> None:
+        self._results.append(result)
+
+
 def _refused_together(place: Place, count: int) -> list[BaseException]:
     """The errors of so many commits that share an entry, as the engine gives them to the calls."""
     place.open().create_topic("orders", SCHEMA, if_not_exists=True)
@@ -110,7 +125,7 @@ def _refused_together(place: Place, count: int) -> list[BaseException]:
 
     def submit() -> None:
         for txn in transactions:
-            ns._connection.appender.submit(txn._machine.commit, results.append)
+            ns._connection.appender.submit(_Kept(ns, txn, results))
         store.full = True
 
     store.script.append(submit)
