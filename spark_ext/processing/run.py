@@ -29,7 +29,7 @@ from spark_ext.write import write_jobs
 from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler, behind_commit
 from txnlog.api.internals import acknowledge_ranges, connection_of, discard, end_overdue, leave_outcome_open
 from txnlog.client import dead_letters
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 from txnlog.common.validation import shortened
 from txnlog.errors import (
     AbortableError,

@@ -14,7 +14,7 @@ import spark_ext
 import txnlog
 from spark_ext.delta.delta_table import DeltaTable
 from spark_ext.support import namespace_cache
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 from txnlog.format.keys import kind_of
 from txnlog.store import Created, ForwardingStore, Store, open_store
 

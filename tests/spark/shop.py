@@ -13,7 +13,7 @@ import spark_ext
 import txnlog
 from spark_ext.support import namespace_cache
 from tests.spark.support import ids, path_of, versions
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 from txnlog.store import Store, open_store
 
 if TYPE_CHECKING:

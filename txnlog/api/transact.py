@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.client import delivery
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 from txnlog.common.validation import shown, whole_number
 from txnlog.errors import (
     AbortableError,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from txnlog.client.background import TopicQueue
 from txnlog.client.shadowing import check_not_hidden, not_loaded
+from txnlog.client.upkeep import TopicQueue
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import TxnLogError, UnsupportedFeature

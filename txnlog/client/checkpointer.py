@@ -7,7 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from txnlog.client.background import BackgroundWork
+from txnlog.client.upkeep import BackgroundWork
 from txnlog.common.format_limits import FORMAT_VERSION
 from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, MAX_CHECKPOINT_RUNS
 from txnlog.engine.log_lines import LogLines

@@ -13,7 +13,7 @@ from txnlog.client.acknowledgement_conflicts import ending_overdue
 from txnlog.client.delivery import Received, Receiving, TopicDelivery
 from txnlog.client.ledger import Delivery, Offsets
 from txnlog.client.subscription_ownership import raising_epochs
-from txnlog.common.backoff import pause_between_looks
+from txnlog.common.pauses import pause_between_looks
 from txnlog.common.ranges import EMPTY, intersect
 from txnlog.engine.effects import STILL_WANTED, Turn
 from txnlog.engine.engine import Work

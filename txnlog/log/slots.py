@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 from txnlog.engine.log_lines import LogLines
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError

@@ -319,7 +319,12 @@ class _Backup:
 
     def _is_there(self, file: BackupFile) -> bool:
         """Whether the folder has a file: by name and size, or by what is in it where that is asked for."""
-        if self._folder.sizes.get(file.key) != file.size_bytes:
+        size_bytes = self._folder.sizes.get(file.key)
+        if size_bytes is None:
+            return False
+        if size_bytes != file.size_bytes:
+            text = "%s is copied again: it has %s bytes instead of %s"
+            _logger.warning(text, file.key, f"{size_bytes:,}", f"{file.size_bytes:,}")
             return False
         if not self._verify:
             return True

@@ -183,7 +183,9 @@ def test_the_next_backup_copies_only_what_is_new_and_reads_nothing_else(memory: 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
 @pytest.mark.parametrize("kind", [keys.SegmentKey, keys.EntryKey, keys.PartKey, keys.ManifestKey])
-def test_a_backup_with_verify_replaces_what_is_missing_or_damaged(memory: Place, kind: type, damage: str) -> None:
+def test_a_backup_with_verify_replaces_what_is_missing_or_damaged(
+    memory: Place, kind: type, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with_everything(memory)
     backups = folder()
     made = back_up(memory, backups)
@@ -193,6 +195,8 @@ def test_a_backup_with_verify_replaces_what_is_missing_or_damaged(memory: Place,
     again = back_up(memory, backups, verify=True)
     assert (again.version, again.copied_files) == (made.version, 1)
     assert objects(backups) == whole
+    told = [line for line in caplog.messages if line.startswith(f"{key} is copied again: ")]
+    assert bool(told) == (damage != "missing"), "of a missing one the folder does not say that it was there"
 
 
 def test_every_backup_of_a_folder_can_be_restored(memory: Place) -> None:

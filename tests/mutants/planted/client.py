@@ -35,8 +35,8 @@ MUTANTS: Final = (
     Mutant(
         "rows that came too late are let go of unseen",
         "txnlog/client/transaction_work.py",
-        "        for rows in self._inbox.copy():\n            rows.let_go()",
-        "        self._inbox.clear()",
+        "            for rows in self._inbox.copy():\n                rows.let_go()",
+        "            self._inbox.clear()",
         "produce returns, and its rows are nowhere",
         (_THREADS + "rows_whose_thread_is_not_run_until_the_commit_is_done_are_in_it_or_refused",),
     ),

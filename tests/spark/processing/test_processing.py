@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from spark_ext.write.dataframe_transaction import DataFrameTransaction
 from tests.spark.handlers import commits, hides_a_mismatch
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 
 __all__ = ["shop"]  # a fixture
 

@@ -19,7 +19,7 @@ from spark_ext.support import namespace_cache
 from tests.client.support import SCHEMA, FaultyStore, Place, memory_place, raises
 from tests.spark.shop import Shop, shop
 from tests.spark.support import path_of
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,

@@ -23,7 +23,7 @@ from spark_ext.support.spark_schemas import spark_schema
 from spark_ext.write.task_writer import TaskIdentity
 from tests.client.support import FaultyStore, unique_name
 from tests.effort import tries
-from txnlog.common.backoff import Backoff
+from txnlog.common.pauses import Backoff
 from txnlog.engine.runtime import Runtime
 from txnlog.errors import ConsumerFenced, RetriableError, StoreError, TransactionAborted
 from txnlog.format.actions import Acknowledge, Acknowledgement, Commit

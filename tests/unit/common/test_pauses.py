@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnlog.common.backoff import Backoff, pause_between_looks
+from txnlog.common.pauses import Backoff, pause_between_looks
 
 
 def test_pauses_double_up_to_the_longest() -> None:
