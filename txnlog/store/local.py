@@ -69,10 +69,14 @@ _KNOWN_FOLDERS: Final = 128
 One that is forgotten costs an fsync when it is used again.
 """
 
+_READ_FOLDERS: Final = 4
+"""Folders that are read from again and again, such as that of the newest entries; kept open likewise."""
+
 _STATUSES_AT_ONCE: Final = 16
 """Files of a folder that are looked at while it is open for a listing: a segment is alone in its folder. Of more, one
 after the other: who lists may want the first one only."""
 
+_Folders = Recent[tuple[str, ...], posix.Descriptor]
 _Entries = list[posix.Found]  # inside the class, `list` is the method
 
 
@@ -87,13 +91,16 @@ class LocalStore:
     kernel forgets the failure): from then on every create, put and sync of this instance raises StoreError(MAYBE).
     Open again.
 
-    The folders that it writes to again and again stay open until ``close``, so their file system cannot be unmounted.
+    The folders that it writes to, or reads from, again and again stay open until ``close``, so their file system cannot
+    be unmounted.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, use_tmpfile: bool = True) -> None:
         self._root = os.path.realpath(os.fspath(root))
         self._use_tmpfile = use_tmpfile
-        self._durable_folders: Recent[tuple[str, ...], posix.Descriptor] = Recent(_KNOWN_FOLDERS)
+        self._durable_folders: _Folders = Recent(_KNOWN_FOLDERS)
+        self._read_folders: _Folders = Recent(_READ_FOLDERS)
+        self._last_read: tuple[str, ...] = ()
         self._failed_sync: str | None = None
         self._never_made: set[str] = set()
 
@@ -103,7 +110,7 @@ class LocalStore:
         One that writes takes some more fsyncs then.
         """
         # Not one by one: another thread that is comparing one closes it by letting go of it.
-        self._durable_folders = Recent(0)
+        self._durable_folders, self._read_folders = Recent(0), Recent(0)
 
     def never_make(self, folder: str) -> None:
         """From here on do not make this folder: whoever removes or moves it means it.
@@ -311,7 +318,7 @@ class LocalStore:
         """A folder that is on disk itself, with every folder above it."""
         if not parts:
             return self._open_durable_root(make=make)
-        if (known := self._open_known(parts)) is not None:
+        if (known := self._open_known(self._durable_folders, parts)) is not None:
             return known
         with self._open_durable(parts[:-1], make=make) as parent:
             may_make = make and "/".join(parts) not in self._never_made
@@ -321,12 +328,12 @@ class LocalStore:
             self._note_durable(parts, folder)
         return folder
 
-    def _open_known(self, parts: tuple[str, ...]) -> posix.Descriptor | None:
+    def _open_known(self, folders: _Folders, parts: tuple[str, ...]) -> posix.Descriptor | None:
         """A folder that was walked to before, by one call instead of one a part.
 
         What the path leads to is compared with what the walk found: another folder, or none, is for a new walk.
         """
-        if (known := self._durable_folders.get(parts)) is None:
+        if (known := folders.get(parts)) is None:
             return None
         try:
             folder = posix.open_folder(os.path.join(self._root, *parts), ())
@@ -338,10 +345,13 @@ class LocalStore:
         return None
 
     def _note_durable(self, parts: tuple[str, ...], folder: posix.Descriptor) -> None:
+        self._keep(self._durable_folders, parts, folder)
+
+    def _keep(self, folders: _Folders, parts: tuple[str, ...], folder: posix.Descriptor) -> None:
         """Keep a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
-        self._durable_folders.drop(parts)
-        with contextlib.suppress(OSError):  # no descriptor is left: it is synced again then, and nobody fails
-            self._durable_folders.put(parts, folder.again())
+        folders.drop(parts)
+        with contextlib.suppress(OSError):  # no descriptor is left: it is walked to, or synced, again then
+            folders.put(parts, folder.again())
 
     def _open_durable_root(self, *, make: bool) -> posix.Descriptor:
         known = self._durable_folders.get(())
@@ -399,7 +409,15 @@ class LocalStore:
     def _folder_of(self, key: str) -> tuple[posix.Descriptor, str]:
         """The folder of a key, and the name in it."""
         *parents, name = check_key(key).split("/")
-        return posix.open_folder(self._root, tuple(parents)), name
+        parts = tuple(parents)
+        for folders in (self._durable_folders, self._read_folders):
+            if (known := self._open_known(folders, parts)) is not None:
+                return known, name
+        folder = posix.open_folder(self._root, parts)
+        if parts == self._last_read:  # else it may be the folder of a segment, to which nobody comes back
+            self._keep(self._read_folders, parts, folder)
+        self._last_read = parts
+        return folder, name
 
     def _open(self, key: str) -> posix.Descriptor:
         """The file of a key, for reading."""
