@@ -113,6 +113,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+_QUICK_MS: Final = 1.0
+"""A request that takes longer is worth another thread. Threads that all wait for the interpreter take turns of 5 ms, so
+that 150 small files of a local disk took them twice as long together as one after the other."""
+
+
 class Runtime:
     """Time, chance and concurrency of one client.
 
@@ -189,6 +194,19 @@ class Runtime:
         for _ in calls:
             ended.take(None)
         return [result.get() for result in results]
+
+    def run_quick(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """``run_all`` of requests that mostly take less time than to hand them to other threads: of a folder's files.
+
+        The caller makes them, one after the other, until one takes longer. The first error is raised at once.
+        """
+        results: list[T] = []
+        for place, call in enumerate(calls):
+            began_ms = self.elapsed_ms()
+            results.append(call())
+            if self.elapsed_ms() - began_ms >= _QUICK_MS:
+                return results + self.run_all(calls[place + 1 :])
+        return results
 
     # --- for tasks of the engine ---------------------------------------------------------------------------------
 

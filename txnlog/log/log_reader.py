@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ from txnlog.format.codec import Entry, decode_entry, digest_of
 from txnlog.log.checkpoint_codec import Manifest
 from txnlog.log.checkpoint_reader import CheckpointReader, UnusableCheckpoint
 from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.identity import identity_of
 
 SLOTS_AT_ONCE: Final = 32
 """Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
@@ -50,6 +51,7 @@ class Log:
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
         self._runtime = runtime
+        self._is_near = identity_of(store).store_kind in {"local", "memory"}
         self.checkpoints = CheckpointReader(self, runtime)
         self._first: bytes | None = None
         self._known: State | None = None
@@ -93,7 +95,10 @@ class Log:
     def get_many(self, first: int, count: int, known: Mapping[int, bytes] = NO_ENTRIES) -> list[bytes]:
         """The bytes of slots from ``first`` on, up to the first free one, at most ``count``; not those ``known``."""
         wanted = range(first, first + count)
-        return up_to_free(wanted, known, self._runtime.run_all(self.reads(wanted, known)))
+        return up_to_free(wanted, known, self._read(self.reads(wanted, known)))
+
+    def _read(self, reads: Sequence[Callable[[], bytes | None]]) -> list[bytes | None]:
+        return self._runtime.run_quick(reads) if self._is_near else self._runtime.run_all(reads)
 
     def reads(self, wanted: Iterable[int], known: Mapping[int, bytes]) -> list[Callable[[], bytes | None]]:
         """The requests for what is in slots, but for those ``known``: independent of each other."""
@@ -198,7 +203,7 @@ class Log:
         # The free slot after the tail may be an entry that the store lost, or the first of several (a copy that ended
         # halfway): then slots behind it are occupied, most likely one of these.
         behind = [tail + distance for distance in _LOOKS_BEHIND]
-        found = self._runtime.run_all(self.reads(behind, NO_ENTRIES))
+        found = self._read(self.reads(behind, NO_ENTRIES))
         self._check_filled(tail + 1, [slot for slot, data in zip(behind, found, strict=True) if data is not None])
         return loaded
 
