@@ -115,7 +115,7 @@ class SegmentReader:
     ) -> None:
         """``missing`` says what it means that a planned file is not there."""
         self._missing = missing
-        self._is_local = identity_of(store).store_kind in {"local", "memory"}
+        self._is_near = identity_of(store).is_near
         self._store = store
         self._runtime = runtime
         self._small: Recent[tuple[str, int], pa.Table] = Recent(_CACHED_BYTES, _bytes_of)
@@ -172,7 +172,7 @@ class SegmentReader:
 
     def _for_threads(self, segments: Sequence[PlannedSegment]) -> Iterator[Sequence[PlannedSegment]]:
         """The segments of a step by the thread that fetches them: of a distant store as many at once as may be."""
-        most = len(segments) if self._is_local else -(-len(segments) // PARALLEL_REQUESTS)
+        most = len(segments) if self._is_near else -(-len(segments) // PARALLEL_REQUESTS)
         first = size_bytes = 0
         for position, segment in enumerate(segments, 1):
             size_bytes += segment.size_bytes

@@ -51,7 +51,7 @@ class Log:
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
         self._runtime = runtime
-        self._is_near = identity_of(store).store_kind in {"local", "memory"}
+        self._is_near = identity_of(store).is_near
         self.checkpoints = CheckpointReader(self, runtime)
         self._first: bytes | None = None
         self._known: State | None = None

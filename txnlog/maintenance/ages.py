@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from txnlog.client.positions import end_offsets
@@ -9,16 +10,22 @@ from txnlog.fold.state import TopicRecord
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
+    from txnlog.log.segment_summary import SegmentSummary
 
 
 class Times:
-    """The version of a time that has passed for so long: the same one for all topics that ask."""
+    """When what came, at one version: the same for all topics that ask."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.now_ms = connection.log_now_ms()
         self.version = connection.follower.version
         self._known: dict[int, int | None] = {}
+
+    @cached_property
+    def summary(self) -> SegmentSummary:
+        """The segments of all topics, with the commits that brought their rows: gone through once."""
+        return self._connection.session.segment_summaries.now()
 
     def version_before(self, age_ms: int) -> int | None:
         """The newest version that is at least so old; None where the log is younger."""

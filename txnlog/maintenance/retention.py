@@ -22,7 +22,6 @@ from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, DeleteRecords, Header
 from txnlog.format.retention import MESSAGE_TTL_MS, RETAIN_UNACKNOWLEDGED, RETENTION_BYTES, RETENTION_MS
 from txnlog.log.commands import Answer, Simple
-from txnlog.log.segment_summary import SegmentSummary
 from txnlog.maintenance.ages import Times, older_than
 from txnlog.maintenance.expiry import Offsets, acknowledgement_of, cursor_in, expire, expired
 from txnlog.maintenance.waves import waves
@@ -280,7 +279,7 @@ def _due(connection: Connection, topic: TopicRecord, times: Times) -> _Due:
     most_bytes = RETENTION_BYTES.of(properties)
     if most_bytes is not None:
         visible = _visible(connection, topic, times.version)
-        for partition, end in _beyond(visible, most_bytes, connection.session.segment_summaries.now()).items():
+        for partition, end in _beyond(visible, most_bytes, times).items():
             offsets[partition] = max(end, offsets.get(partition, 0))
     starts = start_offsets(connection.follower, topic)
     return _Due({p: offset for p, offset in offsets.items() if offset > starts[p]}, by_age, visible)
@@ -297,7 +296,7 @@ def _has_messages(record: SegmentRecord, starts: Offsets) -> bool:
     return any(record.end_of(item) > starts.get(item.partition, 0) for item in record.slices)
 
 
-def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, summary: SegmentSummary) -> dict[int, int]:
+def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, times: Times) -> dict[int, int]:
     """By partition the offset behind the oldest segments, as far as the others have enough bytes.
 
     The newest segment stays, whatever its size: else the messages of a big commit would be deleted at once.
@@ -308,7 +307,7 @@ def _beyond(visible: Sequence[SegmentRecord], most_bytes: int, summary: SegmentS
         if not record.compacted:
             return record.ended_version or 0
         commits = (
-            summary.visible_since(record.topic, item.partition, record.end_of(item) - 1) for item in record.slices
+            times.summary.visible_since(record.topic, item.partition, record.end_of(item) - 1) for item in record.slices
         )
         return max(commit.version for commit in commits if commit is not None)
 
@@ -347,7 +346,6 @@ def _info(connection: Connection, topic: TopicRecord, times: Times) -> Retention
         return total, size, _count(state, topic.id, free), kept
 
     total, size, free, kept = connection.follower.look(look)
-    summary = connection.session.segment_summaries.now()
     return RetentionInfo(
         topic.name,
         RETENTION_MS.of(properties),
@@ -358,7 +356,7 @@ def _info(connection: Connection, topic: TopicRecord, times: Times) -> Retention
         sum(item.size_bytes for item in visible),
         free,
         size - free,
-        tuple(KeptFor(name, count, _since_ms(topic, summary, due, firsts)) for name, count, firsts in kept),
+        tuple(KeptFor(name, count, _since_ms(topic, times, due, firsts)) for name, count, firsts in kept),
     )
 
 
@@ -366,14 +364,14 @@ def _count(state: State, topic: int, ends: Offsets) -> int:
     return sum(max(0, end - state.start_of(topic, p)) for p, end in ends.items())
 
 
-def _since_ms(topic: TopicRecord, summary: SegmentSummary, due: _Due, firsts: Offsets) -> int | None:
+def _since_ms(topic: TopicRecord, times: Times, due: _Due, firsts: Offsets) -> int | None:
     """When the oldest message that a subscription keeps would have been deleted by ``retention_ms``."""
     age_ms = RETENTION_MS.of(topic.properties)
     if age_ms is None:
         return None
     kept = ((p, firsts[p]) for p, end in due.by_age.items() if firsts.get(p, 0) < end)
-    times = [summary.visible_since_ms(topic.id, partition, first) for partition, first in kept]
-    return min((time_ms + age_ms for time_ms in times if time_ms is not None), default=None)
+    found = [times.summary.visible_since_ms(topic.id, partition, first) for partition, first in kept]
+    return min((time_ms + age_ms for time_ms in found if time_ms is not None), default=None)
 
 
 __all__ = ["delete_records", "listing", "retain"]

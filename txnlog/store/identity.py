@@ -23,6 +23,11 @@ class StoreIdentity:
     endpoint_hash: str
     sends_condition: bool = True
 
+    @property
+    def is_near(self) -> bool:
+        """Whether a request mostly takes less time than to hand it to another thread."""
+        return self.store_kind in {"local", "memory"}
+
 
 def identity_of(store: object) -> StoreIdentity:
     """The identity of any store; one without (a simulated store of a test) is known by its class alone.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from txnlog.api import tables
@@ -202,7 +201,7 @@ def look_at_subscriptions(notes: Notes, connection: Connection) -> None:
 
 def look_at_topics(notes: Notes, connection: Connection) -> None:
     """Which topics lack maintenance?"""
-    summary = connection.follower.over_checkpoints(partial(_summary, connection))
+    summary = connection.session.segment_summaries.now()
     topics = sorted(connection.live_topics(), key=lambda item: item.name)
     for topic in topics:
         totals = summary.totals.get(topic.id)
@@ -212,11 +211,6 @@ def look_at_topics(notes: Notes, connection: Connection) -> None:
             _look_at_retention(notes, connection, topic, summary)
     for topic in topics:
         _look_at_table(notes, connection, topic)
-
-
-def _summary(connection: Connection) -> SegmentSummary:
-    summaries = connection.session.segment_summaries
-    return summaries.of(connection.follower.look(summaries.recent))
 
 
 def _look_at_segments(notes: Notes, connection: Connection, topic: TopicRecord, small: int) -> None:
