@@ -29,6 +29,8 @@ SCRIPTS = {
     "Scans in Spark": "scan",
     "Writes in Spark": "spark_write",
     "Streams in Spark": "spark_stream",
+    "Running aggregates in Spark": "spark_state",
+    "Newest rows in Spark": "spark_newest",
     "From Kafka in Spark": "spark_kafka",
     "Topics as Delta tables": "publication",
 }

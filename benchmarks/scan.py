@@ -6,8 +6,10 @@
 - the columns alone, against a Delta table with the same rows, as Delta writes it;
 - one column of ten, and a count, against the same files;
 - 20 shared segments of 1,000 transactions each, with metadata, likewise;
-- 2,000 segments against the same rows in 20, as they are and merged by ``ns.optimize``;
-- the format ``txnlog``, which hands Arrow batches from Python to Spark.
+- 2,000 segments against the same rows in 20: of a topic that merges nothing by itself, of one as it is after its
+  writers merged small segments (the default), and merged by ``ns.optimize``;
+- the format ``txnlog``, which hands Arrow batches from Python to Spark, against the same files, and against a source in
+  Python that has the same batches in memory.
 
 Every pair is run in turns (A B A B) into Spark's ``noop`` sink, which computes every column and throws it away. Spark's
 planning counts, and it is told the schema of plain files, so that it looks for none. Before it is measured, each frame
@@ -31,9 +33,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_ext
 import txnlog
+from benchmarks import python_sources
 from benchmarks.orders import SCHEMA, rows
 from benchmarks.report import Row, report, scratch
 from benchmarks.spark_pairs import WARM_UPS, Pair, all_of, seconds, start_spark
+from spark_ext.read.task_reader import BATCH_ROWS
 from txnlog.api.namespace import Namespace
 from txnlog.format.keys import SEGMENT_COLUMN
 
@@ -44,7 +48,8 @@ PARTITIONS = 4
 PLANNING_S = 0.5
 
 TEN = pa.schema([*SCHEMA, *(pa.field(f"{name}_before", SCHEMA.field(name).type) for name in SCHEMA.names[:4])])
-TOPICS = {"big": SCHEMA, "aborted": SCHEMA, "ten": TEN, "shared": SCHEMA, "many": SCHEMA}
+TOPICS = {"big": SCHEMA, "aborted": SCHEMA, "ten": TEN, "shared": SCHEMA, "many": SCHEMA, "merging": SCHEMA}
+UNMERGED = "many"
 
 
 # --- the topics -------------------------------------------------------------------------------------------------------
@@ -55,7 +60,8 @@ def fill(root: Path, count: int) -> None:
     generator = np.random.default_rng(20261121)
     with txnlog.open(root, namespace="bench", create=True) as ns:
         for topic, schema in TOPICS.items():
-            ns.create_topic(topic, schema, partitions=PARTITIONS)
+            merge: Any = "manual" if topic == UNMERGED else "auto"
+            ns.create_topic(topic, schema, partitions=PARTITIONS, merge=merge)
         for number in range(SEGMENTS):
             data = rows(count // SEGMENTS, generator)
             wide = pa.Table.from_arrays([*data.columns, *data.columns[:4]], schema=TEN)
@@ -66,7 +72,8 @@ def fill(root: Path, count: int) -> None:
             lost.produce("aborted", data, partition=number % PARTITIONS)
             lost.flush()
             lost.abort()
-            _produce_many(ns, data)
+            for topic in ("many", "merging"):
+                _produce_many(ns, topic, data)
         everything = ns.snapshot().plan("aborted", isolation_level="read_uncommitted")
         assert everything.rows == 2 * ns.snapshot().plan("aborted").rows, "as many aborted rows as committed ones"
     _fill_shared(root, count, generator)
@@ -77,14 +84,14 @@ def fill(root: Path, count: int) -> None:
     assert counts["shared"] <= 2 * SEGMENTS, f"{counts}: the transactions did not share segments"
 
 
-def _produce_many(ns: Namespace, data: pa.Table) -> None:
+def _produce_many(ns: Namespace, topic: str, data: pa.Table) -> None:
     """The rows in a hundred segments."""
     parts = MANY_SEGMENTS // SEGMENTS
     bounds = [data.num_rows * part // parts for part in range(parts + 1)]
     futures = []
     for number, (start, end) in enumerate(pairwise(bounds)):
         txn = ns.begin()
-        txn.produce("many", data.slice(start, end - start), partition=number % PARTITIONS)
+        txn.produce(topic, data.slice(start, end - start), partition=number % PARTITIONS)
         txn.flush()  # a file of its own
         futures.append(txn.commit_async())
     for future in futures:
@@ -170,6 +177,18 @@ class Scans:
         assert len(self._spark.read.format("delta").load(table).inputFiles()) == SEGMENTS
         return partial(self._spark.read.format("delta").load, table)
 
+    def in_memory(self, topic: str) -> Callable[[], DataFrame]:
+        """A source in Python that has the batches of the format's reader in memory."""
+        python_sources.register(self._spark)
+        folder = self._folder / f"{topic}-arrow"
+        folder.mkdir()
+        with txnlog.open(self._root, namespace="bench", mode="r") as ns:
+            plan = ns.snapshot().plan(topic)
+            for number, table in enumerate(ns._connection.reader.batches(plan, include_metadata=False)):
+                with pa.ipc.new_file(str(folder / f"{number:04d}.arrow"), table.schema) as file:
+                    file.write_table(table, max_chunksize=BATCH_ROWS)
+        return partial(self._spark.read.format("arrow_files").load, str(folder))
+
     def _parquet(self, files: list[str]) -> Callable[[], DataFrame]:
         schema = self._spark.read.parquet(files[0]).schema
         return lambda: self._spark.read.schema(schema).parquet(*files)
@@ -224,14 +243,22 @@ class Scans:
         many = f"{MANY_SEGMENTS:,} segments of {self._count // MANY_SEGMENTS:,} rows"
         for metadata, text in ((False, "columns only"), (True, "with all metadata")):
             yield self.pair(
-                f"{many}, {text}; the same rows in {SEGMENTS} segments",
-                1.50,
+                f"{many}, unmerged, {text}; the same rows in {SEGMENTS} segments",
+                1.60,
                 partial(native, "many", metadata=metadata),
                 partial(native, "big", metadata=metadata),
             )
+        with txnlog.open(self._root, namespace="bench", mode="r") as ns:
+            left = len(ns.snapshot().plan("merging").segments)
         yield self.pair(
-            f"the format, {what}, all columns; plain Parquet scan", 1.50, partial(self.format, "big"), self.plain("big")
+            f"{many} that writers made {left} of, columns only; the same rows in {SEGMENTS} segments",
+            1.60,
+            partial(native, "merging"),
+            partial(native, "big"),
         )
+        format_of = partial(self.format, "big")
+        yield self.pair(f"the format, {what}, all columns; plain Parquet scan", 1.75, format_of, self.plain("big"))
+        yield self.pair(f"the format, {what}; a Python source in memory", 1.15, format_of, self.in_memory("big"))
 
     def merged(self) -> Pair:
         """The many segments once more, merged; the last pair, since they are not many any more."""
@@ -241,7 +268,7 @@ class Scans:
         return self.pair(
             f"{MANY_SEGMENTS:,} segments that ns.optimize made {left} of, columns only; "
             f"the same rows in {SEGMENTS} segments",
-            1.50,
+            1.60,
             partial(self.native, "many"),
             partial(self.native, "big"),
         )
@@ -275,15 +302,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of each topic")
     parser.add_argument("--turns", type=int, default=5, help="pairs of runs")
+    parser.add_argument("--only", default="", help="a text: only pairs with it in their description")
     arguments = parser.parse_args()
     with scratch() as folder:
         root = (folder / "lake").resolve()
         fill(root, arguments.rows)
         spark = start_spark(delta=True)
         scans = Scans(spark, root, folder, arguments.rows)
-        results = [pair.measured(arguments.turns) for pair in scans.all_pairs()]
-        results.append(scans.planning(arguments.turns))
-        results.append(scans.merged().measured(arguments.turns))
+        results = [pair.measured(arguments.turns) for pair in scans.all_pairs() if arguments.only in pair.what]
+        if not arguments.only:
+            results.append(scans.planning(arguments.turns))
+            results.append(scans.merged().measured(arguments.turns))
         filtered, all_of_them = sum(scans.filtered), len(scans.filtered)
         results.append(
             Row(

@@ -1,7 +1,9 @@
 """Writes of DataFrames in Spark against Spark's own Parquet writes of the same rows, and Delta's.
 
 - one transaction over three topics without a key, against three plain Parquet writes and against three Delta appends;
-- one topic of eight partitions with a key, against a plain Parquet write after the same repartition.
+- one topic of eight partitions with a key, against a plain Parquet write after the same repartition;
+- the format ``txnlog``, against a plain Parquet write: as a session is, and with Arrow batches that Spark does not
+  measure in bytes; and a sink in Python that drops its rows, likewise, which shows what is Spark's part of that.
 
 Every pair is run in turns (A B A B) from the same Parquet files, each time into a folder of its own. Before it is
 measured, what either side wrote must have all rows; the others' codec is Spark's default, as a user has it.
@@ -23,9 +25,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 
 import spark_ext
 import txnlog
+from benchmarks import python_sources
 from benchmarks.orders import SCHEMA, rows
 from benchmarks.report import report, scratch
 from benchmarks.spark_pairs import Pair, start_spark
+from spark_ext.write.arrow_batches import MAX_BYTES, NOT_MEASURED
 
 FILES = 12
 """Files of the rows that are written: several tasks for each of the three topics."""
@@ -98,6 +102,18 @@ class Writes:
         """``df.write.format("txnlog")`` of all rows into one topic."""
         self._frame(self._files).write.format("txnlog").mode("append").save(f"{self._place}/lake/bench/orders")
 
+    def nowhere(self) -> None:
+        """Into a sink in Python that drops its rows."""
+        self._frame(self._files).write.format("nowhere").mode("append").save("nowhere")
+
+    def unmeasured(self, write: Callable[[], None]) -> None:
+        """In a session whose Arrow batches Spark does not measure."""
+        self._spark.conf.set(MAX_BYTES, NOT_MEASURED)
+        try:
+            write()
+        finally:
+            self._spark.conf.unset(MAX_BYTES)
+
     def plain_parquet(self) -> None:
         """The same as files."""
         self._frame(self._files).write.parquet(f"{self._place}/orders")
@@ -120,6 +136,24 @@ def checked(writes: Writes, total: int, pair: Pair, theirs_rows: Callable[[], in
         work()
         assert written() == total, f"{pair.what}: {written():,} rows of {total:,}"
     return pair
+
+
+def of_the_format(writes: Writes, what: str) -> list[Pair]:
+    """As a session is, and without measuring."""
+    return _both(writes, f"the format, one topic, {what}", writes.plain_format)
+
+
+def of_no_sink(writes: Writes, what: str) -> list[Pair]:
+    """What Spark needs to hand rows to Python."""
+    return _both(writes, f"a sink in Python that drops {what}", writes.nowhere)
+
+
+def _both(writes: Writes, what: str, ours: Callable[[], None]) -> list[Pair]:
+    without = partial(writes.unmeasured, ours)
+    return [
+        Pair(f"{what}; plain Parquet write", 1.15, ours, writes.plain_parquet, writes.clean),
+        Pair(f"{what}, batches not measured; likewise", 1.15, without, writes.plain_parquet, writes.clean),
+    ]
 
 
 def main() -> None:
@@ -166,22 +200,15 @@ def main() -> None:
                 ),
                 partial(writes.rows_in_files, "parquet", "keyed"),
             ),
-            (
-                Pair(
-                    f"the format, one topic, {what}; plain Parquet write",
-                    1.10,
-                    writes.plain_format,
-                    writes.plain_parquet,
-                    writes.clean,
-                ),
-                partial(writes.rows_in_files, "parquet", "orders"),
-            ),
+            *((pair, partial(writes.rows_in_files, "parquet", "orders")) for pair in of_the_format(writes, what)),
         ]
         results = [
             checked(writes, total, pair, theirs).measured(arguments.turns)
             for pair, theirs in pairs
             if arguments.only in pair.what
         ]
+        python_sources.register(spark)
+        results += [pair.measured(arguments.turns) for pair in of_no_sink(writes, what) if arguments.only in pair.what]
         spark.stop()
     report(results)
 
