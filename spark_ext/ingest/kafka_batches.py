@@ -1,4 +1,4 @@
-"""The micro-batches of an ingestion from Kafka: one job for all partitions, and a transaction for each of them.
+"""The micro-batches of an ingestion from Kafka: one job for all partitions, and one entry with a transaction for each.
 
 Whether a message is in the log already, the log alone says. Where a batch begins and ends, Spark says; a batch whose
 beginning the log has is cut, and one that would leave messages out is refused.
@@ -22,14 +22,14 @@ from pyspark.sql.types import StructType
 
 from spark_ext.ingest.kafka_frames import Rows, from_offsets, with_source
 from spark_ext.ingest.position_checks import check_ids, check_positions, partition_offsets, went_back
-from spark_ext.ingest.positions import Ingestion, Part, Position, commit_parts, note_starts, positions
+from spark_ext.ingest.positions import START_AGAIN, Ingestion, Part, Position, commit_parts, note_starts, positions
 from spark_ext.streaming.batch_errors import reaching_spark
 from spark_ext.streaming.query_checkpoint import Checkpoint
 from spark_ext.write import write_jobs
 from spark_ext.write.frame_jobs import frame_job
 from spark_ext.write.task_writer import SOURCE_COLUMN, WrittenSegment
 from txnlog.api.internals import connection_of
-from txnlog.errors import Durable, OffsetOutOfRange, ProducerFenced, RetriableError, TransactionConflict
+from txnlog.errors import Durable, OffsetOutOfRange, ProducerFenced, RetriableError
 from txnlog.fold.producers import fenced
 from txnlog.format.actions import Producer
 from txnlog.log.commands import Simple, one_start_of
@@ -41,13 +41,10 @@ if TYPE_CHECKING:
     from spark_ext.ingest.kafka_cluster import KafkaCluster
     from spark_ext.write.task_writer import JobNumbers
     from txnlog.api.namespace import Namespace
-    from txnlog.common.ids import TxnId
     from txnlog.fold.state import Draft, ProducerRecord, TopicRecord
     from txnlog.format.actions import Header, Segment
 
 _logger: Final = logging.getLogger("txnlog.spark")
-
-_START_AGAIN: Final = "start the ingestion again: it continues where the log is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +213,9 @@ class KafkaBatches:
             part: (found.end, partial(_segments, written.get(place, []), numbers))
             for place, (part, found) in enumerate(wanted.items())
         }
-        done = commit_parts(self.ns, self._owner, work)
+        version = commit_parts(self.ns, self._owner, work, if_dropped=self._after_a_drop)
         rows = sum(item.rows for items in written.values() for item in items)
-        version = max(result.version for result in done.values())
-        _logger.info("batch %d of %r: %d rows of %d partitions at version %d", batch_id, name, rows, len(done), version)
-        dropped = sorted({topic for result in done.values() for topic in result.dropped})
-        if dropped:
-            raise TransactionConflict(
-                f"batch {batch_id} of {name!r} is committed at version {version} without its rows of what was dropped "
-                f"meanwhile: {', '.join(dropped)}",
-                advice=self._after_a_drop("its rows are gone with it, and"),
-                durable=Durable.MAYBE,
-            )
+        _logger.info("batch %d of %r: %d rows of %d partitions at version %d", batch_id, name, rows, len(work), version)
 
     def _moved(self, ends: Mapping[Part, int], *, first: bool) -> dict[Part, tuple[int, int]]:
         """Of each partition from which the batch reads, where it begins and ends.
@@ -265,7 +253,7 @@ class KafkaBatches:
             raise OffsetOutOfRange(
                 f"what batch {batch_id} reads is not known: {self._next} comes next, and its plan in {self.folder} has "
                 f"offsets of {len(texts)} sources",
-                advice=_START_AGAIN,
+                advice=START_AGAIN,
                 durable=Durable.NOTHING,
             )
         found = partition_offsets(texts[0])
@@ -277,7 +265,7 @@ class KafkaBatches:
             raise OffsetOutOfRange(
                 f"the query continues in the {part} at offset {start}, and the log has the ingestion "
                 f"{self.ingestion.name!r} up to {begin} alone: the messages between would be missing",
-                advice=_START_AGAIN,
+                advice=START_AGAIN,
                 durable=Durable.NOTHING,
             )
         return Range(begin, start, end)
@@ -304,14 +292,14 @@ class KafkaBatches:
     def _check_targets(self, topics: set[int]) -> None:
         """Raise TransactionConflict where a topic was dropped while the batch was written."""
         own = self.ingestion.target
-        advice = self._after_a_drop("nothing of the batch is there:")
         for topic in sorted(topics if own is None else {own}):
-            write_jobs.check_there(self.ns, topic, "its rows were written", advice=advice)
+            write_jobs.check_there(self.ns, topic, "its rows were written", advice=self._after_a_drop)
 
-    def _after_a_drop(self, state: str) -> str:
+    @property
+    def _after_a_drop(self) -> str:
         """What to do about a topic that was dropped: the rows of others, if there are any, must not come again."""
         if self.ingestion.target is None:
-            return f"{state} create it again if it is to get the next ones, and {_START_AGAIN}"
+            return f"nothing of the batch is there: create it again if it is to get the next ones, and {START_AGAIN}"
         return "create it again, and give the ingestion another name (name=...): it is filled with all that Kafka has"
 
     def _check_sources(self) -> None:
@@ -326,7 +314,7 @@ class KafkaBatches:
             raise RetriableError(
                 f"Spark's Kafka source does not see the {part}, which Kafka has: the broker that it asks does not know "
                 "of it yet, as when a partition was added a moment ago",
-                advice=_START_AGAIN,
+                advice=START_AGAIN,
                 durable=Durable.NOTHING,
             )
 
@@ -336,8 +324,8 @@ def without_source(frame: DataFrame) -> StructType:
     return StructType([field for field in frame.schema.fields if field.name != SOURCE_COLUMN])
 
 
-def _segments(written: list[WrittenSegment], numbers: JobNumbers, txn: TxnId) -> list[Segment]:
-    return write_jobs.segments_of(written, numbers, txn.number)
+def _segments(written: list[WrittenSegment], numbers: JobNumbers, txn: int) -> list[Segment]:
+    return write_jobs.segments_of(written, numbers, txn)
 
 
 __all__ = ["KafkaBatches", "Range", "Starts", "epoch_of", "without_source"]

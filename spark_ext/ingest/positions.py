@@ -16,27 +16,31 @@ compacted, and where retention deleted messages (docs/decisions/0045-where-an-in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from spark_ext.write.write_jobs import add_segments
-from txnlog.api.internals import connection_of, discard, leave_outcome_open, set_stream
-from txnlog.api.writing import begin_transaction
+import xxhash
+
+from spark_ext.write.write_jobs import dropped_meanwhile, entries_of
+from txnlog.api.internals import connection_of, with_kept_statistics
+from txnlog.common.format_limits import MAX_TIMEOUT_MS
 from txnlog.common.names import parse_label
-from txnlog.errors import Durable, OutcomeUnknown, TransactionConflict, TxnLogError
+from txnlog.errors import Durable, TransactionConflict, TxnLogError
 from txnlog.format.actions import Commit, StreamBatch
-from txnlog.log.commands import Answer, effect
-from txnlog.replies import reworded
+from txnlog.log.commands import Answer, CommandDefaults, effect
+from txnlog.log.dropped import is_dropped
+from txnlog.log.transaction_commands import CommitCommand, FlushCommand, Opening, Skipped
+from txnlog.replies import unknown_outcome
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
-    from txnlog.api.transaction import Transaction
-    from txnlog.common.ids import TxnId
+    from txnlog.client.connection import Connection
     from txnlog.fold.state import Draft
-    from txnlog.format.actions import Header, Segment
-    from txnlog.results import Committed
+    from txnlog.format.actions import AnyAction, Header, Segment
+    from txnlog.log.commands import SharedNumbers
+
+START_AGAIN: Final = "start the ingestion again: it continues where the log is"
 
 NO_ID: Final = "kafka"
 """In place of the id of a topic, where the broker gives none."""
@@ -146,85 +150,131 @@ def note_starts(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int])
 
 
 def commit_parts(
-    ns: Namespace, ingestion: Ingestion, parts: Mapping[Part, tuple[int, Callable[[TxnId], list[Segment]]]]
-) -> dict[Part, Committed]:
-    """Commit rows of partitions, a transaction each: by partition the end of its offsets, and its files.
+    ns: Namespace,
+    ingestion: Ingestion,
+    parts: Mapping[Part, tuple[int, Callable[[int], list[Segment]]]],
+    *,
+    if_dropped: str = "",
+) -> int:
+    """Commit rows of partitions, a transaction each, all of them in one entry; returns its version.
 
-    All of them are on their way at once, so that they share entries of the log.
+    So the partitions move on together, also where a driver dies: whoever reads the topic with a watermark finds none of
+    them ahead of the others. Files that do not fit into one entry are logged before, pending.
+
+    Args:
+        ns: where the rows go.
+        ingestion: whose run has taken over.
+        parts: by partition the end of its offsets, and its files, which belong to the transaction of a number.
+        if_dropped: what to do where the topic of a file was dropped.
 
     Raises:
-        ProducerFenced: a newer run of the ingestion has begun; of some partitions the rows may be committed, and then
-            that run has found them.
-        TransactionConflict: the log has the position of a partition already, which no other run can have moved on.
-        OutcomeUnknown, StoreError: the log shows what is committed, and the next run continues behind that.
+        ProducerFenced: a newer run of the ingestion has begun.
+        TransactionConflict: a topic was dropped; or the log has the position of a partition already, which no other run
+            can have moved on.
+        LimitExceeded: so many partitions do not fit into an entry.
+        OutcomeUnknown, StoreError: the log shows whether it is committed, and the next run continues behind that.
+
+    Nothing is committed, unless the outcome is unknown.
     """
-    under_way: list[tuple[Part, Transaction, Future[Committed]]] = []
-    done: dict[Part, Committed] = {}
-    failures: list[Exception] = []
+    connection = connection_of(ns)
+    times, runtime = connection.session.commit_times, connection.runtime
+    commits: list[CommitCommand] = []
+    for number, (part, (end, segments)) in zip(
+        connection.appender.take_numbers(len(parts)), parts.items(), strict=True
+    ):
+        opening = _opening(connection, number, ingestion)
+        files = tuple(with_kept_statistics(connection, segments(number)))
+        topics = {item.topic for item in files}
+        digest = xxhash.xxh3_64_hexdigest(",".join(item.checksum for item in files).encode())
+        stream = ingestion.batch(part, end)
+        commits.append(CommitCommand(opening, digest, segments=files, stream=stream, owned_topics=topics))
+    began_ms = runtime.elapsed_ms()
     try:
-        for part, (end, segments) in parts.items():
-            try:
-                txn = begin_transaction(connection_of(ns), ingestion.name, ingestion.epoch, timed_from_log=True)
-                try:
-                    set_stream(txn, ingestion.batch(part, end))
-                    add_segments(txn, segments(txn.id))
-                    future = txn.commit_async()
-                except Exception:
-                    discard(txn)
-                    raise
-                under_way.append((part, txn, future))
-            except Exception as failure:  # noqa: BLE001 - the worst one of all is raised
-                failures.append(failure)
-                break
-    finally:
-        # Whatever becomes of one of them, all outcomes are waited for: none may come behind what this call raises.
-        for part, txn, future in under_way:
-            try:
-                result = future.result()
-                if result.skipped:
-                    raise _not_committed(part)
-                done[part] = result
-            except Exception as failure:  # noqa: BLE001 - as above
-                failures.append(failure)
-                if isinstance(failure, OutcomeUnknown):
-                    leave_outcome_open(txn)
-    if failures:
-        raise _worst(failures, len(done), len(parts))
-    return done
+        with unknown_outcome(START_AGAIN):
+            for flushes in _flushes(commits):
+                connection.appender.call(_Together(flushes, if_dropped))
+            version = connection.appender.call(_Together(commits, if_dropped))
+    except TxnLogError as error:
+        times.note_failed(error)
+        raise
+    times.note(runtime.elapsed_ms() - began_ms)
+    return version
 
 
-def _not_committed(part: Part) -> TransactionConflict:
+def _opening(connection: Connection, number: int, ingestion: Ingestion) -> Opening:
+    timeout_ms = connection.follower.state.head.max_timeout_ms or MAX_TIMEOUT_MS
+    now_ms, txn = connection.runtime.now_ms, connection.txn_id(number)
+    opening = Opening(txn, now_ms, ingestion.name, ingestion.epoch, timeout_ms=timeout_ms, timed_from_log=True)
+    opening.start_clock()
+    return opening
+
+
+def _flushes(commits: Sequence[CommitCommand]) -> Iterator[list[FlushCommand]]:
+    """What has to be logged before: nothing where the entry of the commits holds all of their files."""
+    openings = {item.segment: commit.opening for commit in commits for item in commit.segments}
+    entries = list(entries_of([item for commit in commits for item in commit.segments]))
+    if len(entries) < 2:
+        return
+    for entry in entries:
+        by_opening: dict[int, list[Segment]] = defaultdict(list)
+        for item in entry:
+            by_opening[openings[item.segment].txn].append(item)
+        yield [FlushCommand(openings[segments[0].segment], tuple(segments), ()) for segments in by_opening.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Together(CommandDefaults):
+    """Commands of several transactions, of which an entry has all or none; the answer is its version.
+
+    They are decided by the state before the entry, all of them, so none may depend on what another one does.
+    """
+
+    commands: Sequence[CommitCommand | FlushCommand]
+    if_dropped: str
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return tuple(command.opening.txn for command in self.commands)
+
+    @property
+    def owned_topics(self) -> Collection[int]:  # type: ignore[override]  # of no kind of command but this one
+        """See Command."""
+        return {item.topic for command in self.commands for item in command.segments}
+
+    def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[int]:
+        """See Command."""
+        if not any(draft.outcomes.get(txn) for txn in self.txn_ids):
+            for topic in sorted(self.owned_topics):
+                if is_dropped(draft, topic):
+                    raise dropped_meanwhile(draft.topics.get(topic), "its rows were committed", self.if_dropped)
+        decided = [command.decide(draft, at, shared) for command in self.commands]
+        answers = [item.value for item in decided if isinstance(item, Answer)]
+        if any(isinstance(item, Skipped) for item in answers):
+            raise _not_committed()
+        if answers:  # an entry whose answer was lost: it has all of them
+            return Answer(self.result(draft, at), settled=True)
+        return [action for item in decided if not isinstance(item, Answer) for action in item]
+
+    def result(self, draft: Draft, at: Header) -> int:
+        """See Command."""
+        outcomes = [draft.outcomes.get(txn) for txn in self.txn_ids]
+        return max([item.version for item in outcomes if item is not None], default=at.version)
+
+
+def _not_committed() -> TransactionConflict:
     """The error for rows that the log did not take since it has a position as high: they may be there, or not."""
     return TransactionConflict(
-        f"the rows of the {part} were not committed, since the log has it up to there",
-        advice="start the ingestion again: it continues where the log is",
+        "the rows of a batch were not committed, since the log has some of its partitions up to there",
+        advice=START_AGAIN,
         durable=Durable.NOTHING,
     )
-
-
-def _worst(failures: list[Exception], done: int, count: int) -> Exception:
-    """One error for commits that failed: of unknown outcome if any is, and never without those that are there."""
-    unknown = [failure for failure in failures if isinstance(failure, OutcomeUnknown)]
-    first = unknown[0] if unknown else failures[0]
-    if not isinstance(first, TxnLogError) or not (done or unknown):
-        return first
-    text = f"{first.message}; of the batch's {count} partitions, {done} are committed"
-    if unknown:
-        text += f", and of {len(unknown)} the outcome is unknown"
-    worst = reworded(
-        first,
-        message=text,
-        advice=f"{first.advice}; an ingestion that is started again continues where the log is",
-        durable=Durable.MAYBE,
-    )
-    if isinstance(worst, OutcomeUnknown):
-        worst.txn_ids = tuple(number for failure in unknown for number in failure.txn_ids)
-    return worst
 
 
 __all__ = [
     "BY_ROW",
     "NO_ID",
+    "START_AGAIN",
     "Ingestion",
     "Part",
     "Position",

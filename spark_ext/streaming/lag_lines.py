@@ -1,11 +1,11 @@
-"""The lines of the logger ``txnlog.spark.lag``: one a batch and topic, and a warning for one that falls behind."""
+"""The lines of the logger ``txnlog.spark.lag``: a line for each batch and topic, and warnings."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from spark_ext.streaming.lag import TopicLag
 
@@ -62,4 +62,18 @@ class LagLines:
             )
 
 
-__all__ = ["LagLines"]
+def note_dropped(query: str, batch: int, operators: Iterable[Any]) -> None:
+    """Write a warning where operators with state left rows of a batch out as too late: Spark itself says nothing."""
+    dropped = sum(operator.numRowsDroppedByWatermark or 0 for operator in operators)
+    if dropped:
+        _logger.warning(
+            "%r left out rows in batch %d, since they came later than its watermark allows: %d, where rows that a task "
+            "has added up count as one; give withWatermark a longer time, and start with another subscription, "
+            "checkpoint and target to have them in the result",
+            query,
+            batch,
+            dropped,
+        )
+
+
+__all__ = ["LagLines", "note_dropped"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark_ext.streaming.lag import TopicLag, lags_of, reported_lags
-from spark_ext.streaming.lag_lines import LagLines
+from spark_ext.streaming.lag_lines import LagLines, note_dropped
 from spark_ext.streaming.lag_metrics import lag_text
 from spark_ext.streaming.offsets import StreamOffset
 from spark_ext.support.namespace_cache import cached_handle, location_of, namespace_at
@@ -214,6 +214,7 @@ class Monitor:
             return
         if not progress.sources:
             return
+        note_dropped(progress.query, progress.batch, event.stateOperators)
         with self._lock:
             if self._closed:
                 return

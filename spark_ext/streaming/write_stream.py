@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
+
 from spark_ext.delta.idempotence import of_stream
 from spark_ext.streaming import batch_commit
 from spark_ext.streaming.batch_errors import BatchOutcome, reaching_spark
@@ -76,8 +78,9 @@ def write_stream(
 
     Raises:
         InvalidInputError: an argument is not what it must be: the path names a topic, the DataFrame is no stream,
-            ``acknowledge`` is more than one name, ``output_mode`` none of these, ``trigger`` nothing that Spark
-            knows, or the checkpoint's location relative or nothing that can be read. No query was started.
+            ``acknowledge`` is more than one name, ``output_mode`` none of these, or one that the query cannot have,
+            ``trigger`` nothing that Spark knows, or the checkpoint's location relative or nothing that can be read. No
+            query was started.
         NamespaceNotFound: the path is no namespace.
     """
     if not hasattr(df, "mapInArrow"):
@@ -112,7 +115,17 @@ def write_stream(
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
-    batches.query = query = writer.start()
+    try:
+        batches.query = query = writer.start()
+    except AnalysisException as error:
+        if output_mode != "append" or "OUTPUT_MODE" not in (error.getCondition() or ""):
+            raise
+        raise InvalidInputError(
+            "a running aggregate without a watermark has no rows that are complete, and output_mode='append', the "
+            "default, writes no others",
+            advice="output_mode='update' writes the rows that changed, 'complete' the whole result; or say with "
+            "withWatermark when a row is complete",
+        ) from error
     return query
 
 

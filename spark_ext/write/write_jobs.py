@@ -261,10 +261,16 @@ def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> To
     """
     record = connection_of(ns).topic_record_by_id(topic)
     if record.dropped:
-        raise TransactionConflict(
-            f"the topic {record.name!r} was dropped while {meanwhile}", advice=advice, durable=Durable.NOTHING
-        )
+        raise dropped_meanwhile(record, meanwhile, advice)
     return record
+
+
+def dropped_meanwhile(record: TopicRecord | None, meanwhile: str, advice: str) -> TransactionConflict:
+    """The error for the topic of some rows, of which nothing is committed."""
+    name = "that the rows go to" if record is None else repr(record.name)
+    return TransactionConflict(
+        f"the topic {name} was dropped while {meanwhile}", advice=advice, durable=Durable.NOTHING
+    )
 
 
 def add_segments(txn: Transaction, segments: list[Segment]) -> None:
@@ -273,14 +279,14 @@ def add_segments(txn: Transaction, segments: list[Segment]) -> None:
     If they are too many for one entry, all but the last part is logged now, pending. Called again after OutcomeUnknown,
     or an interrupt, it repeats the current part: the transaction adds no file twice.
     """
-    for part in list(_entries(segments)):
+    for part in list(entries_of(segments)):
         adopt_segments(txn, part)
         if len(part) < len(segments):
             txn.flush()
         del segments[: len(part)]
 
 
-def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+def entries_of(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
     """The segments in parts that each fit into an entry, with room for its other actions."""
     part: list[Segment] = []
     size = 0

@@ -3,9 +3,8 @@
     python -m tests.kafka.driver FOLDER ADDRESS SOURCE PLACE
 
 PLACE is where it dies. In its second batch: ``read`` (before its job), ``written`` (its files are there, and nothing in
-the log), ``between`` (a partition of several is committed), ``committed`` (all of them, and Spark does not know). Where
-it begins, at the latest offsets: ``noted`` (the log has where). In its first batch: ``owned`` (it has taken over, and
-committed nothing). Or ``nowhere``.
+the log), ``committed`` (it is, and Spark does not know). Where it begins, at the latest offsets: ``noted`` (the log has
+where). In its first batch: ``owned`` (it has taken over, and committed nothing). Or ``nowhere``.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from tests.kafka.lake import COLUMNS
 from tests.kafka.session import session
-from txnlog.api.transaction import Transaction
 
-PLACES: Final = ("read", "written", "between", "committed")
+PLACES: Final = ("read", "written", "committed")
 PLACE_OF_A_START: Final = "noted"
 PLACE_OF_THE_FIRST: Final = "owned"
 
@@ -55,8 +53,8 @@ def main() -> None:
 def die_in(place: str) -> None:
     """Die in the second batch."""
     patch = pytest.MonkeyPatch()
-    commit, write, submit = positions.commit_parts, KafkaBatches._write, Transaction.commit_async
-    writes, commits, submits = itertools.count(1), itertools.count(1), itertools.count(1)
+    commit, write = positions.commit_parts, KafkaBatches._write
+    writes, commits = itertools.count(1), itertools.count(1)
 
     def writing(batches: KafkaBatches, *given: Any) -> Any:
         second = next(writes) == 2
@@ -65,19 +63,10 @@ def die_in(place: str) -> None:
         written = write(batches, *given)
         if second and place == "written":
             die()
-        if second and place == "between":
-            patch.setattr(Transaction, "commit_async", submitting)
         return written
 
-    def submitting(txn: Transaction) -> Any:
-        if next(submits) == 2:
-            die()
-        future = submit(txn)
-        future.result()
-        return future
-
-    def committing(*given: Any) -> Any:
-        done = commit(*given)
+    def committing(*given: Any, **more: Any) -> Any:
+        done = commit(*given, **more)
         if next(commits) == 2 and place == "committed":
             die()
         return done

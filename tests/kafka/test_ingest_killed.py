@@ -20,7 +20,7 @@ from tests.kafka.lake import Lake, lake
 __all__ = ["lake"]  # a fixture
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = {"read": 9, "written": 9, "between": 12, "committed": 18, PLACE_OF_THE_FIRST: 0}
+COMMITTED = {"read": 9, "written": 9, "committed": 18, PLACE_OF_THE_FIRST: 0}
 """How many messages are in the topic behind the death, by its place: of three partitions with as many in each batch."""
 
 

@@ -47,16 +47,20 @@ def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
 
     Those that it was given before are left out, so that a call that was interrupted can be repeated.
     """
+    txn._add(partial(txn._machine.adopt_segments, with_kept_statistics(txn._connection, segments)))
+
+
+def with_kept_statistics(connection: Connection, segments: Iterable[Segment]) -> list[Segment]:
+    """Segments that were written elsewhere, with those statistics that their topics keep in the log."""
     import msgspec  # noqa: PLC0415 - Spark's executors lack it
 
     from txnlog.format.kept_statistics import kept_statistics  # noqa: PLC0415
 
-    topic = txn._connection.topic_record_by_id
-    kept = [
+    topic = connection.topic_record_by_id
+    return [
         msgspec.structs.replace(item, statistics=kept_statistics(topic(item.topic).properties, item.statistics))
         for item in segments
     ]
-    txn._add(partial(txn._machine.adopt_segments, kept))
 
 
 def check_truncatable(txn: Transaction, topic: str, wanted: Wanted) -> None:
@@ -113,4 +117,5 @@ __all__ = [
     "leave_outcome_open",
     "set_stream",
     "truncate",
+    "with_kept_statistics",
 ]

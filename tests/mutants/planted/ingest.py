@@ -67,10 +67,26 @@ MUTANTS: Final = (
     Mutant(
         "an older run is not fenced",
         "spark_ext/ingest/positions.py",
-        "begin_transaction(connection_of(ns), ingestion.name, ingestion.epoch, timed_from_log=True)",
-        "begin_transaction(connection_of(ns), None, None, timed_from_log=True)",
+        "Opening(txn, now_ms, ingestion.name, ingestion.epoch, ",
+        "Opening(txn, now_ms, None, None, ",
         "a run that hung commits behind the positions that a newer one has read",
         (INGEST_KAFKA + "a_run_that_was_overtaken_while_it_hung_commits_nothing",),
+    ),
+    Mutant(
+        "each partition of a batch has an entry of its own",
+        "spark_ext/ingest/positions.py",
+        "version = connection.appender.call(_Together(commits, if_dropped))",
+        "version = max(connection.appender.call(_Together([item], if_dropped)) for item in commits)",
+        "a driver that dies leaves partitions ahead of others, and a watermark takes the rows of these for late ones",
+        (INGEST_COMMITS + "all_partitions_of_a_batch_move_on_in_one_entry",),
+    ),
+    Mutant(
+        "files that were logged before go with a topic that was dropped, and the position moves on",
+        "spark_ext/ingest/positions.py",
+        "                if is_dropped(draft, topic):\n",
+        "                if False:\n",
+        "messages are passed over, without an error",
+        (INGEST_COMMITS + "a_topic_that_is_dropped_behind_files_that_were_logged_before_commits_none_of_them",),
     ),
     Mutant(
         "messages of several partitions share a file",

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import Future
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSourceStreamReader
 
+import txnlog
 from spark_ext.ingest import ingest_kafka as module
 from spark_ext.ingest import kafka_batches, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
-from spark_ext.ingest.positions import Part
-from spark_ext.write import frame_jobs
+from spark_ext.ingest.positions import Ingestion, Part
+from spark_ext.write import frame_jobs, write_jobs
+from tests.client.support import FaultyStore
 from tests.spark.ingest.recorded_kafka import RecordedCluster, RecordedKafka, _Reader
 from tests.spark.ingest.story import RUNNING, SCHEMA, Story, story
-from txnlog.api.transaction import Transaction
+from txnlog.api.internals import connection_of
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -25,10 +26,15 @@ from txnlog.errors import (
     OutcomeUnknown,
     ProducerFenced,
     RetriableError,
-    StoreError,
+    TransactionConflict,
 )
+from txnlog.format.actions import Segment, SliceRows
+from txnlog.log.appender import Appender
+from txnlog.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from txnlog.api.namespace import Namespace
 
 __all__ = ["story"]  # a fixture
@@ -174,7 +180,7 @@ def test_a_topic_that_is_not_subscribed_to_any_more_can_come_again(story: Story)
     story.recording.write("other", "id-2", [[7]])
     story.produce(0, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka_batches, "commit_parts", lambda *_: (_ for _ in ()).throw(RuntimeError("dies")))
+        patch.setattr(kafka_batches, "commit_parts", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
         with pytest.raises(StreamingQueryException, match="dies"):
             story.ingest(subscribe=both)
     story.ingest()
@@ -186,7 +192,7 @@ def test_a_topic_that_is_not_subscribed_to_any_more_can_come_again(story: Story)
 def test_a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_batch(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit leaves its rows out, and the next run does not take the new topic for the old one."""
+    """Nothing of it is there, and the next run does not take the new topic for the old one."""
     story.produce(0, 1, 2)
     check = kafka_batches.KafkaBatches._check_sources
 
@@ -197,9 +203,10 @@ def test_a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_
     with monkeypatch.context() as patch:
         patch.setattr(KafkaBatches, "_check_sources", dropping)
         with pytest.raises(
-            StreamingQueryException, match=r"TransactionConflict: .*without its rows.*data may be durable"
+            StreamingQueryException, match=r"TransactionConflict: .*'orders' was dropped while its rows"
         ):
             story.ingest()
+    assert story.stream(0).batch == 0
     story.ns.create_topic("orders", SCHEMA, partitions=2)
     with pytest.raises(InvalidInputError, match="'orders', which was dropped and created again"):
         story.ingest()
@@ -207,71 +214,113 @@ def test_a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_
     assert story.ids() == [1, 2]
 
 
-# --- what an error says of a batch of which a part is there -----------------------------------------------------------
+# --- a batch is there, or nothing of it -------------------------------------------------------------------------------
 
 
-def test_an_error_of_one_partition_does_not_say_of_the_others_that_nothing_was_written(namespace: Namespace) -> None:
-    epoch = namespace.producer("n").epoch
-    assert epoch is not None
-    first, second = Part("source", 0), Part("source", 1)
+FIRST, SECOND = Part("source", 0), Part("source", 1)
 
-    def overtaken(_: object) -> list[Any]:
-        while first not in positions.positions(namespace, "n", [first]):
-            time.sleep(0.01)
-        namespace.producer("n")
-        return []
 
-    work = {first: (5, lambda _: []), second: (5, overtaken)}
+def owner(ns: Namespace) -> Ingestion:
+    return Ingestion("n", {}, epoch=ns.producer("n").epoch)
+
+
+def of_files(ns: Namespace, *files: int) -> Callable[[int], list[Segment]]:
+    """Files of a row each, which the log takes without a look at them."""
+    topic = connection_of(ns).topic_record("orders").id
+    numbers = connection_of(ns).appender.take_numbers(len(files))
+
+    def segments(txn: int) -> list[Segment]:
+        named = zip(numbers, files, strict=True)
+        return [
+            Segment(number, topic, f"{file:032x}.parquet", 1, 1, f"crc32:{file:08x}", (SliceRows(0, 1),), txn)
+            for number, file in named
+        ]
+
+    return segments
+
+
+def test_all_partitions_of_a_batch_move_on_in_one_entry(story: Story) -> None:
+    """Else a watermark that follows the partition ahead takes rows of the others for late ones, for ever."""
+    for number in range(3):
+        story.produce(0, 2 * number)
+        story.produce(1, 2 * number + 1)
+        story.ingest()
+        first, second = story.stream(0), story.stream(1)
+        assert (first.batch, first.version) == (number + 1, second.version)
+
+
+def test_of_a_batch_that_one_partition_refuses_nothing_is_committed(namespace: Namespace) -> None:
+    """The log has that one up to there already: its rows are passed over, which only an error may say."""
+    run = owner(namespace)
+    positions.commit_parts(namespace, run, {SECOND: (5, of_no_files)})
+    with pytest.raises(TransactionConflict, match="were not committed") as caught:
+        positions.commit_parts(namespace, run, {FIRST: (5, of_no_files), SECOND: (5, of_no_files)})
+    assert caught.value.durable is Durable.NOTHING
+    assert FIRST not in positions.ingestions(namespace)["n"]
+
+
+def test_of_a_batch_of_a_run_that_was_overtaken_nothing_is_committed(namespace: Namespace) -> None:
+    run = owner(namespace)
+    namespace.producer("n")
     with pytest.raises(ProducerFenced) as caught:
-        positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)
-    assert positions.positions(namespace, "n", [first])[first].offset == 5
-    assert caught.value.durable is Durable.MAYBE
-    assert "of the batch's 2 partitions, 1 are committed" in str(caught.value)
+        positions.commit_parts(namespace, run, {FIRST: (5, of_no_files), SECOND: (5, of_no_files)})
+    assert caught.value.durable is Durable.NOTHING
+    assert positions.ingestions(namespace) == {}
 
 
-def test_an_unknown_outcome_is_said_before_any_other_error(
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_has_no_answer_is_there_as_a_whole_or_not_at_all(namespace: Namespace, is_there: bool) -> None:
+    run = owner(namespace)
+    store = FaultyStore(open_store(namespace.root, {}))
+    with txnlog.open(namespace.root, namespace.name, store=store) as ns:
+        connection_of(ns).appender.take_numbers(1)  # it has a block of them from here on
+        store.script += [lambda: setattr(store, "reads_forever", "broken"), "broken-after" if is_there else "broken"]
+        store.forever = "broken"
+        with pytest.raises(OutcomeUnknown, match="start the ingestion again") as caught:
+            positions.commit_parts(ns, run, {FIRST: (5, of_no_files), SECOND: (6, of_no_files)})
+        assert len(caught.value.txn_ids) == 2
+        store.heal()
+    connection_of(namespace).follower.refresh()
+    assert positions.ingestions(namespace) == ({"n": {FIRST: 5, SECOND: 6}} if is_there else {})
+
+
+def of_no_files(_: int) -> list[Segment]:
+    return []
+
+
+def test_files_that_no_entry_holds_are_logged_before_and_committed_together(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four partitions one is committed, one fails, and of two the outcome is unknown."""
-    epoch = namespace.producer("n").epoch
-    commit = Transaction.commit_async
-    failures: list[Exception | None] = [
-        None,
-        StoreError("the store refuses", durable=Durable.NOTHING),
-        OutcomeUnknown("no answer", txn_ids=("a",)),
-        OutcomeUnknown("no answer", txn_ids=("b",)),
-    ]
-    waiting = iter(failures)
-
-    def commits(txn: Transaction) -> Future[Any]:
-        failure = next(waiting)
-        if failure is None:
-            return commit(txn)
-        future: Future[Any] = Future()
-        future.set_exception(failure)
-        return future
-
-    monkeypatch.setattr(Transaction, "commit_async", commits)
-    work: dict[Part, Any] = {Part("source", number): (5, lambda _: []) for number in range(4)}
-    with pytest.raises(OutcomeUnknown, match="1 are committed, and of 2 the outcome is unknown") as caught:
-        positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)
-    assert (caught.value.txn_ids, caught.value.durable) == (("a", "b"), Durable.MAYBE)
+    namespace.create_topic("orders", SCHEMA)
+    run = owner(namespace)
+    monkeypatch.setattr(write_jobs, "ENTRY_SEGMENTS", 2)
+    before = namespace.snapshot().version
+    work = {FIRST: (3, of_files(namespace, 1, 2, 3)), SECOND: (2, of_files(namespace, 4, 5))}
+    version = positions.commit_parts(namespace, run, work)
+    assert version - before == 4  # three of two files at most, and the commits
+    assert positions.ingestions(namespace) == {"n": {FIRST: 3, SECOND: 2}}
+    assert namespace.snapshot().plan("orders").rows == 5
+    assert namespace.snapshot(version=version - 1).plan("orders").rows == 0
+    assert not [item for item in namespace.transactions() if item.state == "OPEN"]
 
 
-def test_a_failure_before_the_commit_of_a_partition_hides_no_unknown_outcome(
+def test_a_topic_that_is_dropped_behind_files_that_were_logged_before_commits_none_of_them(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    epoch = namespace.producer("n").epoch
+    namespace.create_topic("orders", SCHEMA)
+    run = owner(namespace)
+    monkeypatch.setattr(write_jobs, "ENTRY_SEGMENTS", 1)
+    call, calls = Appender.call, itertools.count(1)
 
-    def unknown(_: Transaction) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_exception(OutcomeUnknown("no answer", txn_ids=("a",)))
-        return future
+    def dropping(appender: Appender, command: Any) -> Any:
+        if isinstance(command, positions._Together) and next(calls) == 3:
+            namespace.drop_topic("orders")
+        return call(appender, command)
 
-    def refuses(_: object) -> list[Any]:
-        raise StoreError("the store refuses")
-
-    monkeypatch.setattr(Transaction, "commit_async", unknown)
-    work: dict[Part, Any] = {Part("source", 0): (5, lambda _: []), Part("source", 1): (5, refuses)}
-    with pytest.raises(OutcomeUnknown):
-        positions.commit_parts(namespace, positions.Ingestion("n", {}, epoch=epoch), work)
+    monkeypatch.setattr(Appender, "call", dropping)
+    work = {FIRST: (1, of_files(namespace, 1)), SECOND: (1, of_files(namespace, 2))}
+    with pytest.raises(TransactionConflict, match=r"was dropped while its rows were committed.*do this"):
+        positions.commit_parts(namespace, run, work, if_dropped="do this")
+    assert positions.ingestions(namespace) == {}
+    namespace.producer("n")  # the next run
+    assert not [item for item in namespace.transactions() if item.state == "OPEN"]

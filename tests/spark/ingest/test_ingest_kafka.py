@@ -48,11 +48,12 @@ def test_messages_come_once_over_restarts_and_offsets_without_messages(story: St
 
 
 def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it was in versions whose batches had several entries."""
     story.produce(0, 1, 2)
     story.produce(1, 3, 4)
     commit = positions.commit_parts
 
-    def one_of_them(ns: Any, ingestion: Any, parts: Any) -> Any:
+    def one_of_them(ns: Any, ingestion: Any, parts: Any, **_: Any) -> Any:
         first = next(iter(parts))
         commit(ns, ingestion, {first: parts[first]})
         raise RuntimeError("the driver dies")

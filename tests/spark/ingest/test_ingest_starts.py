@@ -37,7 +37,7 @@ def test_a_run_that_began_in_an_empty_topic_and_died_before_its_first_commit_is_
 ) -> None:
     story.produce(0)
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_batches, "commit_parts", lambda *_: (_ for _ in ()).throw(RuntimeError("dies")))
+        patch.setattr(kafka_batches, "commit_parts", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
         query = story.start(options=LATEST, trigger=RUNNING)
         query.processAllAvailable()
         story.produce(0, 1, 2)
@@ -60,7 +60,7 @@ def test_retention_before_the_first_batch_is_an_error(story: Story, monkeypatch:
     """The first run says where it begins (offset 0), and dies before its first commit."""
     story.produce(0, 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_batches, "commit_parts", lambda *_: (_ for _ in ()).throw(RuntimeError("dies")))
+        patch.setattr(kafka_batches, "commit_parts", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
         with pytest.raises(StreamingQueryException):
             story.ingest()
     story.recording.write("source", "id-1", [[3], []], first=2)

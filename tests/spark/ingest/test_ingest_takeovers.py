@@ -14,13 +14,12 @@ from spark_ext.ingest import ingest_kafka as module
 from spark_ext.ingest import kafka_batches, plan_folder, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from spark_ext.ingest.kafka_cluster import KafkaCluster
-from spark_ext.ingest.positions import Ingestion, Part
 from tests.spark.ingest.recorded_kafka import RecordedCluster
 from tests.spark.ingest.story import COLUMNS, RUNNING, SCHEMA, Story, story
-from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, StoreError, TransactionConflict
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, StoreError
 
 if TYPE_CHECKING:
-    from txnlog.api.namespace import Namespace
+    pass
 
 __all__ = ["story"]  # a fixture
 
@@ -115,7 +114,7 @@ def test_a_run_whose_first_commit_fails_has_ended_the_older_one_and_either_can_b
     older.processAllAvailable()
     held = threading.Event()
 
-    def refused(*_: Any) -> Any:
+    def refused(*_: Any, **_more: Any) -> Any:
         raise StoreError("the store refuses", durable=Durable.NOTHING)
 
     run = KafkaBatches._run
@@ -292,10 +291,10 @@ def test_a_call_takes_no_rows_in_silence_from_a_run_that_is_about_to_commit_them
     older.processAllAvailable()
     commit, written, go_on = positions.commit_parts, threading.Event(), threading.Event()
 
-    def waiting(*given: Any) -> Any:
+    def waiting(*given: Any, **more: Any) -> Any:
         written.set()
         assert go_on.wait(120)
-        return commit(*given)
+        return commit(*given, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(kafka_batches, "commit_parts", waiting)
@@ -318,15 +317,6 @@ def test_a_call_takes_no_rows_in_silence_from_a_run_that_is_about_to_commit_them
                 older.awaitTermination(60)
             assert story.stream(0).batch == 4
             assert story.ids() == [1, 2]
-
-
-def test_rows_that_the_log_does_not_take_are_an_error(namespace: Namespace) -> None:
-    """It has the position already, so that they are passed over."""
-    epoch = namespace.producer("n").epoch
-    part = Part("source", 0)
-    positions.commit_parts(namespace, Ingestion("n", {}, epoch=epoch), {part: (5, lambda _: [])})
-    with pytest.raises(TransactionConflict, match="were not committed"):
-        positions.commit_parts(namespace, Ingestion("n", {}, epoch=epoch), {part: (5, lambda _: [])})
 
 
 def in_front(call: Callable[..., Any], what: Callable[[], None]) -> Callable[..., Any]:

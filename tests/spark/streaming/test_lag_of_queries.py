@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
 import time
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
 from spark_ext.streaming import monitor as monitors
 from tests.open_metrics import parsed
+from tests.spark.support import path_of
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -133,6 +136,31 @@ def test_two_sources_and_the_formats_sink(spark: SparkSession, ns: Namespace, mo
 
 
 @pytest.mark.long
+def test_rows_that_a_watermark_leaves_out_are_warned_of(
+    spark: SparkSession, namespace: Namespace, monitor: Monitor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    namespace.create_topic("scans", schema)
+    for hour in (13, 14, 12):  # the last one is too late by the watermark of the batch before
+        namespace.produce("scans", [{"id": hour, "at": datetime.datetime(2026, 1, 1, hour, tzinfo=datetime.UTC)}])
+    scans = spark.readStream.format("txnlog").option("maxOffsetsPerTrigger", 1).load(path_of(namespace, "scans"))
+    counts = scans.withWatermark("at", "1 minute").groupBy(F.window("at", "1 minute")).count()
+    query = spark_ext.write_stream(
+        counts,
+        path_of(namespace),
+        checkpoint=str(tmp_path / "checkpoint"),
+        output_mode="update",
+        query_name="by minute",
+        trigger={"availableNow": True},
+        handler=lambda batch, _txn: batch.collect(),
+    )
+    assert query.awaitTermination(120)
+    until(lambda: any("left out rows" in record.getMessage() for record in caplog.records))
+    (warning,) = [record for record in caplog.records if "left out rows" in record.getMessage()]
+    assert warning.levelname == "WARNING"
+    assert "'by minute' left out rows in batch 2, since they came later" in warning.getMessage()
+
+
 def test_the_session_by_another_name_has_the_same_monitor(spark: SparkSession, monitor: Monitor) -> None:
     (row,) = [frame.sparkSession for frame in [spark.range(1)]]
     assert spark_ext.monitor(row, warn_after=2) is monitor
