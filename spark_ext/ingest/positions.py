@@ -202,7 +202,7 @@ def commit_parts(
 
 
 def _opening(connection: Connection, number: int, ingestion: Ingestion) -> Opening:
-    timeout_ms = connection.follower.state.head.max_timeout_ms or MAX_TIMEOUT_MS
+    timeout_ms = connection.follower.look(lambda state: state.head.max_timeout_ms) or MAX_TIMEOUT_MS
     now_ms, txn = connection.runtime.now_ms, connection.txn_id(number)
     opening = Opening(txn, now_ms, ingestion.name, ingestion.epoch, timeout_ms=timeout_ms, timed_from_log=True)
     opening.start_clock()

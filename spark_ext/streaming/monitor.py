@@ -209,12 +209,13 @@ class Monitor:
     def _on_progress(self, event: Any) -> None:
         try:
             progress = _Progress.of(event)
+            if progress.sources:
+                note_dropped(progress.query, progress.batch, event.stateOperators)
         except Exception as error:  # noqa: BLE001 - counted, and logged once: the query goes on
             self._note_failure(str(event.id), error)
             return
         if not progress.sources:
             return
-        note_dropped(progress.query, progress.batch, event.stateOperators)
         with self._lock:
             if self._closed:
                 return

@@ -310,6 +310,8 @@ __all__ = [
     "check_columns",
     "check_overwritable",
     "check_there",
+    "dropped_meanwhile",
+    "entries_of",
     "planned",
     "planned_for",
     "reserve_job",

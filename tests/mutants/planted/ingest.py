@@ -156,14 +156,6 @@ MUTANTS: Final = (
         (INGEST_COMMITS + "a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_batch",),
     ),
     Mutant(
-        "of several failures the first one is raised",
-        "spark_ext/ingest/positions.py",
-        "first = unknown[0] if unknown else failures[0]",
-        "first = failures[0]",
-        "an error says that nothing was written, and something may be",
-        (INGEST_COMMITS + "an_unknown_outcome_is_said_before_any_other_error",),
-    ),
-    Mutant(
         "an expression may have a subquery",
         "spark_ext/ingest/kafka_frames.py",
         "plan.subqueriesAll().size()",
@@ -174,10 +166,10 @@ MUTANTS: Final = (
     Mutant(
         "rows that the log passes over count as committed",
         "spark_ext/ingest/positions.py",
-        "if result.skipped:",
+        "if any(isinstance(item, Skipped) for item in answers):",
         "if False:",
         "rows of an older run are lost without an error",
-        (INGEST_TAKEOVERS + "rows_that_the_log_does_not_take_are_an_error",),
+        (INGEST_COMMITS + "of_a_batch_that_one_partition_refuses_nothing_is_committed",),
     ),
     Mutant(
         "beginnings are compared with positions of before them",

@@ -302,7 +302,7 @@ class Session:
 
     def progress(self, *sources: dict[str, Any], batch: int = 0, run: str = "r1", name: str = "totals") -> Any:
         """What Spark says of a batch that has ended; to all listeners, as Spark does."""
-        found = SimpleNamespace(id="q1", runId=run, name=name, batchId=batch)
+        found = SimpleNamespace(id="q1", runId=run, name=name, batchId=batch, stateOperators=[])
         found.sources = [SimpleNamespace(endOffset=None, latestOffset=None)] + [
             SimpleNamespace(endOffset=json.dumps(item["end"]), latestOffset=json.dumps(item.get("latest")))
             for item in sources

@@ -355,7 +355,7 @@ def test_another_output_mode_is_refused(spark: SparkSession, ns: Namespace, mode
     assert not (Path(ns.root).parent / "checkpoint").exists()
 
 
-def test_an_aggregate_that_is_never_complete_is_told_of_the_other_modes(spark: SparkSession, ns: Namespace) -> None:
+def test_an_aggregate_that_is_never_complete_names_the_other_modes(spark: SparkSession, ns: Namespace) -> None:
     with pytest.raises(InvalidInputError, match="output_mode='update' writes the rows that changed"):
         start(spark, ns, totals, "append", lambda batch, txn: txn.write(batch, "results"))
     assert not spark.streams.active
