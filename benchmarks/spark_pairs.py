@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from benchmarks.report import Row, compared
 from tools import delta_jars
 
 WARM_UPS = 2
+SKIPPED_BATCHES = 3
+"""Those at the beginning of a query do not count."""
 
 
 def start_spark(*, delta: bool = False, jars: Sequence[str] = ()) -> SparkSession:
@@ -73,4 +76,20 @@ class Pair:
         return seconds(work)
 
 
-__all__ = ["WARM_UPS", "Pair", "all_of", "seconds", "start_spark"]
+def compared_batches(
+    what: str, goal: float, ours: Callable[[int], list[int]], theirs: Callable[[int], list[int]], turns: int
+) -> Row:
+    """Two queries by the median of their micro-batches, run in turns, after one each to warm up.
+
+    ``ours`` and ``theirs`` run the query of a turn, and return the milliseconds of its batches; the first ones of a
+    query do not count.
+    """
+    pairs: list[tuple[float, float]] = []
+    for turn in range(1 + turns):
+        ours_ms, theirs_ms = (statistics.median(run(turn)[SKIPPED_BATCHES:]) for run in (ours, theirs))
+        print([ours_ms, theirs_ms], file=sys.stderr, flush=True)
+        pairs.append((ours_ms / 1_000, theirs_ms / 1_000))
+    return compared(what, goal, pairs[1:], "ms")
+
+
+__all__ = ["WARM_UPS", "Pair", "all_of", "compared_batches", "seconds", "start_spark"]

@@ -10,8 +10,6 @@ of the keys must be the aggregate of the whole source on both sides.
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 
 import spark_ext
 import txnlog
-from benchmarks.report import compared, report, scratch
-from benchmarks.spark_pairs import start_spark
+from benchmarks.report import report, scratch
+from benchmarks.spark_pairs import compared_batches, start_spark
 
 GOAL = 1.00
-SKIPPED = 3
-"""Batches at the beginning of a query that do not count."""
 
 EVENTS = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
 TOTALS = pa.schema([("key", pa.int64()), ("n", pa.int64()), ("amount", pa.int64())])
@@ -119,14 +115,9 @@ def main() -> None:
         spark = start_spark()
         spark.conf.set("spark.sql.shuffle.partitions", SHUFFLES)
         queries = Queries(spark, folder, arguments.batches, arguments.rows)
-        pairs: list[tuple[float, float]] = []
-        for turn in range(1 + arguments.turns):
-            ours_ms, theirs_ms = (statistics.median(run(turn)[SKIPPED:]) for run in (queries.ours, queries.theirs))
-            print([ours_ms, theirs_ms], file=sys.stderr, flush=True)
-            pairs.append((ours_ms / 1_000, theirs_ms / 1_000))
+        what = f"a micro-batch in Update mode, {arguments.keys:,} keys, into a topic; into Parquet by foreachBatch"
+        report([compared_batches(what, GOAL, queries.ours, queries.theirs, arguments.turns)])
         spark.stop()
-    what = f"a micro-batch in Update mode, {arguments.keys:,} keys, into a topic; into Parquet by foreachBatch"
-    report([compared(what, GOAL, pairs[1:], "ms")])  # the first ones warm up
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ figures count, either side must have all rows, in as many batches.
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import txnlog
 from benchmarks.orders import SCHEMA, rows
-from benchmarks.report import compared, report, scratch
-from benchmarks.spark_pairs import start_spark
+from benchmarks.report import report, scratch
+from benchmarks.spark_pairs import compared_batches, start_spark
 
 GOAL = 0.85
-SKIPPED = 3
-"""Batches at the beginning of a query that do not count."""
 
 
 def fill(folder: Path, batches: int, each: int) -> None:
@@ -97,14 +93,9 @@ def main() -> None:
         fill(folder, arguments.batches, arguments.rows)
         spark = start_spark()
         streams = Streams(spark, folder, arguments.batches, arguments.rows)
-        pairs: list[tuple[float, float]] = []
-        for turn in range(1 + arguments.turns):
-            ours_ms, theirs_ms = (statistics.median(run(turn)[SKIPPED:]) for run in (streams.ours, streams.theirs))
-            print([ours_ms, theirs_ms], file=sys.stderr, flush=True)
-            pairs.append((ours_ms / 1_000, theirs_ms / 1_000))
+        what = f"a micro-batch of {arguments.rows:,} rows, topic to topic; built-in files to Parquet sink"
+        report([compared_batches(what, GOAL, streams.ours, streams.theirs, arguments.turns)])
         spark.stop()
-    what = f"a micro-batch of {arguments.rows:,} rows, topic to topic; built-in files to Parquet sink"
-    report([compared(what, GOAL, pairs[1:], "ms")])  # the first ones warm up
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -17,9 +17,6 @@ from spark_ext.ingest.kafka_cluster import KafkaCluster
 from tests.spark.ingest.recorded_kafka import RecordedCluster
 from tests.spark.ingest.story import COLUMNS, RUNNING, SCHEMA, Story, story
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, StoreError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["story"]  # a fixture
 
