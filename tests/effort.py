@@ -3,9 +3,10 @@
 Which share is decided by the day. All pushes of a day run the same, so what failed in one fails again in the next, and
 as many days later as the shares need every case was run. The first lines of a run name the day; ``TXNLOG_DAY`` sets it.
 
-Of most folders a push runs one test in six (``SHARES``), and besides as many as it takes for each promise of
-docs/guarantees.md to have one of its tests run. Where a test could try for ever it asks ``tries`` or ``every``: how
-many, or which places of the same kind; what is asked of every one of them stays the same. Two marks leave out more:
+Of most folders a push runs one test in six (``SHARES``), of what starts Spark one in twelve, and besides as many as it
+takes for each promise of docs/guarantees.md to have one of its tests run. Where a test could try for ever it asks
+``tries`` or ``every``: how many, or which places of the same kind; what is asked of every one of them stays the same.
+Two marks leave out more:
 
 ``long``: more of what another test shows already. Only ``make test-all`` runs it.
 ``some(n)``: of the cases of this test (or, on a class or module, of each test in it) a push runs n, the next n on the
@@ -43,6 +44,7 @@ SHARES: Final[Mapping[str, int]] = {
     "tests/packaging/": 1,
     "tests/places/": 1,
     "tests/protocol/": 1,
+    "tests/spark/": 12,
     "tests/unit/": 3,
 }
 """By folder, of how many tests a push runs one; the longest name counts. It runs all of what looks at the project

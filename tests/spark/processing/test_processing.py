@@ -33,8 +33,6 @@ from txnlog.common.pauses import Backoff
 
 __all__ = ["shop"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 # --- batches ----------------------------------------------------------------------------------------------------------
 

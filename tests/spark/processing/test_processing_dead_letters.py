@@ -35,8 +35,6 @@ from tests.spark.handlers import commits, hides_a_mismatch
 
 __all__ = ["shop"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 def test_messages_on_which_the_handler_fails_go_to_the_dead_letters_in_one_entry(
     shop: Shop, caplog: pytest.LogCaptureFixture

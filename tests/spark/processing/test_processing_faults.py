@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["memory_place", "shop"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 # --- deaths -----------------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["shop"]  # a fixture
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 @pytest.fixture
 def ns(namespace: Namespace) -> Namespace:

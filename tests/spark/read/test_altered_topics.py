@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 VALUES: dict[str, list[Any]] = {
     "byte": [-(2**7), 2**7 - 1],
     "short": [-(2**15), 2**15 - 1],

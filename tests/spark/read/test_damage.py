@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 PAGES = tries(200, 12)
 COLUMNS: dict[str, tuple[pa.DataType, str, Callable[[int], Any]]] = {
     "text": (pa.string(), "string", lambda i: f"é{i % 7}"),

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 START = datetime.datetime.fromtimestamp(START_MS / 1000, datetime.UTC)
 SCHEMA = pa.schema(
     [

@@ -27,8 +27,6 @@ from tests.spark.reads import METADATA, ORDERS, ids, lake, load, orders, refused
 
 __all__ = ["lake"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 # --- rows and columns -------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,6 @@ from tests.spark.reads import ORDERS, ids, lake, load, orders, refused, same
 
 __all__ = ["lake"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 @pytest.mark.parametrize(
     ("start", "end"),

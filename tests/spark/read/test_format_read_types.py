@@ -27,8 +27,6 @@ from tests.spark.reads import METADATA, ORDERS, ids, lake, listed, load, orders,
 
 __all__ = ["lake"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 # --- types and schemas ------------------------------------------------------------------------------------------------
 

@@ -31,8 +31,6 @@ from tests.spark.scans import LEVELS, SCHEMA, busy, delete_before, flushed, ns, 
 
 __all__ = ["busy", "ns"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 STEPS = (
     "empty",

@@ -21,8 +21,6 @@ from tests.spark.scans import LEVELS, SCHEMA, build, busy, delete_before, flushe
 
 __all__ = ["busy", "ns"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 @pytest.mark.clause("P-35", "P-99")
 @pytest.mark.clause("P-231")

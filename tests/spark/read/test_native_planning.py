@@ -27,8 +27,6 @@ from tests.spark.scans import SCHEMA, flushed, ns, planned, rows
 
 __all__ = ["ns"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 

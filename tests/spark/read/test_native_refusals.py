@@ -31,8 +31,6 @@ from tests.spark.scans import SCHEMA, flushed, ns, planned, rows
 
 __all__ = ["ns"]  # fixtures
 
-pytestmark = pytest.mark.some(one_in=6)
-
 
 @pytest.mark.parametrize("call", [spark_ext.read_topic, spark_ext.visible])
 def test_wrong_calls_give_typed_errors_before_anything_is_read(ns: Namespace, spark: SparkSession, call: Any) -> None:

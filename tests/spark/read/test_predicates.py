@@ -26,8 +26,6 @@ from txnlog.format.keys import SEGMENT_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.some(one_in=6)
-
 HISTORIES = tries(400, 60)
 A_JOB = 100
 """Predicates that one job of Spark evaluates, each and its negation for every number."""

@@ -16,8 +16,6 @@ from tests.segments import encode_many, footer_checksum
 from txnlog.data.segment_file import decode, encode
 from txnlog.errors import CorruptionError
 
-pytestmark = pytest.mark.some(one_in=6)
-
 SCHEMA = pa.schema(
     [
         ("text", pa.string()),

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from catalog import Catalog
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.string())])
 
 

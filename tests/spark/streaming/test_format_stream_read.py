@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 SCHEMA = pa.schema([("id", pa.int64())])
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from spark_ext.write.dataframe_transaction import DataFrameTransaction
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string())])
 COUNTS = pa.schema([("customer", pa.string()), ("count", pa.int64())])
 

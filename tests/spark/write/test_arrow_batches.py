@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 LIMIT = 64 << 20
 """Spark's own, of a batch."""
 

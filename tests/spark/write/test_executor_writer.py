@@ -29,8 +29,6 @@ from txnlog.format.keys import segment_key
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("amount", pa.float64())])
 TASK = TaskIdentity(3, 7_000)
 

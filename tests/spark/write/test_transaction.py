@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from txnlog.api.namespace import Namespace
 
-pytestmark = pytest.mark.some(one_in=6)
-
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string())])
 AUDIT = pa.schema([("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
 
