@@ -1,4 +1,4 @@
-"""Run the benchmarks, or those that are named, and write RESULTS.md: the figures, the command and the machine.
+"""Run the benchmarks, or those that are named, and write RESULTS.md: the figures, the command, the day and the machine.
 
 ``--quick`` runs those that need a few seconds each and no Spark, and only prints. It fails only if one cannot run.
 """
@@ -82,7 +82,7 @@ def main(names: tuple[str, ...], quick: bool) -> None:
         if done.returncode:
             sys.exit(f"benchmarks.{script} ended with {done.returncode}")
         if not quick:
-            record(title, f"`python -m benchmarks.{script}`, {today()}\n\n{done.stdout.strip()}\n")
+            record(title, f"`python -m benchmarks.{script}`, {today()}, on {machine()}\n\n{done.stdout.strip()}\n")
 
 
 def today() -> str:
@@ -96,9 +96,9 @@ def record(title: str, text: str) -> None:
     sections = dict(part.split("\n\n", 1) for part in known.split("\n## ")[1:])
     sections[title] = text
     head = (
-        f"# Figures\n\nMeasured by `make bench-all` on this machine: {machine()}; local disk, every write fsynced.\n"
-        "Ratios are medians of pairs measured in one run, in turns (A B A B). "
-        "[README.md](README.md) says what else there is.\n"
+        "# Figures\n\nMeasured by `make bench-all`: local disk, every write fsynced. "
+        "Ratios are medians of pairs measured in one run, in turns (A B A B).\n"
+        "Each section names its day and its machine. [README.md](README.md) says what else there is.\n"
     )
     ordered = [f"## {name}\n\n{sections[name].strip()}\n" for name in SCRIPTS if name in sections]
     RESULTS.write_text("\n".join([head, *ordered]), encoding="utf-8")
