@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spark_ext.ingest.end_ingestion import end_ingestion
     from spark_ext.ingest.ingest_kafka import ingest_kafka
+    from spark_ext.ingest.ingested_offsets import IngestedPartition, ingested_offsets
     from spark_ext.processing.process import process
     from spark_ext.processing.run import Processed
     from spark_ext.read.metadata import metadata
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "DataFrameTransaction": "spark_ext.write.dataframe_transaction",
+    "IngestedPartition": "spark_ext.ingest.ingested_offsets",
     "Monitor": "spark_ext.streaming.monitor",
     "Processed": "spark_ext.processing.run",
     "TopicLag": "spark_ext.streaming.lag",
     "end_ingestion": "spark_ext.ingest.end_ingestion",
     "ingest_kafka": "spark_ext.ingest.ingest_kafka",
+    "ingested_offsets": "spark_ext.ingest.ingested_offsets",
     "metadata": "spark_ext.read.metadata",
     "monitor": "spark_ext.streaming.monitor",
     "process": "spark_ext.processing.process",
@@ -62,11 +65,13 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DataFrameTransaction",
+    "IngestedPartition",
     "Monitor",
     "Processed",
     "TopicLag",
     "end_ingestion",
     "ingest_kafka",
+    "ingested_offsets",
     "metadata",
     "monitor",
     "process",

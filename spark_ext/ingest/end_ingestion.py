@@ -78,9 +78,7 @@ def end_ingestion(
     connection.follower.refresh()
     known = ingestions(ns)
     if label not in known:
-        raise InvalidInputError(
-            f"the log has no ingestion {label!r}", advice=nearest(label, known), durable=Durable.NOTHING
-        )
+        raise no_ingestion(label, known)
     _check_topics(again, {part.topic for part in known[label]})
     start_producer(connection, label, _ENDED)
     connection.follower.refresh()
@@ -109,9 +107,19 @@ def _check_topics(wanted: Iterable[str], known: Collection[str]) -> None:
             )
 
 
+def no_ingestion(name: str, known: Iterable[str]) -> InvalidInputError:
+    """No ingestion in the log has this name; ``known`` are the names that it has."""
+    return InvalidInputError(f"the log has no ingestion {name!r}", advice=nearest(name, known), durable=Durable.NOTHING)
+
+
+def was_ended(owner: ProducerRecord | None) -> bool:
+    """Whether ``end_ingestion`` ended the ingestion that this producer is of; None where it has not begun to commit."""
+    return owner is not None and owner.fenced_by == _ENDED
+
+
 def check_not_ended(name: str, owner: ProducerRecord | None) -> None:
     """Raise InvalidInputError for an ingestion that was ended: another one has its offsets, and would double it."""
-    if owner is not None and owner.fenced_by == _ENDED:
+    if was_ended(owner):
         raise InvalidInputError(
             f"the ingestion {name!r} was ended by end_ingestion: another one may go on where it was",
             advice="give this one another name (name=...), with the option startingOffsets: end_ingestion gives the "
@@ -120,4 +128,4 @@ def check_not_ended(name: str, owner: ProducerRecord | None) -> None:
         )
 
 
-__all__ = ["check_not_ended", "end_ingestion"]
+__all__ = ["check_not_ended", "end_ingestion", "no_ingestion", "was_ended"]

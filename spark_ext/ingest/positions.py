@@ -36,7 +36,7 @@ from txnlog.replies import unknown_outcome
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
     from txnlog.client.connection import Connection
-    from txnlog.fold.state import Draft
+    from txnlog.fold.state import Draft, StreamRecord
     from txnlog.format.actions import AnyAction, Header, Segment
     from txnlog.log.commands import SharedNumbers
 
@@ -110,9 +110,8 @@ def positions(ns: Namespace, name: str, parts: Iterable[Part]) -> dict[Part, Pos
     return found
 
 
-def ingestions(ns: Namespace) -> dict[str, dict[Part, int]]:
-    """All ingestions by name, with their positions, as this client knows the log."""
-    found: dict[str, dict[Part, int]] = defaultdict(dict)
+def partitions_of_ingestions(ns: Namespace) -> Iterator[tuple[str, Part, StreamRecord]]:
+    """Each partition that an ingestion has a position in, with the name of it, as this client knows the log."""
     for record in connection_of(ns).follower.look(lambda state: list(state.streams.values())):
         name, *place = record.identity.rsplit("/", 2)  # a Kafka topic has no slash in its name, and a name may have one
         # Streaming queries have identities of their own, which may look like these, and digests of 64 digits.
@@ -120,7 +119,14 @@ def ingestions(ns: Namespace) -> dict[str, dict[Part, int]]:
             record.offsets_digest.isdecimal() and len(record.offsets_digest) < 64
         )
         if len(place) == 2 and place[1].isdecimal() and is_ours:
-            found[name][Part(place[0], int(place[1]))] = record.batch
+            yield name, Part(place[0], int(place[1])), record
+
+
+def ingestions(ns: Namespace) -> dict[str, dict[Part, int]]:
+    """All ingestions by name, with their positions, as this client knows the log."""
+    found: dict[str, dict[Part, int]] = defaultdict(dict)
+    for name, part, record in partitions_of_ingestions(ns):
+        found[name][part] = record.batch
     return dict(found)
 
 
@@ -281,6 +287,7 @@ __all__ = [
     "commit_parts",
     "ingestions",
     "note_starts",
+    "partitions_of_ingestions",
     "positions",
     "stream_of",
 ]

@@ -13,6 +13,7 @@ from tests.mutants.names import (
     INGEST_KAFKA,
     INGEST_STARTS,
     INGEST_TAKEOVERS,
+    INGESTED_OFFSETS,
 )
 
 MUTANTS: Final = (
@@ -285,6 +286,14 @@ MUTANTS: Final = (
         "",
         "both names bring the next messages",
         (INGEST_END + "an_ingestion_that_was_ended_is_refused_under_its_name",),
+    ),
+    Mutant(
+        "the identity of a query is a partition of Kafka",
+        "spark_ext/ingest/positions.py",
+        "        if len(place) == 2 and place[1].isdecimal() and is_ours:",
+        "        if len(place) == 2 and place[1].isdecimal():",
+        "an ingestion is listed that nobody started, and its end fences a query",
+        (INGESTED_OFFSETS + "queries_with_an_identity_are_no_ingestions",),
     ),
     Mutant(
         "no id is another id",

@@ -1,0 +1,97 @@
+"""How far ingestions from Kafka have come, as the log says it: ``spark_ext.ingested_offsets``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_ext.ingest.end_ingestion import no_ingestion, was_ended
+from spark_ext.ingest.kafka_cluster import stopped
+from spark_ext.ingest.positions import ingestions, partitions_of_ingestions
+from spark_ext.support.namespace_cache import target_of
+from spark_ext.support.spark_versions import is_stopped
+from txnlog.api.internals import connection_of
+from txnlog.common.names import parse_label
+from txnlog.errors import Durable, InvalidInputError
+from txnlog.results.shown import Shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class IngestedPartition(Shown):
+    """How far an ingestion has come in a partition of Kafka.
+
+    Attributes:
+        ingestion: the name of the ingestion.
+        topic: the topic in Kafka.
+        partition: the partition of that topic.
+        offset: the offset of the next message, as Kafka says it of a consumer group: what lies before it is committed.
+        version: the version of the namespace that moved the offset last; ``ns.table("history")`` says when that was,
+            and which process did it.
+        ended: whether ``end_ingestion`` ended the ingestion.
+    """
+
+    ingestion: str
+    topic: str
+    partition: int
+    offset: int
+    version: int
+    ended: bool
+
+
+def ingested_offsets(
+    spark: SparkSession, path: str, name: str | None = None, *, storage_options: Mapping[str, Any] | None = None
+) -> list[IngestedPartition]:
+    """Say how far ingestions from Kafka have come in each partition, by ingestion, topic and partition.
+
+    ::
+
+        for at in spark_ext.ingested_offsets(spark, "/data/lake/sales"):
+            print(at.ingestion, at.topic, at.partition, at.offset)
+
+    That is what the log says, whether an ingestion is running or not. Kafka is not asked: how many messages are still
+    to come is what its own tools say of the end of each partition, less the offset here. A partition that was added,
+    and that no run has seen, is not in the list. Nothing is written.
+
+    Args:
+        spark: a session, whose settings may have storage options.
+        path: ROOT/NAMESPACE.
+        name: of one ingestion; by default all of them.
+        storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
+
+    Raises:
+        InvalidInputError: the log has no ingestion of this name; with the nearest one.
+        NamespaceNotFound: the path is no namespace.
+        StoreError: the store did not answer, or refuses.
+    """
+    if not hasattr(spark, "readStream"):
+        raise InvalidInputError(
+            "ingested_offsets takes a Spark session first", advice="call it with (spark, path)", durable=Durable.NOTHING
+        )
+    if is_stopped(spark):
+        raise stopped()
+    label = None if name is None else parse_label("name", name)
+    ns = target_of(spark, path, storage_options, advice="name the ingestion, if you want one of them").open()
+    connection = connection_of(ns)
+    connection.follower.refresh()
+    found = [
+        IngestedPartition(
+            ingestion,
+            part.topic,
+            part.partition,
+            offset=record.batch,
+            version=record.version,
+            ended=was_ended(connection.producer_record(ingestion)),
+        )
+        for ingestion, part, record in partitions_of_ingestions(ns)
+        if label in {None, ingestion}
+    ]
+    if label is not None and not found:
+        raise no_ingestion(label, ingestions(ns))
+    return sorted(found, key=lambda at: (at.ingestion, at.topic, at.partition))
+
+
+__all__ = ["IngestedPartition", "ingested_offsets"]
