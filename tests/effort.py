@@ -3,10 +3,10 @@
 Which share is decided by the day. All pushes of a day run the same, so what failed in one fails again in the next, and
 as many days later as the shares need every case was run. The first lines of a run name the day; ``TXNLOG_DAY`` sets it.
 
-Of most folders a push runs one test in six (``SHARES``), of what starts Spark one in twelve, and besides as many as it
+Of most folders a push runs one test in nine (``SHARES``), of what starts Spark one in twelve, and besides as many as it
 takes for each promise of docs/guarantees.md to have one of its tests run. Where a test could try for ever it asks
-``tries`` or ``every``: how many, or which places of the same kind; what is asked of every one of them stays the same.
-Two marks leave out more:
+``tries``, ``every`` or ``chosen``: how many, or which of the same kind; what is asked of every one of them stays the
+same. Two marks leave out more:
 
 ``long``: more of what another test shows already. Only ``make test-all`` runs it.
 ``some(n)``: of the cases of this test (or, on a class or module, of each test in it) a push runs n, the next n on the
@@ -38,7 +38,7 @@ DAY: Final = os.environ.setdefault("TXNLOG_DAY", datetime.datetime.now(datetime.
 """Decides which cases this run takes. All processes of a run must take the same, also at midnight: they inherit it."""
 
 SHARES: Final[Mapping[str, int]] = {
-    "tests/": 6,
+    "tests/": 9,
     "tests/contract/": 1,
     "tests/mutants/": 1,
     "tests/packaging/": 1,
@@ -61,9 +61,16 @@ def tries(all_of_them: int, some: int) -> int:
 def every(step: int) -> tuple[int, int]:
     """Where to begin and how far to go on, to take one place of so many: the next one each time, in a long run all.
 
-    Each time that a push runs the test: were it each day, one in six days would always come to the same place of three.
+    Each time that a push runs the test: were it each day, one in nine days would always come to the same place of
+    three.
     """
     return (0, 1) if LONG else (_number_of_day() // SHARES["tests/"] % step, step)
+
+
+def chosen(name: str, cases: Sequence[T], count: int) -> list[T]:
+    """So many of the cases of a test that each push runs, in their order: others each day, in a long run all."""
+    taken = cases if LONG else _of_this_day(name, cases, count)
+    return [case for case in cases if case in taken]
 
 
 _TEST: Final = re.compile(r"`([a-z0-9_/]+\.py::test_\w+)`")
@@ -149,4 +156,4 @@ def _number_of_day() -> int:
     return datetime.date.fromisoformat(DAY).toordinal()
 
 
-__all__ = ["DAY", "LONG", "every", "left_to_test_all", "shown_by", "tries"]
+__all__ = ["DAY", "LONG", "chosen", "every", "left_to_test_all", "shown_by", "tries"]

@@ -97,13 +97,28 @@ def test_the_same_day_is_the_same_choice(run: Run, monkeypatch: pytest.MonkeyPat
 def test_one_place_of_so_many_is_another_one_each_day_and_all_in_a_long_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(effort, "LONG", False)
     taken: list[int] = []
-    for day in ("2026-12-20", "2026-12-26", "2027-01-01"):  # its test was run on these
-        monkeypatch.setattr(effort, "DAY", day)
+    for time in range(3):  # that its test was run
+        day = datetime.date(2026, 12, 20) + datetime.timedelta(time * effort.SHARES["tests/"])
+        monkeypatch.setattr(effort, "DAY", day.isoformat())
         first, step = effort.every(3)
         taken += range(first, 9, step)
     assert sorted(taken) == list(range(9))
     monkeypatch.setattr(effort, "LONG", True)
     assert effort.every(3) == (0, 1)
+
+
+def test_of_the_cases_of_a_test_that_each_push_runs_others_are_chosen_each_day(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "LONG", False)
+    taken: set[str] = set()
+    for day in ("2026-12-20", "2026-12-21", "2026-12-22"):
+        monkeypatch.setattr(effort, "DAY", day)
+        today = effort.chosen("steps", "abcdef", 2)
+        assert len(today) == 2
+        assert today == sorted(today), "in their order"
+        taken.update(today)
+    assert sorted(taken) == list("abcdef")
+    monkeypatch.setattr(effort, "LONG", True)
+    assert effort.chosen("steps", "abcdef", 2) == list("abcdef")
 
 
 def names_run(run: Run, *arguments: str) -> list[str]:
@@ -167,7 +182,7 @@ def test_of_a_folder_a_push_takes_its_share_and_each_case_has_its_day(
         (path / f"test_{folder}.py").write_text(tests + cases)
     monkeypatch.setattr(effort, "shown_by", tuple)
     taken: set[str] = set()
-    for day in range(36):
+    for day in range(6 * effort.SHARES["tests/"]):
         monkeypatch.setattr(effort, "DAY", (datetime.date(2026, 12, 1) + datetime.timedelta(day)).isoformat())
         lines = [line.split()[0] for line in run().outlines if " PASSED" in line and line.startswith("tests/")]
         assert sum("contract" in name for name in lines) == 11

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.effort import chosen
 from tests.places.servers import ARCHIVE, environment_of
 from tools.java_archive import QUICK
 from txnlog.data.partitioner import partition_of_key
@@ -45,6 +46,11 @@ REFUSED = {
     "handler": NO_NAME,
 }
 """How the text begins that tells of a mistake."""
+
+
+def story_of(place: str, steps: Sequence[str]) -> list[str]:
+    """The pipeline of a place: it writes in both ways, and does what else a push has time for, others each day."""
+    return ["write", "transaction", *chosen(f"steps {place}", steps, 3)]
 
 
 def settings(wheel: Path, python: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 import txnlog
 from tests.places.servers import HOME, environment_of, standalone_cluster
-from tests.places.support import DEADLINE_S, ROOT, SMALL, check, run_pipeline, settings
+from tests.places.support import DEADLINE_S, ROOT, SMALL, check, run_pipeline, settings, story_of
 
 ABSENT = ("click", "fsspec", "msgspec", "s3fs", "spark_ext", "txnlog", "xxhash")
 EXAMPLE = ROOT / "examples" / "submit" / "late_flights.py"
@@ -44,7 +44,8 @@ print(*[name for name in {ABSENT} if importlib.util.find_spec(name)])
 def test_the_pipeline_runs_where_executors_have_pyspark_pyarrow_and_pandas(
     cluster: str, wheel: Path, second_python: str, tmp_path: Path
 ) -> None:
-    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "process", "refused", "executors")
+    steps = story_of("cluster", ("read", "native", "visible", "stream", "sink", "process", "refused"))
+    steps.append("executors")
     seen = run_pipeline(tmp_path, steps, conf={**conf(cluster), **settings(wheel, second_python)}, python=second_python)
     check(seen, elsewhere=["executors"])
     assert seen["executors"]["pythons"] == [second_python]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.places.servers import connect_server
-from tests.places.support import DEADLINE_S, SMALL, check, run_pipeline
+from tests.places.support import DEADLINE_S, SMALL, check, run_pipeline, story_of
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
@@ -21,5 +21,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_the_pipeline_runs_behind_connect(server: str, tmp_path: Path) -> None:
-    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "lag", "process", "refused")
+    steps = story_of("connect", ("read", "native", "visible", "stream", "sink", "lag", "process", "refused"))
     check(run_pipeline(tmp_path, steps, conf={}, remote=server))

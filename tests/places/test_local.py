@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_ext.support.options import STORAGE_CONF
-from tests.places.support import DEADLINE_S, SMALL, check, run_pipeline
+from tests.places.support import DEADLINE_S, SMALL, check, run_pipeline, story_of
 from tools.servers import SECRET_KEY, S3Server
 
 LOCAL = {**SMALL, "spark.master": "local[2]"}
@@ -28,7 +28,7 @@ def test_the_pipeline_runs_over_s3_and_shows_no_secret(s3: S3Server, tmp_path: P
         f"{STORAGE_CONF}{name}": value if isinstance(value, str) else json.dumps(value)
         for name, value in s3.storage_options.items()
     }
-    steps = ("write", "read", "transaction", "stream", "sink", "process", "refused")
+    steps = story_of("s3", ("read", "stream", "sink", "process", "refused"))
     seen = run_pipeline(tmp_path, steps, conf={**LOCAL, **session}, root=s3.url("lake"), storage=s3.storage_options)
     check(seen)
     assert SECRET_KEY not in seen["told"]
