@@ -1,6 +1,7 @@
 """Run the benchmarks, or those that are named, and write RESULTS.md: the figures, the command, the day and the machine.
 
-``--quick`` runs those that need a few seconds each and no Spark, and only prints. It fails only if one cannot run.
+``--quick`` runs those that need a few seconds each and no Spark, and only prints. ``--trial`` runs a little of all of
+them, to see that they run, and only prints. Both fail only if a benchmark cannot run.
 """
 
 from __future__ import annotations
@@ -45,6 +46,22 @@ QUICK = {
 }
 """What the quick tier runs, and with which arguments."""
 
+TRIAL = QUICK | {
+    "transactions": ["--seconds", "2"],
+    "small_reads": ["--turns", "1"],
+    "opening": ["--transactions", "100"],
+    "optimize": [],
+    "simulation": ["--schedules", "20"],
+    "scan": ["--rows", "100000", "--turns", "1"],
+    "spark_write": ["--rows", "100000", "--turns", "1"],
+    "spark_stream": ["--batches", "4", "--turns", "1"],
+    "spark_state": ["--keys", "1000", "--rows", "3000", "--batches", "4", "--turns", "1"],
+    "spark_newest": ["--rows", "100000", "--keys", "10000", "--turns", "1"],
+    "spark_kafka": ["--messages", "20000", "--turns", "1"],
+    "publication": ["--seconds", "4", "--rows", "100000", "--versions", "100", "--turns", "1"],
+}
+"""As little as each can run with."""
+
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -65,9 +82,11 @@ def _cpuinfo() -> list[str]:
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--quick", is_flag=True, help="A few seconds each, without Spark; printed only.")
-def main(names: tuple[str, ...], quick: bool) -> None:
+@click.option("--trial", is_flag=True, help="A little of each; printed only.")
+def main(names: tuple[str, ...], quick: bool, trial: bool) -> None:
     """Run the benchmarks of these NAMES, by default all."""
-    chosen = names or tuple(QUICK if quick else SCRIPTS.values())
+    given = QUICK if quick else TRIAL if trial else {}
+    chosen = names or tuple(given or SCRIPTS.values())
     if unknown := set(chosen) - set(SCRIPTS.values()):
         raise click.UsageError(
             f"There is no benchmark {', '.join(sorted(unknown))}; {', '.join(SCRIPTS.values())} are."
@@ -76,12 +95,12 @@ def main(names: tuple[str, ...], quick: bool) -> None:
         if script not in chosen:
             continue
         print(f"== {title} ({script})", flush=True)
-        command = [sys.executable, "-m", f"benchmarks.{script}", *(QUICK.get(script, []) if quick else [])]
+        command = [sys.executable, "-m", f"benchmarks.{script}", *given.get(script, [])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         print(done.stdout, flush=True)
         if done.returncode:
             sys.exit(f"benchmarks.{script} ended with {done.returncode}")
-        if not quick:
+        if not given:
             record(title, f"`python -m benchmarks.{script}`, {today()}, on {machine()}\n\n{done.stdout.strip()}\n")
 
 
