@@ -29,6 +29,7 @@ from txnlog.fold.state import State
 from txnlog.format import keys
 from txnlog.format.actions import Close
 from txnlog.format.codec import decode_entry
+from txnlog.log.appender import Submitted
 from txnlog.log.commands import Simple
 from txnlog.store import CountingStore, Created, ForwardingStore, Store, identity_of, open_store
 from txnlog.store.base import ObjectNotFound
@@ -378,21 +379,29 @@ def waiting(ns: Any) -> int:
     return len(appender._admission) + len(appender._queue)
 
 
+class _InTheBackground(Submitted[Any]):
+    """A command of the log, and the future of its reply."""
+
+    def __init__(self, ns: Any, command: Any) -> None:
+        super().__init__(ns._connection.appender)
+        self._command = command
+        self.future = Promise[Any](ns._connection.runtime.call_back)
+
+    async def work(self) -> Any:
+        return await self._appender.carry_out(self._command, in_background=True)
+
+    def done(self, result: Result[Any]) -> None:
+        if result.error is None:
+            self.future.set_result(result.get())
+        else:
+            self.future.set_exception(result.error)
+
+
 def submitted(ns: Any, command: Any) -> Future[Any]:
     """A command of the log that is carried out in the background."""
-    appender, future = ns._connection.appender, Promise[Any](ns._connection.runtime.call_back)
-
-    def answer(result: Result[Any]) -> None:
-        if result.error is None:
-            future.set_result(result.get())
-        else:
-            future.set_exception(result.error)
-
-    async def carry_out() -> Any:
-        return await appender.carry_out(command, in_background=True)
-
-    appender.submit(carry_out, answer)
-    return future
+    task = _InTheBackground(ns, command)
+    ns._connection.appender.submit(task)
+    return task.future
 
 
 def staged(txn: Any) -> None:
