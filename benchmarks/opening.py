@@ -83,7 +83,7 @@ def end_many(
 ) -> list[tuple[str, str]]:
     """So many transactions, committed or aborted. Returns random ones, and random aborted ones, with their outcomes."""
     generator = random.Random(1)
-    chosen = set(generator.sample(range(count), ASKED))
+    chosen = set(generator.sample(range(count), min(count, ASKED)))
     aborted_ones = range(0, count, case.abort_every)
     chosen.update(generator.sample(aborted_ones, min(len(aborted_ones), ASKED_ABORTED)))
     outcomes: list[tuple[str, str]] = []

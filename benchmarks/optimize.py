@@ -85,7 +85,7 @@ def main(segments: int = SEGMENTS) -> list[Row]:
     with scratch() as folder:
         lake = folder / "lake"
         with txnlog.open(lake, namespace="bench", create=True) as ns:
-            ns.create_topic("orders", SCHEMA)
+            ns.create_topic("orders", SCHEMA, merge="manual")
             for number in range(segments):
                 ns.produce("orders", rows(number))
             plan = ns.snapshot().plan("orders").segments

@@ -74,7 +74,7 @@ def random_column(generator: np.random.Generator, count: int, width: int) -> pa.
 
 def produce(ns: Namespace, topic: str, transactions: int, messages: int, in_flight: int) -> None:
     """So many transactions of so many messages, in a file each: by their keys they lie in all partitions."""
-    ns.create_topic(topic, partitions=PARTITIONS, key="key")
+    ns.create_topic(topic, partitions=PARTITIONS, key="key", merge="manual")  # else its writers merge the files
     generator = np.random.default_rng(20261128)
     widths = {"key": 8, "value": SIZE_BYTES}
     waiting: deque[Future[Committed]] = deque()
