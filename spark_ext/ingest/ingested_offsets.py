@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spark_ext.ingest.end_ingestion import no_ingestion, was_ended
-from spark_ext.ingest.kafka_cluster import stopped
-from spark_ext.ingest.positions import ingestions, partitions_of_ingestions
+from spark_ext.ingest.positions import partitions_of_ingestions
 from spark_ext.support.namespace_cache import target_of
-from spark_ext.support.spark_versions import is_stopped
 from txnlog.api.internals import connection_of
 from txnlog.common.names import parse_label
-from txnlog.errors import Durable, InvalidInputError
 from txnlog.results.shown import Shown
 
 if TYPE_CHECKING:
@@ -63,20 +60,17 @@ def ingested_offsets(
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
 
     Raises:
-        InvalidInputError: the log has no ingestion of this name; with the nearest one.
+        InvalidInputError: the log has no ingestion of this name; with the nearest one. No session, or one that stopped.
         NamespaceNotFound: the path is no namespace.
         StoreError: the store did not answer, or refuses.
     """
-    if not hasattr(spark, "readStream"):
-        raise InvalidInputError(
-            "ingested_offsets takes a Spark session first", advice="call it with (spark, path)", durable=Durable.NOTHING
-        )
-    if is_stopped(spark):
-        raise stopped()
     label = None if name is None else parse_label("name", name)
     ns = target_of(spark, path, storage_options, advice="name the ingestion, if you want one of them").open()
     connection = connection_of(ns)
     connection.follower.refresh()
+    known = list(partitions_of_ingestions(ns))
+    if label is not None and label not in (names := {ingestion for ingestion, *_ in known}):
+        raise no_ingestion(label, names)
     found = [
         IngestedPartition(
             ingestion,
@@ -86,11 +80,9 @@ def ingested_offsets(
             version=record.version,
             ended=was_ended(connection.producer_record(ingestion)),
         )
-        for ingestion, part, record in partitions_of_ingestions(ns)
+        for ingestion, part, record in known
         if label in {None, ingestion}
     ]
-    if label is not None and not found:
-        raise no_ingestion(label, ingestions(ns))
     return sorted(found, key=lambda at: (at.ingestion, at.topic, at.partition))
 
 
