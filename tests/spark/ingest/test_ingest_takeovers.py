@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def test_a_run_takes_over_from_one_that_commits_meanwhile(
 
     def held(batches: KafkaBatches, *given: Any) -> None:
         if batches.query is not None and batches.query.id == older.id:
-            assert allowed.acquire(timeout=120)
+            assert allowed.acquire(timeout=60)
         run(batches, *given)
 
     def commit() -> None:
@@ -48,7 +49,8 @@ def test_a_run_takes_over_from_one_that_commits_meanwhile(
             time.sleep(0.1)
         story.produce(0, 6)  # behind what it committed, and maybe in one batch of the newer one with that
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as at_end:
+        at_end.callback(allowed.release, 10)  # a query that waits cannot be stopped, also where this test fails
         patch.setattr(KafkaBatches, "_run", held)
         if place == "before the bounds":
             monkeypatch.setattr(RecordedCluster, "bounds", in_front(RecordedCluster.bounds, commit))
@@ -91,7 +93,8 @@ def test_a_run_whose_first_batch_fails_ends_no_other_one(story: Story) -> None:
     wrong = {**COLUMNS, "id": "if(offset < 1, 1, raise_error('wrong'))"}
     story.produce(0, 2)
     hold = threading.Event()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as at_end:
+        at_end.callback(hold.set)
         patch.setattr(KafkaBatches, "_check_sources", lambda *_: hold.wait(60))
         story.produce(0, 3)
         newer = story.start(trigger=RUNNING, columns=wrong)
@@ -118,10 +121,11 @@ def test_a_run_whose_first_commit_fails_has_ended_the_older_one_and_either_can_b
 
     def running(batches: KafkaBatches, *given: Any) -> None:
         if batches.query is not None and batches.query.id == older.id:
-            assert held.wait(120)
+            assert held.wait(60)
         run(batches, *given)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, ExitStack() as at_end:
+        at_end.callback(held.set)
         patch.setattr(KafkaBatches, "_run", running)
         patch.setattr(kafka_batches, "commit_parts", refused)
         story.produce(0, 2)
@@ -165,7 +169,8 @@ def test_a_run_from_which_a_newer_one_has_taken_over_before_its_first_batch_does
             assert newer.wait(60)
         run(batches, *given)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as at_end:
+        at_end.callback(newer.set)
         patch.setattr(KafkaBatches, "_run", holding)
         story.produce(0, 2)
         assert older.wait(60)
@@ -290,10 +295,11 @@ def test_a_call_takes_no_rows_in_silence_from_a_run_that_is_about_to_commit_them
 
     def waiting(*given: Any, **more: Any) -> Any:
         written.set()
-        assert go_on.wait(120)
+        assert go_on.wait(60)
         return commit(*given, **more)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, ExitStack() as at_end:
+        at_end.callback(go_on.set)
         patch.setattr(kafka_batches, "commit_parts", waiting)
         patch.setattr(module, "_check_query_name", lambda *_: None)
         story.produce(0, 3, 4)
