@@ -401,7 +401,7 @@ class Catalog:
 
         Any number of publishers may be at work, each process and each ``delta="auto"`` among them. What is missing or
         damaged of the newest versions is written again from the log. A topic with ``delta="off"`` is refused by name,
-        and left out of all. The table of a topic that was dropped says so, and stays as it is.
+        and left out of all. The table of a topic that was dropped stays as it is; its last commit carries ``ended``.
 
         All tables are those of the topics and, last, the one of the namespace's segments (``_delta/segments``).
 
@@ -413,6 +413,9 @@ class Catalog:
             OutcomeUnknown: the store did not say whether a version exists; call it again.
             TopicNotFound, NamespaceNotFound: with the nearest name.
             CorruptionError: the table shows more than the log has.
+            InvalidInputError: the topic has ``delta="off"``; nothing was written.
+            SchemaMismatch: Delta has no such column, or no such name; the table stays as it is.
+            StoreError: the store refuses; versions that were written before stay, and the next call goes on there.
         """
         with refused_write():
             ns, publications = self._publications(namespace)

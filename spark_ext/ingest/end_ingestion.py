@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_ext.ingest.kafka_cluster import stopped
 from spark_ext.ingest.position_checks import offsets_text
 from spark_ext.ingest.positions import ingestions
-from spark_ext.support.namespace_cache import target_of
+from spark_ext.support.namespace_cache import location_of, namespace_at
 from spark_ext.support.option_parsing import EARLIEST_OFFSET
-from spark_ext.support.spark_versions import is_stopped
+from spark_ext.support.options import storage_of_call
 from txnlog.api.internals import connection_of
 from txnlog.api.producers import start_producer
 from txnlog.common.names import nearest, parse_label
@@ -24,6 +23,7 @@ from txnlog.errors import Durable, InvalidInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_ext.support.paths import Location
     from txnlog.fold.state import ProducerRecord
 
 _ENDED: Final = "end_ingestion"
@@ -67,13 +67,10 @@ def end_ingestion(
         NamespaceNotFound: the path is no namespace.
         OutcomeUnknown, StoreError: the store did not answer, or refuses; call it again: a second end does no harm.
     """
-    if not hasattr(spark, "readStream"):
-        raise InvalidInputError("end_ingestion takes a Spark session first", advice="call it with (spark, path, ...)")
-    if is_stopped(spark):
-        raise stopped()
     label = parse_label("name", name)
     again = _names(from_beginning)
-    ns = target_of(spark, path, storage_options, advice="name none").open()
+    storage = storage_of_call(spark, storage_options)
+    ns = namespace_at(location_of_ingestions(path, storage), "rw", storage)
     connection = connection_of(ns)
     connection.follower.refresh()
     known = ingestions(ns)
@@ -107,13 +104,24 @@ def _check_topics(wanted: Iterable[str], known: Collection[str]) -> None:
             )
 
 
+def location_of_ingestions(path: str, storage: Mapping[str, Any]) -> Location:
+    """The namespace that a path names. Raises InvalidInputError where it names a topic."""
+    location = location_of(path, storage)
+    if location.topic is not None:
+        raise InvalidInputError(
+            f"the path names the topic {location.topic!r}: ingestions are those of a whole namespace",
+            advice=f"leave the topic out of the path, which then ends in {location.namespace!r}",
+        )
+    return location
+
+
 def no_ingestion(name: str, known: Iterable[str]) -> InvalidInputError:
     """No ingestion in the log has this name; ``known`` are the names that it has."""
     return InvalidInputError(f"the log has no ingestion {name!r}", advice=nearest(name, known), durable=Durable.NOTHING)
 
 
 def was_ended(owner: ProducerRecord | None) -> bool:
-    """Whether ``end_ingestion`` ended the ingestion that this producer is of; None where it has not begun to commit."""
+    """Whether ``end_ingestion`` ended this producer's ingestion; None is that of one which has not committed yet."""
     return owner is not None and owner.fenced_by == _ENDED
 
 
@@ -128,4 +136,4 @@ def check_not_ended(name: str, owner: ProducerRecord | None) -> None:
         )
 
 
-__all__ = ["check_not_ended", "end_ingestion", "no_ingestion", "was_ended"]
+__all__ = ["check_not_ended", "end_ingestion", "location_of_ingestions", "no_ingestion", "was_ended"]

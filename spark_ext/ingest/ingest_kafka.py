@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_ext.ingest.end_ingestion import check_not_ended
 from spark_ext.ingest.kafka_batches import KafkaBatches, Starts, without_source
-from spark_ext.ingest.kafka_cluster import KafkaCluster, check_source, stopped
+from spark_ext.ingest.kafka_cluster import KafkaCluster, check_source
 from spark_ext.ingest.kafka_frames import Rows, check_message_by_message, checked_rows, with_source
 from spark_ext.ingest.kafka_options import HEADERS, ISOLATION_LEVEL, KafkaOptions, kafka_options
 from spark_ext.ingest.plan_folder import location_of_folder, make_folder, note_query, remove_folder
 from spark_ext.ingest.position_checks import check_positions, gone, offsets_text, went_back
 from spark_ext.ingest.positions import Ingestion, Part, positions
-from spark_ext.streaming.triggers import triggered
+from spark_ext.streaming.triggers import check_query_name, triggered
 from spark_ext.support.namespace_cache import target_of
 from spark_ext.support.spark_errors import unless_refused
-from spark_ext.support.spark_versions import is_stopped
+from spark_ext.support.spark_versions import check_session
 from spark_ext.write import write_jobs
 from txnlog.api.internals import connection_of
 from txnlog.common.names import parse_label
-from txnlog.common.validation import shown
 from txnlog.errors import Durable, InvalidInputError, RetriableError
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ _logger: Final = logging.getLogger("txnlog.spark")
 _SOURCE: Final = "kafka"
 _MOST_TRIES: Final = 5
 """How often a call begins anew where another first run was faster. Each try finds what that one has logged."""
-
-_cluster: Final = KafkaCluster
 
 
 def ingest_kafka(
@@ -88,7 +85,8 @@ def ingest_kafka(
             If left out, the topic gets the columns that have Kafka's names.
         where: a condition on Kafka's columns; other messages are left out, and count as ingested.
         name: the ingestion's identity, and the producer of its transactions: a query that is started under it takes
-            over with the first batch that it commits, and fences an older one. ``kafka:TOPIC`` if left out.
+            over with the first batch that it commits, and fences an older one. If left out, it is ``kafka:`` and the
+            argument ``topic``: of two ingestions into one topic, one needs a name, or each fences the other.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
         query_name: shown by Spark.
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
@@ -109,14 +107,11 @@ def ingest_kafka(
         OutcomeUnknown, StoreError: the store did not answer, or refuses, where the ingestion noted where it begins;
             call it again.
     """
-    if not hasattr(spark, "readStream"):
-        raise InvalidInputError("ingest_kafka takes a Spark session first", advice="call it with (spark, path, ...)")
-    if is_stopped(spark):
-        raise stopped()
+    check_session(spark)
     wanted = kafka_options(subscribe, options)
     rows = checked_rows(topic, topic_by, columns, where)
     label = _name(name, rows)
-    _check_query_name(spark, query_name)
+    check_query_name(spark, query_name)
     check_source(spark)
     target = target_of(spark, path, storage_options, advice="name it in topic=")
     ns = target.open()
@@ -125,7 +120,7 @@ def ingest_kafka(
     source = _reader(spark, wanted, rows, record, {})
     _check_columns(ns, source, rows, record)
     triggered(source.writeStream, trigger)  # refuses here what is no trigger
-    cluster = _cluster(spark, wanted.given)
+    cluster = KafkaCluster(spark, wanted.given)
     cluster.check_settings()
     found = cluster.topics(wanted.subscribe)
     ingestion = Ingestion(label, found.ids, None if record is None else record.id)
@@ -164,17 +159,6 @@ def _started(writer: DataStreamWriter, batches: KafkaBatches) -> StreamingQuery 
         if not agrees:
             query.stop()
     return query if agrees else None
-
-
-def _check_query_name(spark: SparkSession, name: object) -> None:
-    if name is None:
-        return
-    if not isinstance(name, str):
-        raise InvalidInputError(f"query_name is text, not {shown(name)}", advice="leave it out, or name the query")
-    if any(query.name == name for query in spark.streams.active):
-        raise InvalidInputError(
-            f"a query with the name {name!r} is running in this session", advice="stop it, or name this one otherwise"
-        )
 
 
 def _name(name: object, rows: Rows) -> str:

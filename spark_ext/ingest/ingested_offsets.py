@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_ext.ingest.end_ingestion import no_ingestion, was_ended
+from spark_ext.ingest.end_ingestion import location_of_ingestions, no_ingestion, was_ended
 from spark_ext.ingest.positions import partitions_of_ingestions
-from spark_ext.support.namespace_cache import target_of
+from spark_ext.support.namespace_cache import namespace_at
+from spark_ext.support.options import storage_of_call
 from txnlog.api.internals import connection_of
 from txnlog.common.names import parse_label
+from txnlog.replies import only_looking
 from txnlog.results.shown import Shown
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class IngestedPartition(Shown):
     ended: bool
 
 
+@only_looking()
 def ingested_offsets(
     spark: SparkSession, path: str, name: str | None = None, *, storage_options: Mapping[str, Any] | None = None
 ) -> list[IngestedPartition]:
@@ -60,12 +63,14 @@ def ingested_offsets(
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
 
     Raises:
-        InvalidInputError: the log has no ingestion of this name; with the nearest one. No session, or one that stopped.
+        InvalidInputError: the log has no ingestion of this name; with the nearest one. The path names a topic. No
+            session, or one that stopped.
         NamespaceNotFound: the path is no namespace.
         StoreError: the store did not answer, or refuses.
     """
     label = None if name is None else parse_label("name", name)
-    ns = target_of(spark, path, storage_options, advice="name the ingestion, if you want one of them").open()
+    storage = storage_of_call(spark, storage_options)
+    ns = namespace_at(location_of_ingestions(path, storage), "r", storage)
     connection = connection_of(ns)
     connection.follower.refresh()
     known = list(partitions_of_ingestions(ns))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from spark_ext.write.task_writer import JobNumbers
     from txnlog.api.namespace import Namespace
     from txnlog.fold.state import Draft, ProducerRecord, TopicRecord
-    from txnlog.format.actions import Header, Segment
+    from txnlog.format.actions import Header
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
@@ -210,7 +210,7 @@ class KafkaBatches:
         assert self._owner is not None, "it has taken over"
         name = self.ingestion.name
         work = {
-            part: (found.end, partial(_segments, written.get(place, []), numbers))
+            part: (found.end, partial(write_jobs.segments_of, written.get(place, []), numbers))
             for place, (part, found) in enumerate(wanted.items())
         }
         version = commit_parts(self.ns, self._owner, work, if_dropped=self._after_a_drop)
@@ -322,10 +322,6 @@ class KafkaBatches:
 def without_source(frame: DataFrame) -> StructType:
     """The columns of a frame as a topic gets them."""
     return StructType([field for field in frame.schema.fields if field.name != SOURCE_COLUMN])
-
-
-def _segments(written: list[WrittenSegment], numbers: JobNumbers, txn: int) -> list[Segment]:
-    return write_jobs.segments_of(written, numbers, txn)
 
 
 __all__ = ["KafkaBatches", "Range", "Starts", "epoch_of", "without_source"]

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from spark_ext.ingest.positions import Part
 from spark_ext.support.python_process import ProcessLock, digest_of
 from spark_ext.support.spark_errors import first_line
-from spark_ext.support.spark_versions import has_jvm, is_stopped
+from spark_ext.support.spark_versions import has_jvm, is_stopped, session_stopped
 from txnlog.errors import Durable, InvalidInputError, RetriableError, TxnLogError, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -256,10 +256,10 @@ class KafkaCluster:
             if _INTERRUPTED.intersection(str(cause.getClass().getName()) for cause in causes):
                 raise  # ``query.stop()`` interrupts its thread, and Spark must see that it is its own interrupt
         except Py4JNetworkError:
-            raise stopped() from None
+            raise session_stopped() from None
         except Py4JError as error:
             if is_stopped(self._spark):
-                raise stopped() from None
+                raise session_stopped() from None
             raise UnsupportedFeature(
                 f"the Kafka client of the session lacks a call: {first_line(error)}",
                 advice="give the session spark-sql-kafka-0-10 in the version of its Spark",
@@ -313,11 +313,6 @@ def _ids(described: Any, names: Iterable[str]) -> dict[str, str]:
     return {name: number for name, number in found.items() if number != _NO_ID}
 
 
-def stopped() -> InvalidInputError:
-    """The error for a session that does not answer."""
-    return InvalidInputError("the Spark session was stopped", advice="make a new one, and call again with it")
-
-
 def check_source(spark: SparkSession) -> None:
     """Raise UnsupportedFeature where a session has no JVM in its driver, or no Kafka source."""
     if not has_jvm(spark):
@@ -335,4 +330,4 @@ def check_source(spark: SparkSession) -> None:
         ) from error
 
 
-__all__ = ["Bounds", "KafkaCluster", "Topics", "check_source", "stopped"]
+__all__ = ["Bounds", "KafkaCluster", "Topics", "check_source"]

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from spark_ext.ingest.kafka_cluster import Bounds
-from spark_ext.ingest.position_checks import partition_offsets
 from spark_ext.ingest.positions import Part
-from spark_ext.support.option_parsing import EARLIEST_OFFSET, LATEST_OFFSET, BadValueError, flag, whole
+from spark_ext.support.option_parsing import EARLIEST_OFFSET, LATEST_OFFSET, BadValueError, flag, position, whole
 from txnlog.common.names import nearest
 from txnlog.common.validation import shown, type_of
 from txnlog.errors import InvalidInputError
@@ -237,12 +236,9 @@ def _checked(name: str, text: str, check: Callable[[str], T]) -> T:
 
 
 def _starting(text: str) -> Starting:
-    word = text.strip().lower()
-    if word in {"earliest", "latest"}:
-        return word
     try:
-        return partition_offsets(text)
-    except ValueError:
+        return position(text)
+    except BadValueError:
         raise InvalidInputError(
             f"the option {_START!r} is 'earliest', 'latest' or JSON with an offset for each partition, not "
             f"{shown(text)}",

@@ -77,10 +77,14 @@ class Ingestion:
     target: int | None = None
     epoch: int | None = None
 
+    @property
+    def target_text(self) -> str:
+        """The topic that rows go to, as a position has it."""
+        return BY_ROW if self.target is None else str(self.target)
+
     def batch(self, part: Part, offset: int) -> StreamBatch:
         """The position of a partition, as a commit has it. Raises NameNotAllowed."""
-        target = BY_ROW if self.target is None else str(self.target)
-        return StreamBatch(stream_of(self.name, part), self.topics.get(part.topic, NO_ID), offset, target)
+        return StreamBatch(stream_of(self.name, part), self.topics.get(part.topic, NO_ID), offset, self.target_text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def process(
     topics: str | Sequence[str],
     subscription: str,
     handler: Handler,
-    trigger: str | Mapping[str, int] = "available_now",
+    trigger: str | Mapping[str, int | str | bool] = "available_now",
     on_error: OnError = "stop",
     max_rows: int | None = None,
     max_attempts: int | None = None,
@@ -77,8 +77,9 @@ def process(
         handler: called on the driver as ``handler(batch_df, txn)``, with a
             :class:`~spark_ext.DataFrameTransaction` that is committed when it returns. A batch ends
             between versions, so it never holds half a transaction.
-        trigger: ``"available_now"``: all that is there at the start, then return. ``{"interval_ms": "1s"}``: until
-            something stops it; a batch begins so long after the one before it began, or at once where that took longer.
+        trigger: ``"available_now"`` (or ``{"availableNow": True}``, as ``write_stream`` takes it): all that is there at
+            the start, then return. ``{"interval_ms": "1s"}``, or a number of milliseconds: until something stops it; a
+            batch begins so long after the one before it began, or at once where that took longer.
         on_error: ``"stop"``: the batch is aborted, and what the handler raised is raised. ``"dead_letter"``: all
             messages of the batch go to the subscription's dead-letter topic, in one transaction with their
             acknowledgement, also where one alone is bad: the handler sees a batch, so nobody knows which. Without

@@ -30,7 +30,8 @@ class TopicBatchReader(DataSourceReader):
 
     Raises:
         SchemaMismatch: the user's own schema has a column that the topic has not, or has otherwise.
-        NamespaceNotFound, TopicNotFound, VersionNotAvailable, OffsetOutOfRange, InvalidInputError: as they say.
+        NamespaceNotFound, TopicNotFound, VersionNotAvailable, OffsetOutOfRange, InvalidInputError: see ``open_scan``
+            and ``start_end_offsets.clip``.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:

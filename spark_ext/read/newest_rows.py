@@ -45,9 +45,9 @@ def newest_rows(frame: DataFrame, topic: TopicRecord, names: Sequence[str], meta
 
     Args:
         frame: the rows with their metadata columns.
-        topic: theirs.
-        names: the columns of the version that is read, and ``metadata`` the wanted ones of the metadata columns.
-        metadata: see there.
+        topic: the record of the topic, which has a key.
+        names: the columns of the version that is read.
+        metadata: the metadata columns that the result has.
     """
     key = topic.key
     assert key is not None, "checked before"
@@ -64,8 +64,8 @@ def newest_rows(frame: DataFrame, topic: TopicRecord, names: Sequence[str], meta
         for place, name in enumerate([*names, *metadata])
     ]
     if values:
-        shown = [F.col(f"{_ROW}.c{list(names).index(name)}").isNotNull() for name in values]
-        newest = newest.where(reduce(or_, shown))
+        has_value = [F.col(f"{_ROW}.c{list(names).index(name)}").isNotNull() for name in values]
+        newest = newest.where(reduce(or_, has_value))
     return newest.select(*columns)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
-from spark_ext.streaming.offsets import LEAVE_THE_OTHER_RUN, StreamOffset, cursor_moved
+from spark_ext.streaming.offsets import LEAVE_THE_OTHER_RUN, StreamOffset, can_expire, cursor_moved, expired
 from spark_ext.streaming.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.support.former_owners import warn_of_former_owner
 from spark_ext.support.namespace_cache import shows
@@ -357,7 +357,7 @@ def acknowledgements(
         InvalidInputError: the cursor is not where the batch begins.
         UnsupportedFeature: the subscription is of a kind that a stream cannot use.
         SubscriptionNotFound: it was dropped meanwhile.
-        ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
+        ConsumerFenced: a newer run, another consumer or a seek took the subscription over; or messages expired.
         ConsumerBusy: the subscription's takeover rule reserves it for another consumer or query.
     """
     named = cache(partial(_named_by_last_batch, ns, identity))
@@ -388,12 +388,21 @@ def _record_of(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
 
 
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:
-    """Raise InvalidInputError where a cursor is not where the batch begins, UnsupportedFeature for a wrong kind."""
+    """Check that each cursor is where the batch begins.
+
+    Raises:
+        InvalidInputError: it is elsewhere, or messages of the batch were acknowledged individually.
+        ConsumerFenced: it is elsewhere, in a topic whose messages expire.
+        UnsupportedFeature: the subscription is of a kind that a stream cannot use.
+    """
     record = _record_of(ns, item)
     check_streamable(record)
-    cursors = connection_of(ns).cursors_of(item.subscription)
+    connection = connection_of(ns)
+    cursors = connection.cursors_of(item.subscription)
     for partition, start, end in moved:
         cursor = cursors[partition]
+        if cursor.position > start and can_expire(connection, record.topic):
+            raise expired(item.topic, partition, start, cursor.position, record.name)
         if cursor.position != start:
             raise cursor_moved(item.topic, partition, start, cursor.position, record.name)
         above = [(low, high) for low, high in cursor.acknowledged if low < end]

@@ -21,7 +21,7 @@ from spark_ext.support.paths import check_absolute_checkpoint
 from spark_ext.support.short_errors import short_errors
 from spark_ext.write.task_writer import JobNumbers, WriteSpec, WrittenSegment, write_batches
 from txnlog.api.internals import connection_of, truncate
-from txnlog.errors import InvalidInputError
+from txnlog.errors import InvalidInputError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -172,6 +172,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             raise InvalidInputError(
                 "the checkpoint does not hold the offsets of the batch",
                 advice="pass the query's own checkpointLocation",
+            )
+        if not run:
+            raise UnsupportedFeature(
+                "this version of Spark does not say which run of the query a task belongs to, so that another run "
+                "could not be fenced",
+                advice="write with spark_ext.write_stream(..., acknowledge=...), which needs no task for that",
             )
         read_ranges = batch_commit.ranges_of_batch(ns, checkpoint, offsets, self._options.acknowledge)
         return batch_commit.acknowledgements(ns, read_ranges, identity, run)

@@ -31,7 +31,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Raises:
         SchemaMismatch: the user's own schema has a column that the topic has not, or has otherwise.
-        NamespaceNotFound, TopicNotFound, OffsetOutOfRange, InvalidInputError: as they say.
+        NamespaceNotFound, TopicNotFound, OffsetOutOfRange, InvalidInputError: see ``open_scan`` and
+            ``start_end_offsets.clip``.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:

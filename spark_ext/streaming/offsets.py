@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.errors import ConsumerFenced, InvalidInputError
+from txnlog.format.retention import MESSAGE_TTL_MS
 
 if TYPE_CHECKING:
     from txnlog.client.connection import Connection
@@ -242,8 +243,13 @@ def overtaken(topic: str, partition: int, checkpoint: int, cursor: int, name: st
     )
 
 
+def can_expire(connection: Connection, topic: int) -> bool:
+    """Whether ``maintain`` moves cursors of a topic past its expired messages, so that nobody else need be at work."""
+    return MESSAGE_TTL_MS.of(connection.topic_record_by_id(topic).properties) is not None
+
+
 def expired(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> ConsumerFenced:
-    """The error where messages that a query has not processed may have expired, for which nobody has to be at work."""
+    """The error where messages that a query has not processed may have expired (see :func:`can_expire`)."""
     return ConsumerFenced(
         f"partition {partition} of {topic!r}: this query continues at offset {checkpoint}, but the cursor of the "
         f"subscription {name!r} is at {cursor}: the messages between expired (the topic has message_ttl_ms), or "
@@ -258,4 +264,4 @@ def _is_ours(value: Any) -> bool:
     return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
 
 
-__all__ = ["FORMAT", "LEAVE_THE_OTHER_RUN", "StreamOffset", "cursor_moved", "expired", "overtaken"]
+__all__ = ["FORMAT", "LEAVE_THE_OTHER_RUN", "StreamOffset", "can_expire", "cursor_moved", "expired", "overtaken"]

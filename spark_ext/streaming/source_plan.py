@@ -13,7 +13,7 @@ from spark_ext.read.start_end_offsets import bounds, clip, starts_of
 from spark_ext.read.task_reader import ReadPartition
 from spark_ext.streaming.batch_limits import Ends, limited
 from spark_ext.streaming.lag import lags_of
-from spark_ext.streaming.offsets import StreamOffset, cursor_moved, expired, overtaken
+from spark_ext.streaming.offsets import StreamOffset, can_expire, cursor_moved, expired, overtaken
 from spark_ext.support.former_owners import warn_of_former_owner
 from spark_ext.support.namespace_cache import remember_shown, shows
 from spark_ext.support.options import ReadOptions
@@ -24,7 +24,6 @@ from txnlog.client.subscription_ownership import check_streamable, take_epoch
 from txnlog.common.names import parse_label
 from txnlog.errors import InvalidInputError, SubscriptionNotFound
 from txnlog.format.actions import Acknowledgement
-from txnlog.format.retention import MESSAGE_TTL_MS
 
 if TYPE_CHECKING:
     from txnlog.fold.state import SubscriptionRecord, TopicRecord
@@ -278,18 +277,13 @@ class StreamPlan:
             ours = self._left_by_us(record, topic, last)
             for partition, cursor in cursors.items():
                 checkpoint = ends[partition]
-                if cursor > checkpoint and self._expires(scan, topic):
+                if cursor > checkpoint and can_expire(connection_of(scan.namespace), record.topic):
                     raise expired(topic, partition, checkpoint, cursor, name)
                 if cursor > checkpoint and self._fitted and record.stream is not None:
                     raise overtaken(topic, partition, checkpoint, cursor, name)
                 if cursor > checkpoint or (cursor < checkpoint and not ours):
                     raise cursor_moved(topic, partition, checkpoint, cursor, name)
         self._fitted = True
-
-    @staticmethod
-    def _expires(scan: Scan, topic: str) -> bool:
-        """Whether maintain moves cursors of a topic behind messages that are too old: whoever moved this one."""
-        return MESSAGE_TTL_MS.of(connection_of(scan.namespace).topic_record(topic).properties) is not None
 
     def _note_fitting(self, scan: Scan, offsets: Mapping[str, Ends]) -> None:
         """Note whether no cursor is beyond the end of a batch that this run repeats."""

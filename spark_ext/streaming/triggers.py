@@ -1,4 +1,4 @@
-"""The trigger of a query, as calls of ours take it."""
+"""The trigger and the name of a query, as calls of ours take them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from txnlog.common.validation import shown
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _WITHOUT_BATCHES: Final = frozenset({"continuous", "realTime"})
@@ -35,4 +36,16 @@ def triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
     return unless_refused(lambda: writer.trigger(**trigger), text, example)
 
 
-__all__ = ["triggered"]
+def check_query_name(spark: SparkSession, name: object) -> None:
+    """Raise InvalidInputError for a name that is no text, or that a running query of the session has."""
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise InvalidInputError(f"query_name is text, not {shown(name)}", advice="leave it out, or name the query")
+    if any(query.name == name for query in spark.streams.active):
+        raise InvalidInputError(
+            f"a query with the name {name!r} is running in this session", advice="stop it, or name this one otherwise"
+        )
+
+
+__all__ = ["check_query_name", "triggered"]

@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
@@ -14,7 +14,7 @@ from spark_ext.delta.idempotence import of_stream
 from spark_ext.streaming import batch_commit
 from spark_ext.streaming.batch_errors import BatchOutcome, reaching_spark
 from spark_ext.streaming.query_checkpoint import Checkpoint
-from spark_ext.streaming.triggers import triggered
+from spark_ext.streaming.triggers import check_query_name, triggered
 from spark_ext.support.namespace_cache import Target, target_of
 from spark_ext.support.paths import check_absolute_checkpoint
 from spark_ext.support.spark_versions import has_jvm
@@ -79,9 +79,22 @@ def write_stream(
     Raises:
         InvalidInputError: an argument is not what it must be: the path names a topic, the DataFrame is no stream,
             ``acknowledge`` is more than one name, ``output_mode`` none of these, or one that the query cannot have,
-            ``trigger`` nothing that Spark knows, or the checkpoint's location relative or nothing that can be read. No
-            query was started.
+            ``trigger`` nothing that Spark knows, ``query_name`` that of a running query, or the checkpoint's location
+            relative or nothing that can be read. No query was started.
+        UnsupportedFeature: ``output_mode="complete"`` needs the feature ``holes``. No query was started.
         NamespaceNotFound: the path is no namespace.
+
+    The query itself ends with ``StreamingQueryException``, whose text has the class of ours. Nothing of its last batch
+    is committed, unless that is ``OutcomeUnknown``; and a query that is started again with the same checkpoint repeats
+    the batch, or skips it where it is committed.
+
+    - ``ConsumerFenced``: another run, a consumer or a seek took the subscription over, or messages expired.
+    - ``ConsumerBusy``: the subscription's takeover rule keeps it for another name.
+    - ``SubscriptionNotFound``, ``TopicNotFound``: it was dropped meanwhile.
+    - ``InvalidInputError``: the checkpoint is an older copy, or the cursor was moved.
+    - ``TransactionConflict``: another writer of a topic that is overwritten, or of an acknowledgement, was first.
+    - ``OutcomeUnknown``: the store did not answer; ``StoreError``: it refuses.
+    - What the handler raised, and what Spark raises where a job fails.
     """
     if not hasattr(df, "mapInArrow"):
         raise no_frame("write_stream", df, "call it with (df, path, ...), df = spark.readStream....load(...)")
@@ -95,10 +108,7 @@ def write_stream(
         )
     if txn_app_id is not None:
         parse_label("txnAppId", txn_app_id)
-    if query_name is not None and not isinstance(query_name, str):
-        raise InvalidInputError(
-            f"query_name is text, not {shown(query_name)}", advice="leave it out, or name the query"
-        )
+    check_query_name(df.sparkSession, query_name)
     check_absolute_checkpoint(checkpoint)
     _check_output_mode(output_mode)
     writer = triggered(df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint), trigger)
@@ -129,23 +139,28 @@ def write_stream(
     return query
 
 
+_SOURCE: Final = "StreamingRelationV2"
+"""The class of a source in an analyzed plan, which is internal to Spark."""
+
+
 def _subscriptions(df: DataFrame) -> list[str] | None:
-    """The subscriptions that a stream's sources read, from its plan. None for Spark Connect, which shows no plan."""
+    """The subscriptions that a stream's sources read, from its plan; None where that shows no source, as in Connect.
+
+    The first batch finds out what this look does not.
+    """
     if not has_jvm(df.sparkSession):
         return None
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
-    sources = [leaves.apply(place) for place in range(leaves.size())]
-    named = [
-        source.extraOptions().get("subscription")
-        for source in sources
-        if source.getClass().getSimpleName() == "StreamingRelationV2"
-    ]
-    return sorted({name for name in named if name is not None})
+    leaves = [leaves.apply(place) for place in range(leaves.size())]
+    sources = [leaf for leaf in leaves if leaf.getClass().getSimpleName() == _SOURCE]
+    if not sources:  # a stream reads something: this Spark has another name for it
+        return None
+    return sorted({name for source in sources if (name := source.extraOptions().get("subscription")) is not None})
 
 
 def _check_output_mode(mode: object) -> None:
     """Raise InvalidInputError for a mode that Spark does not have."""
-    if mode not in {"append", "update", "complete"}:
+    if mode not in ("append", "update", "complete"):
         raise InvalidInputError(
             f"Spark has no output mode {shown(mode)}", advice="use 'append', 'update' or 'complete'"
         )

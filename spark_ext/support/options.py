@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_ext.support import option_parsing as values
 from spark_ext.support.option_parsing import Position
 from spark_ext.support.paths import check_absolute
-from spark_ext.support.spark_versions import has_jvm, is_stopped
+from spark_ext.support.spark_versions import check_session, has_jvm
 from txnlog.common.names import nearest
-from txnlog.common.validation import mapping, type_of
+from txnlog.common.validation import mapping
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -311,12 +311,7 @@ def storage_of_call(spark: SparkSession, given: Mapping[str, Any] | None) -> dic
 
     Raises InvalidInputError for a value that is no dict, for what is no session, and for a session that was stopped.
     """
-    if not hasattr(spark, "conf"):
-        raise InvalidInputError(
-            f"the first argument is a SparkSession, not {type_of(spark)}", advice="call it with (spark, path, ...)"
-        )
-    if is_stopped(spark):
-        raise InvalidInputError("the Spark session was stopped", advice="make a new one: builder.getOrCreate()")
+    check_session(spark)
     return session_storage(spark) if given is None else mapping("storage_options", given)
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from pyspark.sql import datasource
 
-from txnlog.errors import UnsupportedFeature
+from txnlog.common.validation import type_of
+from txnlog.errors import InvalidInputError, UnsupportedFeature
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,23 @@ def has_jvm(spark: SparkSession) -> bool:
 def is_stopped(spark: SparkSession) -> bool:
     """Whether a session was stopped: its calls would fail with an error of Java's."""
     return spark.sparkContext._jsc is None if has_jvm(spark) else bool(spark.is_stopped)  # type: ignore[attr-defined]  # Connect's
+
+
+def check_session(spark: object) -> None:
+    """Raise InvalidInputError for what is no session, and for a session that was stopped."""
+    if not hasattr(spark, "conf"):
+        raise InvalidInputError(
+            f"the first argument is a SparkSession, not {type_of(spark)}", advice="call it with (spark, path, ...)"
+        )
+    if is_stopped(spark):  # type: ignore[arg-type]
+        raise session_stopped()
+
+
+def session_stopped() -> InvalidInputError:
+    """The error for a session that does not answer any more."""
+    return InvalidInputError(
+        "the Spark session was stopped", advice="make a new one (builder.getOrCreate()), and call again with it"
+    )
 
 
 def check_streaming_source() -> None:
@@ -71,4 +89,12 @@ def _lacks(what: str, since: str, instead: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"{what} needs PySpark {since}, this is {pyspark.__version__}", advice=instead)
 
 
-__all__ = ["check_streaming_sink", "check_streaming_source", "has_jvm", "is_stopped", "warn_of_functions_that_hang"]
+__all__ = [
+    "check_session",
+    "check_streaming_sink",
+    "check_streaming_source",
+    "has_jvm",
+    "is_stopped",
+    "session_stopped",
+    "warn_of_functions_that_hang",
+]

@@ -8,11 +8,13 @@ widths of a row's texts, which costs next to nothing, takes the place of the mea
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 from pyspark.sql.types import (
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_logger: Final = logging.getLogger("txnlog.spark")
 
 MAX_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -77,7 +81,7 @@ def collect(
     """
     with _lock:
         known = place in _wide
-    share = None if known else _share(frame, without_python=without_python)
+    share = None if known else _share_if_shown(frame, without_python=without_python)
     if share is not None:
         try:
             with _not_measured(frame.sparkSession):
@@ -90,6 +94,17 @@ def collect(
             if len(_wide) > _MOST:
                 _wide.popitem(last=False)
     return frame.mapInArrow(task, schema).collect()
+
+
+def _share_if_shown(frame: DataFrame, *, without_python: bool) -> int | None:
+    """See :func:`_share`. None, too, where this Spark does not show it: what it asks for is internal to Spark."""
+    try:
+        return _share(frame, without_python=without_python)
+    except Py4JJavaError:
+        raise  # what Java raised by itself, such as an interrupt
+    except (Py4JError, AttributeError, TypeError, ValueError) as error:  # no such class or method, or another text
+        _logger.debug("Spark measures the batches, as this version does not show how wide rows are: %s", error)
+        return None
 
 
 def _share(frame: DataFrame, *, without_python: bool) -> int | None:

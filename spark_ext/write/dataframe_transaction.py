@@ -144,7 +144,7 @@ class DataFrameTransaction:
     def _checked_mode(self, mode: object) -> str:
         if mode is None:
             return "append" if self._complete_since is None else "overwrite"
-        if mode not in {"append", "overwrite"}:
+        if mode not in ("append", "overwrite"):
             raise InvalidInputError(f"mode is 'append' or 'overwrite', not {shown(mode)}", advice="pass one of them")
         return str(mode)
 

@@ -151,7 +151,7 @@ MUTANTS: Final = (
     Mutant(
         "rows may go to another topic than before",
         "spark_ext/ingest/position_checks.py",
-        "if position.target != now:",
+        "if position.target != ingestion.target_text:",
         "if False:",
         "a topic that was made again lacks what came before, and nobody hears of it",
         (INGEST_COMMITS + "a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_batch",),

@@ -145,6 +145,14 @@ MUTANTS: Final = (
         (BATCH_COMMIT + "an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed",),
     ),
     Mutant(
+        "a repeated batch whose messages expired hears of an older copy",
+        "spark_ext/streaming/batch_commit.py",
+        "if cursor.position > start and can_expire(connection, record.topic):",
+        "if False:",
+        "a user restores checkpoints and seeks, where the messages are gone",
+        (STREAM_TAKEOVER + "a_query_whose_messages_expired_says_so",),
+    ),
+    Mutant(
         "a run whose messages another one took hears of an older copy",
         "spark_ext/streaming/source_plan.py",
         "        self._note_fitting(scan, last.offsets)",

@@ -65,7 +65,7 @@ class Story:
     def take_place(self, patch: pytest.MonkeyPatch) -> None:
         """Of Kafka and its source."""
         patch.setattr(module, "_SOURCE", RecordedKafka.name())
-        patch.setattr(module, "_cluster", RecordedCluster)
+        patch.setattr(module, "KafkaCluster", RecordedCluster)
         patch.setattr(module, "check_source", lambda _: None)
 
     def stream(self, partition: int, name: str = "kafka:orders") -> StreamRecord:

@@ -158,7 +158,7 @@ def test_a_call_that_cannot_be_right_ends_nothing(story: Story) -> None:
     ):
         with pytest.raises(InvalidInputError, match=why):
             end(story, **given)
-    with pytest.raises(InvalidInputError, match="takes a Spark session first"):
+    with pytest.raises(InvalidInputError, match="the first argument is a SparkSession, not str"):
         spark_ext.end_ingestion("/lake", story.spark, "orders")  # type: ignore[arg-type]
     story.produce(0, 2)
     query.processAllAvailable()

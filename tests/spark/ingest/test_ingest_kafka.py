@@ -267,6 +267,10 @@ def test_arguments_that_cannot_be_right_are_refused(story: Story) -> None:
         (InvalidInputError, "no option 'startingOfsets'", {"options": {"startingOfsets": "latest"}}),
         (InvalidInputError, "'subscribePattern' is none", {"options": {"subscribepattern": "a.*"}}),
         (InvalidInputError, "'startingOffsets' is 'earliest'", {"options": {"startingOffsets": "soon"}}),
+        *(
+            (InvalidInputError, "'startingOffsets' is 'earliest'", {"options": {"startingOffsets": text}})
+            for text in ('{"source": {"0": 5, "00": 7}}', "[" * 200_000, f'{{"source": {{"0": {1 << 63}}}}}', "7")
+        ),
         (InvalidInputError, "'failOnDataLoss' is true or false", {"options": {"failOnDataLoss": "never"}}),
         (InvalidInputError, "from 1 to 9223372036854775807", {"options": {"maxOffsetsPerTrigger": "9" * 19}}),
         (InvalidInputError, "from 1 to 2147483647", {"options": {"minPartitions": "3000000000"}}),
@@ -304,13 +308,13 @@ def test_sessions_without_kafka_or_a_jvm_or_that_are_stopped_are_refused(
     with pytest.raises(UnsupportedFeature, match="the session has no Kafka source") as caught:
         spark_ext.ingest_kafka(spark, path, **given)
     assert f"spark-sql-kafka-0-10_2.13:{spark.version}" in str(caught.value)
-    connect: Any = SimpleNamespace(readStream=None, is_stopped=False)
+    connect: Any = SimpleNamespace(conf=None, streams=SimpleNamespace(active=[]), is_stopped=False)
     with pytest.raises(UnsupportedFeature, match="client of Spark Connect"):
         spark_ext.ingest_kafka(connect, path, **given)
-    stopped: Any = SimpleNamespace(readStream=None, _jsparkSession=None, sparkContext=SimpleNamespace(_jsc=None))
+    stopped: Any = SimpleNamespace(conf=None, _jsparkSession=None, sparkContext=SimpleNamespace(_jsc=None))
     with pytest.raises(InvalidInputError, match="the Spark session was stopped"):
         spark_ext.ingest_kafka(stopped, path, **given)
-    with pytest.raises(InvalidInputError, match="takes a Spark session first"):
+    with pytest.raises(InvalidInputError, match="the first argument is a SparkSession, not str"):
         spark_ext.ingest_kafka(path, spark, **given)  # type: ignore[arg-type]
 
 

@@ -127,7 +127,7 @@ def test_a_call_that_is_refused_does_not_say_where_the_next_one_begins(
     other.processAllAvailable()
     version = story.ns.snapshot().version
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_check_query_name", lambda *_: None)
+        patch.setattr(module, "check_query_name", lambda *_: None)
         with pytest.raises(InvalidInputError, match="Spark refuses to start the query"):
             story.start(options=LATEST, query_name="orders")
     assert story.ns.snapshot().version == version

@@ -274,7 +274,7 @@ def test_what_spark_refuses_at_the_start_ends_no_run_that_is_at_work(
         with pytest.raises(InvalidInputError):
             story.start(**given)
     with monkeypatch.context() as patch:  # whatever else Spark refuses there, such as a name that was taken meanwhile
-        patch.setattr(module, "_check_query_name", lambda *_: None)
+        patch.setattr(module, "check_query_name", lambda *_: None)
         with pytest.raises(InvalidInputError, match=r"Spark refuses to start the query: .*already active"):
             story.start(query_name="orders")
     story.produce(0, 3)
@@ -301,7 +301,7 @@ def test_a_call_takes_no_rows_in_silence_from_a_run_that_is_about_to_commit_them
     with monkeypatch.context() as patch, ExitStack() as at_end:
         at_end.callback(go_on.set)
         patch.setattr(kafka_batches, "commit_parts", waiting)
-        patch.setattr(module, "_check_query_name", lambda *_: None)
+        patch.setattr(module, "check_query_name", lambda *_: None)
         story.produce(0, 3, 4)
         assert written.wait(60)  # the rows of 3 and 4 are in files
         story.recording.write("source", "id-1", [[]], first=4)  # retention takes their messages

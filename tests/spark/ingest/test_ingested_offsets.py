@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_ext
+from catalog import Catalog
 from tests.spark.ingest.story import Story, story
 from txnlog.errors import InvalidInputError
 
@@ -52,6 +53,20 @@ def test_ingestions_are_listed_by_name_and_one_can_be_asked_for(story: Story) ->
     assert offsets(story, "other") == [("other", "source", 0, 1, False), ("other", "source", 1, 0, False)]
     with pytest.raises(InvalidInputError, match=r"the log has no ingestion 'othr'.*'other'"):
         offsets(story, "othr")
+
+
+def test_a_namespace_that_was_dropped_can_still_be_asked(story: Story) -> None:
+    """It only reads."""
+    story.produce(0, 1)
+    story.ingest(name="n")
+    Catalog(story.ns.root).drop_namespace(story.ns.name)
+    assert offsets(story) == [("n", "source", 0, 1, False), ("n", "source", 1, 0, False)]
+
+
+@pytest.mark.parametrize("call", [spark_ext.ingested_offsets, spark_ext.end_ingestion])
+def test_a_path_with_a_topic_is_refused(story: Story, call: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"ingestions are those of a whole namespace .leave the topic out"):
+        call(story.spark, f"{story.ns.root}/{story.ns.name}/orders", "n")
 
 
 def test_queries_with_an_identity_are_no_ingestions(story: Story, tmp_path: Any) -> None:

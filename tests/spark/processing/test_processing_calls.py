@@ -260,3 +260,10 @@ def test_a_look_that_finds_nothing_is_two_reads_at_most(shop: Shop, monkeypatch:
     released = 1  # the subscription, when the run returns: an entry, before which a local log is looked at
     looked = (len(looks) - 2) * (1 if own else 2)
     assert store.counts() == {("get", "entry"): looked + released, ("create", "entry"): released}
+
+
+@pytest.mark.parametrize("trigger", ["available_now", {"availableNow": True}])
+def test_either_spelling_of_available_now_ends_with_what_is_there(shop: Shop, trigger: Any) -> None:
+    shop.produce(0)
+    result = shop.run(trigger=trigger)
+    assert (result.batches, result.stopped) == (1, "caught_up")

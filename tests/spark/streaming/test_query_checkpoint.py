@@ -27,7 +27,7 @@ from spark_ext.support.options import read_options, write_options
 from spark_ext.write import write_jobs
 from tests.spark.support import Query, path_of
 from txnlog.api.adoption import adopt_namespace
-from txnlog.errors import InvalidInputError, SubscriptionNotFound
+from txnlog.errors import InvalidInputError, SubscriptionNotFound, UnsupportedFeature
 
 if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
@@ -232,6 +232,18 @@ def test_a_subscription_of_an_earlier_topic_is_gone(ns: Namespace, query: Query)
     ns.create_subscription("orders", "billing")
     with pytest.raises(SubscriptionNotFound, match="is gone"):
         ranges_of_batch(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+
+
+def test_the_formats_sink_acknowledges_nothing_for_a_run_without_a_name(ns: Namespace, query: Query) -> None:
+    """Spark's name of the run, a property of its tasks, is what fences another one."""
+    ns.create_topic("copy", SCHEMA)
+    query.write(0, offset(ns, (0, 0), (4, 4)))
+    given = {"path": path_of(ns, "copy"), "checkpointLocation": query.checkpoint.location, "acknowledge": "billing"}
+    writer = TopicStreamWriter(write_options(given, streaming=True), StructType().add("x", LongType()), False)
+    version = ns.snapshot().version
+    with pytest.raises(UnsupportedFeature, match=r"does not say which run .* a task belongs to"):
+        writer.commit([StreamTaskWritten(write_jobs.reserve_job(ns), "", (), "")], 0)
+    assert ns.snapshot().version == version
 
 
 def test_the_formats_sink_reports_a_subscription_that_nothing_acknowledges(

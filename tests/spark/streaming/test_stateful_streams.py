@@ -347,6 +347,7 @@ def test_the_rows_that_changed_are_one_commit_with_the_acknowledgement(spark: Sp
     [
         ("overwrite", "no output mode 'overwrite'.*'append', 'update' or 'complete'"),
         (None, "no output mode None"),
+        (["append"], r"no output mode \['append'\]"),
     ],
 )
 def test_another_output_mode_is_refused(spark: SparkSession, ns: Namespace, mode: Any, told: str) -> None:

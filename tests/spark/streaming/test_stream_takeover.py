@@ -405,6 +405,12 @@ def test_a_query_whose_messages_expired_says_so(memory: Place) -> None:
     for run in (plan, StreamPlan(read_options(options, streaming=True), {}, None)):
         with raises(ConsumerFenced, match="the messages between expired .* a new checkpointLocation"):
             run.latest(first, None)
+    connection = connection_of(ns)
+    subscription = connection.subscription_record(connection.topic_record("orders").id, "billing")
+    assert subscription is not None
+    repeated = batch_commit.BatchRange("orders", subscription.id, {0: 1}, {0: 2})  # planned before its driver died
+    with raises(ConsumerFenced, match="the messages between expired .* a new checkpointLocation"):
+        batch_commit.acknowledgements(ns, [repeated], batch_commit.QueryIdentity("query", "query"), "next run")
     again = StreamPlan(read_options(options, streaming=True), {}, None)
     assert again.initial().offsets == {"orders": {0: 3}}
 

@@ -464,6 +464,24 @@ def test_arguments_are_looked_at_before_anything_is_started(
     assert not pipeline.checkpoint.exists()
 
 
+def test_the_name_of_a_running_query_is_refused(pipeline: Pipeline) -> None:
+    given: dict[str, Any] = {"path": pipeline.path, "handler": pipeline.handle, "query_name": "splitter"}
+    running = spark_ext.write_stream(pipeline.source(), checkpoint=str(pipeline.checkpoint), **given)
+    with pytest.raises(InvalidInputError, match="a query with the name 'splitter' is running"):
+        spark_ext.write_stream(pipeline.source(), checkpoint=f"{pipeline.checkpoint}-2", **given)
+    running.stop()
+
+
+def test_a_plan_that_shows_no_source_leaves_the_look_at_its_subscriptions_to_the_first_batch(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a version of Spark that has another name for a source in a plan."""
+    monkeypatch.setattr("spark_ext.streaming.write_stream._SOURCE", "StreamingRelationV3")
+    pipeline.produce(0)
+    pipeline.run(acknowledge="billing")
+    assert pipeline.ns.snapshot().read("orders").num_rows
+
+
 def test_a_subscription_that_no_source_reads_under_is_reported_before_a_query_starts(pipeline: Pipeline) -> None:
     """A source makes the subscription that it reads under, so that a misspelt one would be left behind."""
     pipeline.produce(0)

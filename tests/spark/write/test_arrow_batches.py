@@ -184,3 +184,15 @@ def test_what_a_transaction_writes_is_there_once_however_wide(namespace: Namespa
     table = namespace.snapshot().read("texts")
     assert sorted(table["id"].to_pylist()) == sorted([*range(1_000)] * 2)
     assert sum(len(text) > SHARE - 1 for text in table["text"].to_pylist()) == 2
+
+
+@pytest.mark.parametrize("name", ["plan", "limit"])
+def test_where_spark_does_not_show_what_it_did_rows_are_measured_and_written(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Classes inside of Spark, and the spelling of a default, may be others in its next version."""
+    if name == "plan":
+        monkeypatch.setattr(arrow_batches, "_has_python", lambda spark, *_, **__: spark._jvm.org.apache.spark.No.ONE())
+    else:
+        monkeypatch.setattr(arrow_batches, "MAX_ROWS", "spark.sql.sources.default")  # whose value is no number
+    assert measured(seen(plain(spark), f"not shown: {name}")[0])

@@ -80,6 +80,8 @@ def test_what_is_refused_leaves_everything_as_it_was(ns: Namespace, spark: Spark
         write(("orders", "overwrite"), ("orders", "overwrite"))
     with pytest.raises(InvalidInputError, match="mode is 'append' or 'overwrite', not 'error'"):
         write(("orders", "error"))
+    with pytest.raises(InvalidInputError, match=r"mode is 'append' or 'overwrite', not \['overwrite'\]"):
+        write(("orders", ["overwrite"]))
     with pytest.raises(InvalidInputError, match="allow_unacknowledged"):
         write(("audit", "overwrite"), allow_unacknowledged="yes")
     assert ids(ns, "orders") == ids(ns, "audit") == list(range(100, 110))
