@@ -19,6 +19,12 @@ PROTOCOL: Final[dict[str, Any]] = {
 }
 """Every reader can read the table; no other writer knows the last feature, so no other writes to it."""
 
+LOG_PROPERTIES: Final = (
+    ("delta.enableInCommitTimestamps", "true"),
+    ("delta.logRetentionDuration", "interval 5200 weeks"),
+)
+"""The properties of every table's log. To an engine that cleans up no version of it is ever old enough."""
+
 NO_PARTITION: Final[Mapping[str, str]] = MappingProxyType({})
 """The partition values of files in a table without partition columns."""
 
@@ -26,7 +32,7 @@ _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TableVersion:
     """Which version of the namespace a Delta version shows.
 
     Attributes:
@@ -42,7 +48,7 @@ class Shown:
     before: int
 
 
-NOTHING_SHOWN: Final = Shown(-1, -1, -1, -1)
+NO_VERSION: Final = TableVersion(-1, -1, -1, -1)
 """The predecessor of a table's first version."""
 
 
@@ -129,7 +135,7 @@ def removed(
 
 def commit_lines(
     identity: Identity,
-    shown: Shown,
+    shown: TableVersion,
     actions: Iterable[Mapping[str, Any]],
     *,
     operation: str,
@@ -169,7 +175,7 @@ def commit_lines(
 
 def checkpoint_actions(
     identity: Identity,
-    shown: Shown,
+    shown: TableVersion,
     files: Iterable[Mapping[str, Any]],
     *,
     metadata: Mapping[str, Any],
@@ -185,13 +191,13 @@ def checkpoint_actions(
     ]
 
 
-def _stamp_json(identity: Identity, shown: Shown, *, ended: bool) -> dict[str, Any]:
+def _stamp_json(identity: Identity, shown: TableVersion, *, ended: bool) -> dict[str, Any]:
     """The stamp of a commit: its table and the versions of the namespace that it and its predecessor show."""
     stamp: dict[str, Any] = {**identity.as_json(), "before": shown.before, "version": shown.version}
     return {**stamp, "ended": True} if ended else stamp
 
 
-def _domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
+def _domain_metadata(stamp: Mapping[str, Any], shown: TableVersion) -> dict[str, Any]:
     """The stamp as domain metadata: checkpoints contain it, so that it outlasts the commits."""
     configuration = _encode({**stamp, "timestamp": shown.timestamp_ms}).decode()
     return {"domain": DOMAIN, "configuration": configuration, "removed": False}
@@ -199,12 +205,13 @@ def _domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
 
 __all__ = [
     "DOMAIN",
-    "NOTHING_SHOWN",
+    "LOG_PROPERTIES",
     "NO_PARTITION",
+    "NO_VERSION",
     "PROTOCOL",
     "Identity",
-    "Shown",
     "TableMetadata",
+    "TableVersion",
     "added",
     "checkpoint_actions",
     "commit_lines",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
+from catalog.delta_log.commit import NO_VERSION, Identity, TableVersion
 from catalog.delta_log.commit_stamp import DamagedCommitError, stamp_of
 from catalog.delta_log.objects import DeltaLog
 from catalog.publication import dropped_table
@@ -56,7 +56,7 @@ class Published:
     url: str
 
 
-_Publish: TypeAlias = Callable[[TablePublisher], tuple[Shown, Changes]]
+_Publish: TypeAlias = Callable[[TablePublisher], tuple[TableVersion, Changes]]
 """An operation on a table: publishing or repair."""
 
 _Outcomes: TypeAlias = tuple[list[Published], dict[str, TxnLogError], bool]
@@ -269,8 +269,8 @@ class Publications:
                 f"there is no version {version} of the namespace", advice=f"its newest one is {view.newest}"
             )
         wanted = view.last_change(version)
-        if wanted is None or newest == NOTHING_SHOWN or wanted > newest.version:
-            shows = f"shows version {newest.version}" if newest != NOTHING_SHOWN else "does not exist"
+        if wanted is None or newest == NO_VERSION or wanted > newest.version:
+            shows = f"shows version {newest.version}" if newest != NO_VERSION else "does not exist"
             raise VersionNotAvailable(
                 f"the Delta table of {record.name!r} {shows}, not version {version}",
                 advice="publish it first" if wanted is not None else f"the topic was created at version {record.id}",

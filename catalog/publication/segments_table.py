@@ -19,7 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from catalog.delta_log.commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
+from catalog.delta_log.commit import (
+    LOG_PROPERTIES,
+    Identity,
+    TableMetadata,
+    TableVersion,
+    added,
+    checkpoint_actions,
+    commit_lines,
+    removed,
+)
 from catalog.delta_log.objects import DeltaLog
 from catalog.delta_log.parquet_footer import read_footer
 from catalog.publication.table import Action
@@ -67,12 +76,6 @@ _TIMES_AS_LARGE: Final = 4
 _ANY_BYTES: Final = 1 << 16
 """Bytes that a file may have in addition, for its footer, however few its rows are."""
 
-_CONFIGURATION: Final = (
-    ("delta.enableInCommitTimestamps", "true"),
-    ("delta.logRetentionDuration", "interval 5200 weeks"),
-)
-"""Table properties. The table is not append-only: a longer file replaces the last one."""
-
 
 class SegmentsTable:
     """The table of the segments of a namespace."""
@@ -99,10 +102,10 @@ class SegmentsTable:
         """The metadata of the table, which never changes."""
         if self._metadata is None:
             origin = table_origin(self.follower, 0)
-            self._metadata = TableMetadata(origin.id, "segments", origin.created_ms, _CONFIGURATION)
+            self._metadata = TableMetadata(origin.id, "segments", origin.created_ms, LOG_PROPERTIES)
         return self._metadata
 
-    def tidy(self, shown: Shown) -> None:
+    def tidy(self, shown: TableVersion) -> None:
         """Delete the data files that the newest version does not name, a week after they were replaced."""
         view = self.view(-1)
         named = {file for file, _ in view.files(shown.version)}
@@ -195,7 +198,7 @@ class SegmentsView:
         text = f"{self._table.identity.coordinator}/{last}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def commit(self, shown: Shown) -> bytes:
+    def commit(self, shown: TableVersion) -> bytes:
         """See View. Missing or damaged files are written first."""
         before = {} if shown.before < 0 else dict(self.files(shown.before))
         after = dict(self.files(shown.version))
@@ -215,7 +218,7 @@ class SegmentsView:
         """See View."""
         return len(self.files(version))
 
-    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+    def checkpoint(self, shown: TableVersion) -> Sequence[Action]:
         """See View."""
         files = (self._add(unique, versions, changes=False) for unique, versions in self.files(shown.version))
         metadata = self._table.metadata().as_json(_schema_json())

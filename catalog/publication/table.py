@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from catalog.delta_log.commit import Identity, Shown
+from catalog.delta_log.commit import Identity, TableVersion
 
 Action = Mapping[str, Mapping[str, Any]]
 
@@ -27,13 +27,13 @@ class View(Protocol):
     def time_of(self, version: int) -> int:
         """The timestamp of an entry."""
 
-    def commit(self, shown: Shown) -> bytes:
+    def commit(self, shown: TableVersion) -> bytes:
         """The bytes of a Delta version's commit. Writes data files that it names if they are missing or damaged."""
 
     def file_count(self, version: int) -> int:
         """How many files the table has at a version."""
 
-    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+    def checkpoint(self, shown: TableVersion) -> Sequence[Action]:
         """The actions of a checkpoint at a Delta version. Writes data files as :meth:`commit` does."""
 
 
@@ -58,7 +58,7 @@ class Table(Protocol):
     def refresh(self) -> None:
         """Read the entries that were appended meanwhile."""
 
-    def tidy(self, shown: Shown) -> None:
+    def tidy(self, shown: TableVersion) -> None:
         """Delete data files that no version with readers names any more. Called after a checkpoint was made."""
 
 

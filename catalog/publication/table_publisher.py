@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from catalog.delta_log.checkpoint import Hint, checkpoint_bytes, hint_bytes, is_checkpoint
-from catalog.delta_log.commit import NOTHING_SHOWN, Shown
+from catalog.delta_log.commit import NO_VERSION, TableVersion
 from catalog.delta_log.commit_stamp import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
 from catalog.delta_log.objects import COMMITS_AT_ONCE, DeltaLog
 from catalog.publication.table import Table, View
@@ -60,17 +60,17 @@ class TablePublisher:
     def __init__(self, log: DeltaLog, table: Table) -> None:
         self.log = log
         self._table = table
-        self._shown: Shown | None = None
+        self._shown: TableVersion | None = None
         self._checkpoint = -1
         self._due = -1
         self._compares_bounds = False
         """Whether a commit with other bounds of files than the log yields counts as damaged."""
-        self._unsound: Shown | None = None
+        self._unsound: TableVersion | None = None
         """The version whose checkpoint ``_last_checkpoint`` names, though that is missing or damaged."""
         self._knows_checkpoint(-1)
         self._seen: tuple[int, View] | None = None
 
-    def publish(self) -> tuple[Shown, Changes]:
+    def publish(self) -> tuple[TableVersion, Changes]:
         """Publish what the materialized state has beyond the table. Returns what the newest version shows then.
 
         The newest version that this process knows is read again first: others may have removed it, or have written
@@ -87,7 +87,7 @@ class TablePublisher:
             self._keep_checkpoint(shown, changes)
         return shown, changes
 
-    def repair(self) -> tuple[Shown, Changes]:
+    def repair(self) -> tuple[TableVersion, Changes]:
         """Check every version, write again those that are missing or damaged, and make a checkpoint.
 
         A version with other bounds of files than the log yields, as from another release of txnlog, counts as damaged.
@@ -99,13 +99,13 @@ class TablePublisher:
                 raise self._foreign_remains()
             newest = self._view(-1, -1).newest
             there = {*listed.commits, *(version for version in listed.checkpoints if version <= newest)}
-            shown = self._follow(NOTHING_SHOWN, changes, until=max(there, default=-1), renewed=listed.checkpoints)
+            shown = self._follow(NO_VERSION, changes, until=max(there, default=-1), renewed=listed.checkpoints)
             shown = self._settled(self._advance(self._note(shown), changes), changes)
-            if shown != NOTHING_SHOWN:
+            if shown != NO_VERSION:
                 self._table.tidy(self._make_checkpoint(shown, changes))
         return shown, changes
 
-    def repair_newest(self) -> Shown:
+    def repair_newest(self) -> TableVersion:
         """What the newest version shows, once damaged ones are repaired as ``publish`` does. Publishes nothing new."""
         changes = Changes()
         with self._at_work(changes):
@@ -138,30 +138,30 @@ class TablePublisher:
                     note_written()
                 self._seen = None
 
-    def _note(self, shown: Shown) -> Shown:
+    def _note(self, shown: TableVersion) -> TableVersion:
         self._shown = shown
         return shown
 
     # --- what is there ----------------------------------------------------------------------------------------------
 
-    def _newest(self, changes: Changes) -> Shown:
+    def _newest(self, changes: Changes) -> TableVersion:
         """What the newest version shows, once it and those since the last known one are repaired where needed."""
-        if self._shown is None or self._shown == NOTHING_SHOWN:
+        if self._shown is None or self._shown == NO_VERSION:
             return self._note(self._find(changes))
         return self._note(self._follow(self._looked_at(self._shown, changes), changes, ahead=2))
 
-    def _looked_at(self, shown: Shown, changes: Changes) -> Shown:
+    def _looked_at(self, shown: TableVersion, changes: Changes) -> TableVersion:
         """What a version that this process knew shows now, after a repair where it is missing or damaged.
 
         If it was removed, another publisher may have written another one in its place, with more after it: that counts.
         """
-        if shown == NOTHING_SHOWN:
+        if shown == NO_VERSION:
             return shown
         found = self.log.get(shown.delta_version)
         sound = None if found is None else self._begin_at(shown.delta_version, found)
         return self._write(None, shown, found, changes) if sound is None else sound
 
-    def _find(self, changes: Changes) -> Shown:
+    def _find(self, changes: Changes) -> TableVersion:
         """What the newest version shows, found from the newest checkpoint, from the beginning, or by a listing."""
         hint = self.log.hint()
         if hint is not None and (shown := self._begin_at(hint.version)) is not None:
@@ -170,7 +170,7 @@ class TablePublisher:
         if self.log.get(0) is not None:
             hinted = hint is not None and self._was_there(hint.version, self._view(-1, -1))
             until = hint.version if hint is not None and hinted else -1
-            shown = self._follow(NOTHING_SHOWN, changes, until=until, most=_WALKED if hint is None else None)
+            shown = self._follow(NO_VERSION, changes, until=until, most=_WALKED if hint is None else None)
             if shown.delta_version < _WALKED - 1:
                 return shown
             newest = max(self.log.listed().commits, default=-1)
@@ -178,10 +178,10 @@ class TablePublisher:
             return self._follow(shown if jumped is None else jumped, changes)
         listed = self.log.listed()
         if listed.commits:  # the first ones are gone
-            return self._follow(NOTHING_SHOWN, changes, until=max(listed.commits))
+            return self._follow(NO_VERSION, changes, until=max(listed.commits))
         if listed.others:
             raise self._foreign_remains()
-        return NOTHING_SHOWN
+        return NO_VERSION
 
     def _was_there(self, version: int, view: View) -> bool:
         """Whether a missing commit has a checkpoint: readers use that as the version, so the commit must exist as well.
@@ -190,14 +190,14 @@ class TablePublisher:
         """
         return version <= view.newest and self.log.has_checkpoint(version)
 
-    def _begin_at(self, version: int, data: bytes | None = None) -> Shown | None:
+    def _begin_at(self, version: int, data: bytes | None = None) -> TableVersion | None:
         """What a commit shows, without reading its predecessors; None where it is missing or damaged."""
         data = self.log.get(version) if data is None else data
         if data is None:
             return None
         try:
             stamp = self._own_stamp(version, data)
-            shown = Shown(version, stamp.version, stamp.timestamp_ms, stamp.before)
+            shown = TableVersion(version, stamp.version, stamp.timestamp_ms, stamp.before)
         except DamagedCommitError:
             return None
         if not -1 <= shown.before <= shown.version or shown.version < 0:
@@ -232,28 +232,28 @@ class TablePublisher:
         self._seen = after, view
         return view
 
-    def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
+    def _judge(self, wanted: TableVersion, data: bytes) -> TableVersion | None:
         """``wanted`` if a commit is what the log yields for it; None if it is damaged."""
         view = self._view(wanted.before, wanted.version)
         if not same_content(view.commit(wanted), data, bounds=self._compares_bounds):
             return None
         return wanted
 
-    def _after(self, shown: Shown, version: int, view: View) -> Shown:
+    def _after(self, shown: TableVersion, version: int, view: View) -> TableVersion:
         """The next Delta version after one, showing a version of the namespace."""
         timestamp_ms = max(view.time_of(version), shown.timestamp_ms + 1)
-        return Shown(shown.delta_version + 1, version, timestamp_ms, shown.version)
+        return TableVersion(shown.delta_version + 1, version, timestamp_ms, shown.version)
 
     def _follow(
         self,
-        shown: Shown,
+        shown: TableVersion,
         changes: Changes,
         *,
         until: int = -1,
         most: int | None = None,
         ahead: int = COMMITS_AT_ONCE,
         renewed: frozenset[int] = frozenset(),
-    ) -> Shown:
+    ) -> TableVersion:
         """Continue from a version to the newest existing one, repairing those that are missing or damaged.
 
         Args:
@@ -303,8 +303,8 @@ class TablePublisher:
         return found
 
     def _step(
-        self, shown: Shown, data: bytes | None, befores: Mapping[int, int], changes: Changes, *, followed: bool
-    ) -> Shown:
+        self, shown: TableVersion, data: bytes | None, befores: Mapping[int, int], changes: Changes, *, followed: bool
+    ) -> TableVersion:
         """What the next version shows, after a repair where its commit is not what the log yields."""
         if data is not None and (found := self._next(shown, data)) is not None:
             return found
@@ -315,7 +315,7 @@ class TablePublisher:
         to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
         return self._write(shown, self._after(shown, to, view), data, changes)
 
-    def _next(self, shown: Shown, data: bytes) -> Shown | None:
+    def _next(self, shown: TableVersion, data: bytes) -> TableVersion | None:
         """What the next version shows, by its bytes; None where they are damaged."""
         try:
             stamp = self._own_stamp(shown.delta_version + 1, data)
@@ -326,7 +326,7 @@ class TablePublisher:
         view = self._view(shown.version, stamp.version)
         return self._judge(self._after(shown, stamp.version, view), data)
 
-    def _lost(self, shown: Shown, data: bytes | None, befores: Mapping[int, int], view: View) -> int:
+    def _lost(self, shown: TableVersion, data: bytes | None, befores: Mapping[int, int], view: View) -> int:
         """The version that a lost commit showed which is followed by others: the next commit states it.
 
         If several in a row are lost, all but the last show what their predecessor shows, unless they claim another one.
@@ -345,7 +345,7 @@ class TablePublisher:
             return least
         return shown.version
 
-    def _damaged(self, shown: Shown, data: bytes | None, view: View) -> int:
+    def _damaged(self, shown: TableVersion, data: bytes | None, view: View) -> int:
         """The version to show in place of a damaged newest commit: the one that it claims, or the nearest one."""
         claimed = None if data is None else claimed_version(data)
         if claimed is not None and shown.version < claimed <= view.newest and view.may_show(claimed):
@@ -353,7 +353,7 @@ class TablePublisher:
         least = view.least_version(shown.version)
         return shown.version if least is None else least
 
-    def _settled(self, shown: Shown, changes: Changes) -> Shown:
+    def _settled(self, shown: TableVersion, changes: Changes) -> TableVersion:
         """Check repaired versions until none needs repair: others may have written them from fewer or more entries.
 
         The publisher that writes last also checks last, so that the versions are consistent in the end.
@@ -362,7 +362,7 @@ class TablePublisher:
             if not changes.repaired:
                 break
             first, count = min(changes.repaired), len(changes.repaired)
-            before = NOTHING_SHOWN if first == 0 else self._begin_at(first - 1)
+            before = NO_VERSION if first == 0 else self._begin_at(first - 1)
             if before is None:
                 break
             shown = self._follow(before, changes, ahead=2)
@@ -371,7 +371,9 @@ class TablePublisher:
                 break
         return shown
 
-    def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, changes: Changes) -> Shown:
+    def _write(
+        self, shown: TableVersion | None, wanted: TableVersion, data: bytes | None, changes: Changes
+    ) -> TableVersion:
         """Write a commit in place of a missing or damaged one, and its checkpoint if it has one.
 
         ``shown`` is its predecessor (None: not known). Returns what the version shows then.
@@ -380,7 +382,9 @@ class TablePublisher:
         # Others who repaired it too may have made one, or written theirs.
         return self._renew_checkpoint(written, changes)
 
-    def _write_commit(self, shown: Shown | None, wanted: Shown, data: bytes | None, changes: Changes) -> Shown:
+    def _write_commit(
+        self, shown: TableVersion | None, wanted: TableVersion, data: bytes | None, changes: Changes
+    ) -> TableVersion:
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
         if self.log.has_checkpoint(wanted.delta_version):
             # First: a crash in between leaves a commit that is still to be repaired.
@@ -422,9 +426,9 @@ class TablePublisher:
 
     # --- what is new ------------------------------------------------------------------------------------------------
 
-    def _advance(self, shown: Shown, changes: Changes) -> Shown:
+    def _advance(self, shown: TableVersion, changes: Changes) -> TableVersion:
         """Publish what the materialized state has beyond a version, one Delta version after the other."""
-        if shown == NOTHING_SHOWN and not self._table.begins:
+        if shown == NO_VERSION and not self._table.begins:
             return shown
         while True:
             view = self._table.view(shown.version)
@@ -460,7 +464,7 @@ class TablePublisher:
         else:
             self._unsound = self._begin_at(hint.version)
 
-    def _keep_checkpoint(self, shown: Shown, changes: Changes) -> None:
+    def _keep_checkpoint(self, shown: TableVersion, changes: Changes) -> None:
         """Make a checkpoint if one is due. A failure is only logged, since the versions are published.
 
         One is also made after repairs, so that the versions before need not be read any more. If ``_last_checkpoint``
@@ -488,7 +492,7 @@ class TablePublisher:
                 "the checkpoint of the Delta table of %r could not be made: %s", self._table.name, error.message
             )
 
-    def _is_due(self, shown: Shown) -> bool:
+    def _is_due(self, shown: TableVersion) -> bool:
         """Whether a checkpoint is due. Sends no request, and counts no files, before the first version that may be due.
 
         The first one is due however many files there are: without it every reader starts from version 0.
@@ -503,13 +507,13 @@ class TablePublisher:
             self._due = max(self._due, self._checkpoint + -(-files // _FILES_PER_VERSION))
         return shown.delta_version >= self._due
 
-    def _renew_checkpoint(self, shown: Shown, changes: Changes) -> Shown:
+    def _renew_checkpoint(self, shown: TableVersion, changes: Changes) -> TableVersion:
         """Rewrite a version's checkpoint, if it has one, to show what the commit shows. Returns what that is then."""
         if not self.log.has_checkpoint(shown.delta_version):
             return shown
         return self._put_checkpoint(shown, changes, anew=True)[0]
 
-    def _remake_checkpoint(self, shown: Shown, changes: Changes) -> None:
+    def _remake_checkpoint(self, shown: TableVersion, changes: Changes) -> None:
         self._make_checkpoint(shown, changes)
         _logger.warning(
             "the checkpoint of version %d of the Delta table of %r was missing or damaged: it was written again from "
@@ -518,7 +522,7 @@ class TablePublisher:
             self._table.name,
         )
 
-    def _make_checkpoint(self, shown: Shown, changes: Changes, *, anew: bool = True) -> Shown:
+    def _make_checkpoint(self, shown: TableVersion, changes: Changes, *, anew: bool = True) -> TableVersion:
         """Make the checkpoint of a version and name it in ``_last_checkpoint``. Returns what the version shows then."""
         shown, data, actions = self._put_checkpoint(shown, changes, anew=anew)
         files = self._view(-1, shown.version).file_count(shown.version)
@@ -526,7 +530,7 @@ class TablePublisher:
         self._knows_checkpoint(shown.delta_version)
         return shown
 
-    def _put_checkpoint(self, shown: Shown, changes: Changes, *, anew: bool) -> tuple[Shown, bytes, int]:
+    def _put_checkpoint(self, shown: TableVersion, changes: Changes, *, anew: bool) -> tuple[TableVersion, bytes, int]:
         """Write a version's checkpoint until it shows what the commit shows when it is read after that.
 
         Args:
@@ -546,7 +550,7 @@ class TablePublisher:
             data, actions = self._write_checkpoint(shown, anew=True)
         return shown, data, actions
 
-    def _write_checkpoint(self, shown: Shown, *, anew: bool) -> tuple[bytes, int]:
+    def _write_checkpoint(self, shown: TableVersion, *, anew: bool) -> tuple[bytes, int]:
         """Write a version's checkpoint; returns the one that is there then, and the number of its actions."""
         data, actions = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
         if not anew:

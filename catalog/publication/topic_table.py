@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.delta_log.commit import Identity, Shown, TableMetadata
+from catalog.delta_log.commit import LOG_PROPERTIES, Identity, TableMetadata, TableVersion
 from catalog.publication import topic_versions
 from catalog.publication.table import Action
 from catalog.publication.topic_versions import TopicHistory, needs_metadata
@@ -21,8 +21,7 @@ from txnlog.sentences import Argument, Call, Words
 CONFIGURATION: Final = (
     ("delta.appendOnly", "true"),
     ("delta.enableChangeDataFeed", "true"),
-    ("delta.enableInCommitTimestamps", "true"),
-    ("delta.logRetentionDuration", "interval 5200 weeks"),
+    *LOG_PROPERTIES,
 )
 """Table properties. The table is append-only: a topic's rows are only added and rearranged."""
 
@@ -122,7 +121,7 @@ class TopicView:
         known = self._history.times.get(version)
         return self._table.times.of(version) if known is None else known
 
-    def commit(self, shown: Shown) -> bytes:
+    def commit(self, shown: TableVersion) -> bytes:
         """See View."""
         metadata = self._table.metadata() if needs_metadata(self._history.topic, shown) else None
         return topic_versions.topic_commit(self._history, self._table.identity, shown, metadata)
@@ -131,7 +130,7 @@ class TopicView:
         """See View."""
         return len(self._history.visible(version))
 
-    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+    def checkpoint(self, shown: TableVersion) -> Sequence[Action]:
         """See View."""
         return topic_versions.topic_checkpoint(self._history, self._table.identity, shown, self._table.metadata())
 
@@ -166,7 +165,7 @@ class TopicTable:
         """See Table."""
         self.follower.refresh()
 
-    def tidy(self, shown: Shown) -> None:
+    def tidy(self, shown: TableVersion) -> None:
         """See Table. Does nothing: a vacuum deletes the files of a topic."""
 
     def metadata(self) -> TableMetadata:

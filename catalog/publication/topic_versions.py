@@ -14,7 +14,15 @@ from typing import Any, Final
 
 import msgspec
 
-from catalog.delta_log.commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
+from catalog.delta_log.commit import (
+    Identity,
+    TableMetadata,
+    TableVersion,
+    added,
+    checkpoint_actions,
+    commit_lines,
+    removed,
+)
 from catalog.delta_log.statistics import statistics_json
 from txnlog.common import ranges
 from txnlog.fold.state import SegmentRecord, TopicRecord
@@ -183,7 +191,9 @@ def _plain(field: StructField) -> StructField:
     return msgspec.structs.replace(field, metadata=kept)
 
 
-def topic_commit(history: TopicHistory, identity: Identity, shown: Shown, metadata: TableMetadata | None) -> bytes:
+def topic_commit(
+    history: TopicHistory, identity: Identity, shown: TableVersion, metadata: TableMetadata | None
+) -> bytes:
     """The commit that takes a topic's table from ``shown.before`` to ``shown.version``.
 
     ``metadata`` is needed where :func:`needs_metadata` says so.
@@ -211,7 +221,7 @@ def topic_commit(history: TopicHistory, identity: Identity, shown: Shown, metada
     )
 
 
-def needs_metadata(topic: TopicRecord, shown: Shown) -> bool:
+def needs_metadata(topic: TopicRecord, shown: TableVersion) -> bool:
     """Whether a commit states the table's metadata: the first one, and those that change the schema."""
     return shown.delta_version == 0 or any(shown.before < item.version <= shown.version for item in topic.schemas)
 
@@ -222,7 +232,7 @@ def was_dropped_by(topic: TopicRecord, version: int) -> bool:
 
 
 def topic_checkpoint(
-    history: TopicHistory, identity: Identity, shown: Shown, metadata: TableMetadata
+    history: TopicHistory, identity: Identity, shown: TableVersion, metadata: TableMetadata
 ) -> list[Mapping[str, Mapping[str, Any]]]:
     """The actions of a checkpoint of a topic's table at a Delta version."""
     schema = history.topic.schema_at(shown.version)
@@ -235,7 +245,7 @@ def topic_checkpoint(
     )
 
 
-def _operation(change: Difference, shown: Shown, *, changed: bool) -> str:
+def _operation(change: Difference, shown: TableVersion, *, changed: bool) -> str:
     if shown.delta_version == 0:
         return "CREATE TABLE"
     if change.loud or len(change.rearranged) < len(change.added):

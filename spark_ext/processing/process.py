@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spark_ext.processing.ownership import release, take_over
-from spark_ext.processing.run import Order, Processed, Run
+from spark_ext.processing.run import Processed, Run, RunSettings
 from spark_ext.processing.stop import Stop
 from spark_ext.read.native_scan import check_reads
 from spark_ext.read.scan import open_scan
@@ -138,7 +138,7 @@ def process(
     asked = Stop(stop)
     target = target_of(spark, path, storage_options, advice="name it in topics=[...]")
     to_dead_letters = on_error == "dead_letter"
-    order = Order(
+    order = RunSettings(
         ReadOptions(path, subscribe=names, include_metadata=include_metadata, storage_options=target.storage_options),
         target.storage,
         query_name or subscription,

@@ -103,7 +103,7 @@ class Processed:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunSettings:
     """The arguments of a run.
 
     Attributes:
@@ -173,7 +173,7 @@ class Run:
     """One run, from its takeover to its end. Used by one thread, once."""
 
     def __init__(
-        self, spark: SparkSession, order: Order, owned: tuple[Ownership, ...], connection: Connection, stop: Stop
+        self, spark: SparkSession, order: RunSettings, owned: tuple[Ownership, ...], connection: Connection, stop: Stop
     ) -> None:
         self._spark = spark
         self._order = order
@@ -469,4 +469,4 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
     return before
 
 
-__all__ = ["Order", "Processed", "Run", "Stopped"]
+__all__ = ["Processed", "Run", "RunSettings", "Stopped"]

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from spark_ext.streaming.lag import TopicLag, topic_lag
-from spark_ext.streaming.lag_lines import LagLines
+from spark_ext.streaming.lag_lines import WARN_AFTER, LagLines
 from txnlog.api.reader_lag import behind_cursors
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _logger: Final = logging.getLogger("txnlog.spark.lag")
 
-_WARN_AFTER: Final = 5
-
 
 class RunLag:
     """The lag of one run, by the cursors of its subscription."""
@@ -27,7 +25,7 @@ class RunLag:
         self._connection = connection
         self._owned = tuple(owned)
         self._name = name
-        self._lines = LagLines(_WARN_AFTER)
+        self._lines = LagLines(WARN_AFTER)
         self._failed = False
 
     def now(self) -> list[TopicLag]:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from spark_ext.streaming.quiet_stop import recognised_interrupt
+from spark_ext.streaming.stop_interrupts import recognised_interrupt
 from spark_ext.write.dataframe_transaction import behind_commit
 from txnlog.common.validation import shown
 from txnlog.errors import Durable, InvalidInputError

@@ -13,6 +13,9 @@ _logger: Final = logging.getLogger("txnlog.spark.lag")
 
 _Key = tuple[str, int, str, str]
 
+WARN_AFTER: Final = 5
+"""After so many batches that each ended further behind a warning comes: fewer are an hour in which more is produced."""
+
 _MOST: Final = 10_000
 """The most topics of queries that are remembered: a session may go on for years, with queries of ever new names."""
 
@@ -76,4 +79,4 @@ def note_dropped(query: str, batch: int, operators: Iterable[Any]) -> None:
         )
 
 
-__all__ = ["LagLines", "note_dropped"]
+__all__ = ["WARN_AFTER", "LagLines", "note_dropped"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark_ext.streaming.lag import TopicLag, lags_of, reported_lags
-from spark_ext.streaming.lag_lines import LagLines, note_dropped
+from spark_ext.streaming.lag_lines import WARN_AFTER, LagLines, note_dropped
 from spark_ext.streaming.lag_metrics import lag_text
 from spark_ext.streaming.offsets import StreamOffset
 from spark_ext.support.namespace_cache import cached_handle, location_of, namespace_at
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
 _logger: Final = logging.getLogger("txnlog.spark.lag")
-
-_WARN_AFTER: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +307,7 @@ def _session(spark: SparkSession) -> str:
 
 
 def monitor(
-    spark: SparkSession, *, storage_options: Mapping[str, Any] | None = None, warn_after: int = _WARN_AFTER
+    spark: SparkSession, *, storage_options: Mapping[str, Any] | None = None, warn_after: int = WARN_AFTER
 ) -> Monitor:
     """Watch how far the streaming queries of a session that read topics are behind; a session has one monitor.
 

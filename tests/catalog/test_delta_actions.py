@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.delta_log.commit import Identity, Shown, TableMetadata, commit_lines
+from catalog.delta_log.commit import Identity, TableMetadata, TableVersion, commit_lines
 from catalog.delta_log.commit_stamp import DamagedCommitError, claimed_version, same_content, stamp_of
 from catalog.delta_log.statistics import statistics_json
 from catalog.publication.topic_table import CONFIGURATION
@@ -168,7 +168,7 @@ def test_of_columns_metadata_only_comments_are_published() -> None:
 # --- back -------------------------------------------------------------------------------------------------------------
 
 IDENTITY = Identity(7, topic=3)
-SHOWN = Shown(4, 42, 1_000, 40)
+SHOWN = TableVersion(4, 42, 1_000, 40)
 
 
 def written(**changes: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.names import COMMIT_ORDER, OVERWRITE_ATTACKED, TRUNCATE, TRUNCATE_ATTACKED
+from tests.mutants.names import COMMIT_ORDER, OVERWRITE_FAULTS, TRUNCATE, TRUNCATE_ATTACKED
 
 MUTANTS: Final = (
     Mutant(
@@ -117,6 +117,6 @@ MUTANTS: Final = (
         "        if overwrites and topic in self._begun:\n",
         "        if False:\n",
         "rows that the same transaction appends stay next to those that overwrite",
-        (OVERWRITE_ATTACKED + "a_topic_that_a_job_of_the_transaction_writes_to_cannot_be_overwritten",),
+        (OVERWRITE_FAULTS + "a_topic_that_a_job_of_the_transaction_writes_to_cannot_be_overwritten",),
     ),
 )

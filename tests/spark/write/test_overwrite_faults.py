@@ -1,4 +1,4 @@
-"""Attacks on overwriting from Spark that succeed: each docstring begins with the kind of what is wrong."""
+"""What overwriting from Spark, and reading by key, did wrong once; each docstring names the kind."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]) -> 
 def test_an_overwrite_that_failed_before_its_job_truncates_nothing(
     ns: txnlog.Namespace, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
 ) -> None:
-    """LOST: write(mode="overwrite") raises between the truncation and its job, the caller catches that as with an
-    append, and the end of the block empties the topic."""
+    """Loss: write(mode="overwrite") raised between the truncation and its job, the caller caught that as with an
+    append, and the end of the block emptied the topic."""
     with begin(ns) as txn:
         fail_once(monkeypatch, problem)
         with pytest.raises(problem):
@@ -74,7 +74,7 @@ def test_an_overwrite_that_failed_before_its_job_truncates_nothing(
 def test_an_overwrite_that_failed_before_its_job_can_be_tried_again(
     ns: txnlog.Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LIE: the same call again says "'orders' was written to before in the transaction, and its rows would stay"."""
+    """A false error: the same call again said "'orders' was written to before in the transaction"."""
     with begin(ns) as txn:
         fail_once(monkeypatch, StoreError)
         with pytest.raises(StoreError):
@@ -97,8 +97,8 @@ def test_a_topic_that_a_job_of_the_transaction_writes_to_cannot_be_overwritten(n
 
 
 def test_a_topic_that_was_made_again_while_an_empty_frame_was_written_is_not_emptied(ns: txnlog.Namespace) -> None:
-    """LOST: the format looks its topic up by name at the commit. With no file written nothing shows that it is another
-    topic by now, of which Transaction.truncate raises TransactionConflict: its rows go."""
+    """Loss: the format looked its topic up by name at the commit. With no file written nothing showed that it was
+    another topic by then, and its rows went."""
     writer = TopicBatchWriter(WriteOptions(path_of(ns, "orders")), Frame.schema, True)
     ns.drop_topic("orders")
     ns.create_topic("orders", IDS)
@@ -109,8 +109,8 @@ def test_a_topic_that_was_made_again_while_an_empty_frame_was_written_is_not_emp
 
 
 def test_the_newest_rows_of_a_version_stay_what_they_were(namespace: txnlog.Namespace, spark: SparkSession) -> None:
-    """RESURRECTED: a topic with the default columns gets one more. From then on a row that ended its key, and had
-    headers, counts as a live one, at the newest version and at every version before."""
+    """A deleted key came back: a topic with the default columns got one more. From then on a row that ended its key
+    and had headers counted as a live one, at the newest version and at every version before."""
     namespace.create_topic("events", key="key")
     headers = [("reason", b"left")]
     namespace.produce("events", [{"key": b"a", "value": b"1"}, {"key": b"b", "value": b"2"}])

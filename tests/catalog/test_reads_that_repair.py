@@ -16,7 +16,7 @@ from txnlog.errors import CorruptionError, Durable
 def test_a_look_that_repaired_one_version_and_met_another_says_that_it_wrote(
     place: Place, cat: Catalog, ns: Any, call: str
 ) -> None:
-    """LIE: the newest commit is written again, an older one is missing: "nothing was written"."""
+    """A false error: the newest commit was written again, an older one was missing: "nothing was written"."""
     version = -1
     for number in range(3):
         version = ns.produce("orders", rows(number)).version
