@@ -219,3 +219,44 @@ def test_an_end_behind_which_the_log_cannot_be_read_is_not_called_nothing(
             end(story, "n")
         store.heal()
     assert "nothing was written" not in str(caught.value), str(caught.value)
+
+
+def followed(story: Story, error: InvalidInputError) -> None:
+    """What a user does who has read the error of a name that was ended."""
+    text = str(error)
+    assert "give this one another name (name=...), with the option startingOffsets" in text
+    assert "end_ingestion gives the offsets again" in text
+    given = ", from_beginning=" in text
+    offsets = end(story, "n", **({"from_beginning": ["source"]} if given else {}))
+    story.ingest(name="n-3", options={"startingOffsets": offsets})
+
+
+def test_advice_of_a_name_that_was_ended_doubles_nothing_where_another_one_goes_on(story: Story) -> None:
+    """Kind: an advice that doubles messages. What looks after the old program starts it again: it has to stay ended."""
+    story.produce(0, 1)
+    story.ingest(name="n")
+    story.produce(0, 2)
+    story.ingest(name="n-2", options={"startingOffsets": end(story, "n")})
+    with pytest.raises(InvalidInputError, match="was ended by end_ingestion") as caught:
+        story.ingest(name="n")
+    followed(story, caught.value)
+    assert story.ids() == [1, 2], str(caught.value)
+
+
+def test_advice_of_a_name_that_was_ended_loses_nothing_of_a_topic_that_was_made_again(story: Story) -> None:
+    """Kind: an advice that loses messages, in silence.
+
+    The topic was made again, and the ingestion ended, as the error of that says. Before another one is begun the old
+    program is started again. Its error hides the first one, and its advice has no ``from_beginning``.
+    """
+    story.produce(0, 1, 2)
+    story.ingest(name="n")
+    story.messages = [[10, 11, 12], []]
+    story.produce(0, number="id-2")
+    with pytest.raises(InvalidInputError, match="'source' is not the one"):
+        story.ingest(name="n")
+    end(story, "n", from_beginning=["source"])
+    with pytest.raises(InvalidInputError, match="was ended by end_ingestion") as caught:
+        story.ingest(name="n")
+    followed(story, caught.value)
+    assert story.ids() == [1, 2, 10, 11, 12], str(caught.value)
