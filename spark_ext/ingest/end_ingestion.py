@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_ext.ingest.position_checks import offsets_text
-from spark_ext.ingest.positions import ingestions
+from spark_ext.ingest.offset_json import offsets_text
+from spark_ext.ingest.position_commits import note_end
+from spark_ext.ingest.positions import end_of, ingestions
 from spark_ext.support.namespace_cache import location_of, namespace_at
 from spark_ext.support.option_parsing import EARLIEST_OFFSET
 from spark_ext.support.options import storage_of_call
 from txnlog.api.internals import connection_of
-from txnlog.api.producers import start_producer
 from txnlog.common.names import nearest, parse_label
 from txnlog.common.validation import shown
 from txnlog.errors import Durable, InvalidInputError
+from txnlog.replies import in_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_ext.support.paths import Location
-    from txnlog.fold.state import ProducerRecord
+    from txnlog.api.namespace import Namespace
 
 _ENDED: Final = "end_ingestion"
 """Who fenced the producer of an ingestion that was ended, as the log has it."""
@@ -77,8 +78,9 @@ def end_ingestion(
     if label not in known:
         raise no_ingestion(label, known)
     _check_topics(again, {part.topic for part in known[label]})
-    start_producer(connection, label, _ENDED)
-    connection.follower.refresh()
+    with in_parts():
+        note_end(ns, label, _ENDED)
+        connection.follower.refresh()
     found = ingestions(ns)[label]
     return offsets_text({part: EARLIEST_OFFSET if part.topic in again else offset for part, offset in found.items()})
 
@@ -120,18 +122,19 @@ def no_ingestion(name: str, known: Iterable[str]) -> InvalidInputError:
     return InvalidInputError(f"the log has no ingestion {name!r}", advice=nearest(name, known), durable=Durable.NOTHING)
 
 
-def was_ended(owner: ProducerRecord | None) -> bool:
-    """Whether ``end_ingestion`` ended this producer's ingestion; None is that of one which has not committed yet."""
-    return owner is not None and owner.fenced_by == _ENDED
+def was_ended(ns: Namespace, name: str) -> bool:
+    """Whether ``end_ingestion`` ended an ingestion, as this client knows the log."""
+    return connection_of(ns).stream(end_of(name)) is not None
 
 
-def check_not_ended(name: str, owner: ProducerRecord | None) -> None:
+def check_not_ended(ns: Namespace, name: str) -> None:
     """Raise InvalidInputError for an ingestion that was ended: another one has its offsets, and would double it."""
-    if was_ended(owner):
+    if was_ended(ns, name):
         raise InvalidInputError(
-            f"the ingestion {name!r} was ended by end_ingestion: another one may go on where it was",
-            advice="give this one another name (name=...), with the option startingOffsets: end_ingestion gives the "
-            "offsets again",
+            f"the ingestion {name!r} was ended by end_ingestion: another one goes on where it was, or is to",
+            advice="if another one goes on, start this one no more; if none was begun yet, begin one under another "
+            "name (name=...) with the option startingOffsets: end_ingestion returns the offsets again, if it is called "
+            "with the same from_beginning",
             durable=Durable.NOTHING,
         )
 

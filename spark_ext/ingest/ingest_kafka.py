@@ -11,9 +11,10 @@ from spark_ext.ingest.kafka_batches import KafkaBatches, Starts, without_source
 from spark_ext.ingest.kafka_cluster import KafkaCluster, check_source
 from spark_ext.ingest.kafka_frames import Rows, check_message_by_message, checked_rows, with_source
 from spark_ext.ingest.kafka_options import HEADERS, ISOLATION_LEVEL, KafkaOptions, kafka_options
+from spark_ext.ingest.offset_json import offsets_text
 from spark_ext.ingest.plan_folder import location_of_folder, make_folder, note_query, remove_folder
-from spark_ext.ingest.position_checks import check_positions, gone, offsets_text, went_back
-from spark_ext.ingest.positions import Ingestion, Part, positions
+from spark_ext.ingest.position_checks import check_positions, gone, went_back
+from spark_ext.ingest.positions import Ingestion, TopicPartition, positions
 from spark_ext.streaming.triggers import check_query_name, triggered
 from spark_ext.support.namespace_cache import target_of
 from spark_ext.support.spark_errors import unless_refused
@@ -62,13 +63,13 @@ def ingest_kafka(
             options={"kafka.bootstrap.servers": "kafka:9092"},
             columns={"id": "cast(key AS bigint)", "carrier": "cast(value AS string)"})
 
-    The rows of a partition of Kafka and its offsets are in one entry of the log, and so is where it begins, before the
-    first batch. So a query that is started again continues behind the last message that the log has: it brings none
-    twice, and leaves none out. There is no checkpoint to keep: each run has one of its own, in a temporary folder of
-    the driver's.
+    The rows of a batch and the offsets of its partitions are in one entry of the log, and where they begin is in one
+    before the first batch. So a query that is started again continues behind the last message that the log has: it
+    brings none twice, and leaves none out. There is no checkpoint to keep: each run has one of its own, in a temporary
+    folder of the driver's.
 
-    The messages of a partition are a transaction of their own in each micro-batch, and keep their order: in a topic
-    without a key they all go to the same partition.
+    A micro-batch is one transaction. The messages of a partition keep their order: in a topic without a key they all go
+    to the same partition.
 
     Args:
         spark: a classic session that has Spark's Kafka source (``spark-sql-kafka-0-10``).
@@ -188,13 +189,13 @@ def _check_columns(ns: Namespace, source: DataFrame, rows: Rows, record: TopicRe
         InvalidInputError: an expression is wrong, or takes more than one message.
         SchemaMismatch: the rows would fit no topic.
     """
-    frame = rows.of(with_source(source, [Part("any", 0)]), record)
+    frame = rows.of(with_source(source, [TopicPartition("any", 0)]), record)
     check_message_by_message(frame)
     write_jobs.planned_for(record, without_source(frame)).targets(ns)
 
 
 def _starts(
-    ns: Namespace, ingestion: Ingestion, wanted: KafkaOptions, parts: Sequence[Part], cluster: KafkaCluster
+    ns: Namespace, ingestion: Ingestion, wanted: KafkaOptions, parts: Sequence[TopicPartition], cluster: KafkaCluster
 ) -> Starts:
     """Where each partition continues, or begins. Nothing is written.
 
@@ -206,7 +207,7 @@ def _starts(
     connection = connection_of(ns)
     connection.follower.refresh()
     owner = connection.producer_record(ingestion.name)
-    check_not_ended(ingestion.name, owner)
+    check_not_ended(ns, ingestion.name)
     before = positions(ns, ingestion.name, parts)  # refuses a name that is too long, too
     check_positions(ns, ingestion, before)
     # Another run may move the positions on meanwhile. So Kafka's ends are compared with those of before they were
@@ -230,11 +231,15 @@ def _starts(
             _logger.warning("%s", error.message)
             offsets[part] = earliest
             lost.add(part)
-    new = wanted.starts({part: bounds for part, bounds in found.items() if part not in known})
+    begun = {part: bounds for part, bounds in found.items() if part not in known}
+    for part, offset in wanted.offsets_of(begun).items():
+        if found[part].latest < offset <= cluster.written(part):
+            raise _hidden(part, found[part].latest, f"startingOffsets begin at {offset}")
+    new = wanted.starts(begun)
     return Starts({**offsets, **new}, new, frozenset(lost), None if owner is None else owner.epoch)
 
 
-def _say_which_starts_count(wanted: KafkaOptions, known: Mapping[Part, int]) -> None:
+def _say_which_starts_count(wanted: KafkaOptions, known: Mapping[TopicPartition, int]) -> None:
     """Say that startingOffsets are not followed, where they are given and the log has positions."""
     if strange := wanted.starts_of_others():
         _logger.warning("startingOffsets name Kafka topics that are not subscribed to: %s", ", ".join(strange))
@@ -251,16 +256,21 @@ def _say_which_starts_count(wanted: KafkaOptions, known: Mapping[Part, int]) -> 
         _logger.info("startingOffsets count for none of %d partitions: the ingestion continues there", len(known))
 
 
-def _behind(name: str, part: Part, position: int, latest: int, cluster: KafkaCluster) -> TxnLogError:
+def _behind(name: str, part: TopicPartition, position: int, latest: int, cluster: KafkaCluster) -> TxnLogError:
     """The error for a partition that ends below its position."""
     if cluster.written(part) >= position:
-        return RetriableError(
-            f"a transaction in Kafka is open in the {part}: its messages from offset {latest} on cannot be read as "
-            f"committed, and the log has those up to {position}, which were read uncommitted",
-            advice=f"wait until it has ended, and call again; or set {ISOLATION_LEVEL}=read_uncommitted as before",
-            durable=Durable.NOTHING,
-        )
+        return _hidden(part, latest, f"the log has those up to {position}, which were read uncommitted")
     return went_back(name, part, f"ends at offset {latest}, and the log has its messages up to {position}")
+
+
+def _hidden(part: TopicPartition, latest: int, problem: str) -> RetriableError:
+    """The error for messages that a transaction in Kafka hides, and behind which an ingestion is to go on."""
+    return RetriableError(
+        f"a transaction in Kafka is open in the {part}: its messages from offset {latest} on cannot be read as "
+        f"committed, and {problem}",
+        advice=f"wait until it has ended, and call again; or set {ISOLATION_LEVEL}=read_uncommitted as before",
+        durable=Durable.NOTHING,
+    )
 
 
 __all__ = ["ingest_kafka"]

@@ -83,7 +83,7 @@ def ingested_offsets(
             part.partition,
             offset=record.batch,
             version=record.version,
-            ended=was_ended(connection.producer_record(ingestion)),
+            ended=was_ended(ns, ingestion),
         )
         for ingestion, part, record in known
         if label in {None, ingestion}

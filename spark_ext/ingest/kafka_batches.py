@@ -1,4 +1,4 @@
-"""The micro-batches of an ingestion from Kafka: one job for all partitions, and one entry with a transaction for each.
+"""The micro-batches of an ingestion from Kafka: one job and one transaction for all partitions.
 
 Whether a message is in the log already, the log alone says. Where a batch begins and ends, Spark says; a batch whose
 beginning the log has is cut, and one that would leave messages out is refused.
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import StructType
 
 from spark_ext.ingest.kafka_frames import Rows, from_offsets, with_source
-from spark_ext.ingest.position_checks import check_ids, check_positions, partition_offsets, went_back
-from spark_ext.ingest.positions import START_AGAIN, Ingestion, Part, Position, commit_parts, note_starts, positions
+from spark_ext.ingest.offset_json import partition_offsets
+from spark_ext.ingest.position_checks import check_ids, check_positions, went_back
+from spark_ext.ingest.position_commits import commit_batch, note_starts
+from spark_ext.ingest.positions import START_AGAIN, IngestedPosition, Ingestion, TopicPartition, positions
 from spark_ext.streaming.batch_errors import reaching_spark
 from spark_ext.streaming.query_checkpoint import Checkpoint
 from spark_ext.write import write_jobs
@@ -58,14 +59,14 @@ class Starts:
         epoch: of the run that was the owner when this one began; None where there was none.
     """
 
-    offsets: Mapping[Part, int]
-    new: Mapping[Part, int]
-    lost: frozenset[Part]
+    offsets: Mapping[TopicPartition, int]
+    new: Mapping[TopicPartition, int]
+    lost: frozenset[TopicPartition]
     epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """What a batch reads of a partition: from ``start`` up to ``end``, of which the log has what is below ``begin``."""
 
     begin: int
@@ -102,7 +103,7 @@ def _check_epoch(name: str, epoch: int | None, newest: ProducerRecord | None) ->
         raise fenced(name, epoch, newest)  # there is no other run
     raise ProducerFenced(
         f"another run of the ingestion {name!r} has taken over since this one began",
-        advice="let that one run; or end it, and start this one again",
+        advice="let that one run; or stop it, and start this one again",
     )
 
 
@@ -133,7 +134,7 @@ class KafkaBatches:
     _agrees: bool | None = field(default=None, repr=False)
     _owner: Ingestion | None = field(default=None, repr=False)
     _next: int = field(default=0, repr=False)
-    _reached: dict[Part, int] = field(default_factory=dict, repr=False)
+    _reached: dict[TopicPartition, int] = field(default_factory=dict, repr=False)
 
     def begin(self) -> bool:
         """Let the log remember where new topics begin, once Spark runs the query: a call that it refuses says nothing.
@@ -169,7 +170,7 @@ class KafkaBatches:
                 break
             written, numbers = self._write(df, wanted)
             connection_of(self.ns).follower.refresh()  # the job took its time
-            self._check_targets({item.topic for items in written.values() for item in items})
+            self._check_targets({item.topic for item in written})
             self._check_sources()
             if self._owner is None:
                 self._take_over()
@@ -179,7 +180,7 @@ class KafkaBatches:
             break
         self._reached, self._next = dict(ends), batch_id + 1
 
-    def _positions(self, parts: Collection[Part]) -> dict[Part, Position]:
+    def _positions(self, parts: Collection[TopicPartition]) -> dict[TopicPartition, IngestedPosition]:
         """Where the log is. Raises ProducerFenced where a newer run has taken over, or another one since it began."""
         connection, name = connection_of(self.ns), self.ingestion.name
         connection.follower.refresh()
@@ -203,21 +204,24 @@ class KafkaBatches:
     def _commit(
         self,
         batch_id: int,
-        wanted: Mapping[Part, Range],
-        written: Mapping[int, list[WrittenSegment]],
+        wanted: Mapping[TopicPartition, OffsetRange],
+        written: Sequence[WrittenSegment],
         numbers: JobNumbers,
     ) -> None:
         assert self._owner is not None, "it has taken over"
-        name = self.ingestion.name
-        work = {
-            part: (found.end, partial(write_jobs.segments_of, written.get(place, []), numbers))
-            for place, (part, found) in enumerate(wanted.items())
-        }
-        version = commit_parts(self.ns, self._owner, work, if_dropped=self._after_a_drop)
-        rows = sum(item.rows for items in written.values() for item in items)
-        _logger.info("batch %d of %r: %d rows of %d partitions at version %d", batch_id, name, rows, len(work), version)
+        ends = {part: found.end for part, found in wanted.items()}
+        segments = partial(write_jobs.segments_of, written, numbers)
+        version = commit_batch(self.ns, self._owner, ends, segments, if_dropped=self._after_a_drop)
+        _logger.info(
+            "batch %d of %r: %d rows of %d partitions at version %d",
+            batch_id,
+            self.ingestion.name,
+            sum(item.rows for item in written),
+            len(ends),
+            version,
+        )
 
-    def _moved(self, ends: Mapping[Part, int], *, first: bool) -> dict[Part, tuple[int, int]]:
+    def _moved(self, ends: Mapping[TopicPartition, int], *, first: bool) -> dict[TopicPartition, tuple[int, int]]:
         """Of each partition from which the batch reads, where it begins and ends.
 
         Raises:
@@ -227,7 +231,7 @@ class KafkaBatches:
             RetriableError: Spark's source does not see a partition that is there.
         """
         starts = self.starts.offsets if first else self._reached
-        moved: dict[Part, tuple[int, int]] = {}
+        moved: dict[TopicPartition, tuple[int, int]] = {}
         for part in sorted({*starts, *ends}):
             # One that the batch before did not know was added to its topic, and begins with its first message.
             start, end = starts.get(part, 0), ends.get(part)
@@ -241,7 +245,7 @@ class KafkaBatches:
                 moved[part] = start, end
         return moved
 
-    def _ends(self, batch_id: int) -> dict[Part, int]:
+    def _ends(self, batch_id: int) -> dict[TopicPartition, int]:
         """Where a batch ends, by the plan of Spark's. All before it were run: so it is known where it begins.
 
         Raises:
@@ -257,9 +261,11 @@ class KafkaBatches:
                 durable=Durable.NOTHING,
             )
         found = partition_offsets(texts[0])
-        return {Part(topic, number): offset for topic, parts in found.items() for number, offset in parts.items()}
+        return {
+            TopicPartition(topic, number): offset for topic, parts in found.items() for number, offset in parts.items()
+        }
 
-    def _range(self, part: Part, start: int, end: int, position: Position | None) -> Range:
+    def _range(self, part: TopicPartition, start: int, end: int, position: IngestedPosition | None) -> OffsetRange:
         begin = 0 if position is None else position.offset
         if start > begin and not (part in self.starts.lost and start == self.starts.offsets[part]):
             raise OffsetOutOfRange(
@@ -268,20 +274,19 @@ class KafkaBatches:
                 advice=START_AGAIN,
                 durable=Durable.NOTHING,
             )
-        return Range(begin, start, end)
+        return OffsetRange(begin, start, end)
 
-    def _write(self, df: DataFrame, wanted: Mapping[Part, Range]) -> tuple[dict[int, list[WrittenSegment]], JobNumbers]:
-        """The files of the batch by the place of their partition, and the numbers of the job."""
+    def _write(
+        self, df: DataFrame, wanted: Mapping[TopicPartition, OffsetRange]
+    ) -> tuple[list[WrittenSegment], JobNumbers]:
+        """The files of the batch, and the numbers of the job."""
         record = self.record
         parts = list(wanted)
         least = {part: found.begin for part, found in wanted.items() if found.start < found.begin}
         frame = self.rows.of(from_offsets(with_source(df, parts), least), record)
         planned = write_jobs.planned_for(record, without_source(frame))
         spec = planned.spec(self.ns, self.storage, tuple(part.partition for part in parts))
-        written: dict[int, list[WrittenSegment]] = defaultdict(list)
-        for item in frame_job(frame, planned.record, spec, without_python=True).run(self.ns):
-            written[item.source].append(item)
-        return written, spec.numbers
+        return frame_job(frame, planned.record, spec, without_python=True).run(self.ns), spec.numbers
 
     @property
     def record(self) -> TopicRecord | None:
@@ -308,7 +313,7 @@ class KafkaBatches:
         if topics:  # else the broker gives no ids
             check_ids(self.ingestion.name, topics.items(), self.cluster.ids(list(topics)))
 
-    def _check_gone(self, part: Part) -> None:
+    def _check_gone(self, part: TopicPartition) -> None:
         """Raise RetriableError where Kafka has a partition that Spark's source does not see."""
         if part in self.cluster.topics([part.topic]).parts:
             raise RetriableError(
@@ -324,4 +329,4 @@ def without_source(frame: DataFrame) -> StructType:
     return StructType([field for field in frame.schema.fields if field.name != SOURCE_COLUMN])
 
 
-__all__ = ["KafkaBatches", "Range", "Starts", "epoch_of", "without_source"]
+__all__ = ["KafkaBatches", "OffsetRange", "Starts", "epoch_of", "without_source"]

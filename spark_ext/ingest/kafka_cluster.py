@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from spark_ext.ingest.positions import Part
+from spark_ext.ingest.positions import TopicPartition
 from spark_ext.support.python_process import ProcessLock, digest_of
 from spark_ext.support.spark_errors import first_line
 from spark_ext.support.spark_versions import has_jvm, is_stopped, session_stopped
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "kafka."
 _PATIENCE_S: Final = 60
-_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+_ZERO_UUID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """What a broker older than 2.8 says, whose topics have no ids: sixteen bytes of zero."""
 
 _UNCOMMITTED: Final = "read_uncommitted"
@@ -69,7 +69,7 @@ class Topics:
     """What a cluster says of topics: their ids, where it knows them, and their partitions."""
 
     ids: Mapping[str, str]
-    parts: tuple[Part, ...]
+    parts: tuple[TopicPartition, ...]
 
 
 _MOST_CLIENTS: Final = 8
@@ -113,15 +113,19 @@ class KafkaCluster:
         def ask() -> Topics:
             with self._admin() as admin:
                 described = self._described(admin, names)
-            parts = [Part(name, int(item.partition())) for name in names for item in described.get(name).partitions()]
+            parts = [
+                TopicPartition(name, int(item.partition()))
+                for name in names
+                for item in described.get(name).partitions()
+            ]
             return Topics(_ids(described, names), tuple(sorted(parts)))
 
         return self._asked(ask)
 
-    def bounds(self, parts: Sequence[Part]) -> dict[Part, Bounds]:
+    def bounds(self, parts: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """What partitions have, by the isolation level of the settings. Raises what ``topics`` raises."""
 
-        def ask() -> dict[Part, Bounds]:
+        def ask() -> dict[TopicPartition, Bounds]:
             level = self._settings.get("isolation.level", _UNCOMMITTED)
             with self._admin() as admin:
                 earliest, latest = (self._offsets(admin, parts, which, level) for which in ("earliest", "latest"))
@@ -138,7 +142,7 @@ class KafkaCluster:
 
         return self._asked(ask)
 
-    def written(self, part: Part) -> int:
+    def written(self, part: TopicPartition) -> int:
         """The end of a partition behind messages of open transactions as well. Raises what ``topics`` raises."""
 
         def ask() -> int:
@@ -181,7 +185,9 @@ class KafkaCluster:
             wanted.add(name)
         return self._got(admin.describeTopics(wanted).allTopicNames())
 
-    def _offsets(self, admin: Any, parts: Sequence[Part], which: str, level: str) -> dict[Part, int]:
+    def _offsets(
+        self, admin: Any, parts: Sequence[TopicPartition], which: str, level: str
+    ) -> dict[TopicPartition, int]:
         clients = self._jvm.org.apache.kafka.clients.admin
         common = self._jvm.org.apache.kafka.common
         asked = self._jvm.java.util.HashMap()
@@ -310,7 +316,7 @@ def _classes(thrown: Any) -> list[str]:
 
 def _ids(described: Any, names: Iterable[str]) -> dict[str, str]:
     found = {name: str(described.get(name).topicId().toString()) for name in names}
-    return {name: number for name, number in found.items() if number != _NO_ID}
+    return {name: number for name, number in found.items() if number != _ZERO_UUID}
 
 
 def check_source(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from txnlog.format import schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_ext.ingest.positions import Part
+    from spark_ext.ingest.positions import TopicPartition
     from txnlog.fold.state import TopicRecord
 
 KAFKA_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -181,18 +181,18 @@ def _expression(what: str, value: object) -> str | Column:
     )
 
 
-def with_source(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
+def with_source(frame: DataFrame, parts: Sequence[TopicPartition]) -> DataFrame:
     """The messages of some partitions, each with the place of its own in ``parts``."""
     places = _of_partition({part: place for place, part in enumerate(parts)}, _NO_SOURCE, "int")
     return frame.withColumn(SOURCE_COLUMN, places).where(named(SOURCE_COLUMN) >= 0)
 
 
-def from_offsets(frame: DataFrame, least: Mapping[Part, int]) -> DataFrame:
+def from_offsets(frame: DataFrame, least: Mapping[TopicPartition, int]) -> DataFrame:
     """The frame without the messages of some partitions that have lower offsets."""
     return frame.where(named("offset") >= _of_partition(least, 0, "bigint")) if least else frame
 
 
-def _of_partition(values: Mapping[Part, int], other: int, kind: str) -> Column:
+def _of_partition(values: Mapping[TopicPartition, int], other: int, kind: str) -> Column:
     """By partition a number, as a column: an expression that does not grow with the number of partitions.
 
     A condition for each of them, one in the other, ends at a thousand in an overflow of Java's stack.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from spark_ext.ingest.kafka_cluster import Bounds
-from spark_ext.ingest.positions import Part
+from spark_ext.ingest.positions import TopicPartition
 from spark_ext.support.option_parsing import EARLIEST_OFFSET, LATEST_OFFSET, BadValueError, flag, position, whole
 from txnlog.common.names import nearest
 from txnlog.common.validation import shown, type_of
@@ -84,22 +84,26 @@ class KafkaOptions:
     fail_on_data_loss: bool
     starts_given: bool = False
 
-    def starts(self, bounds: Mapping[Part, Bounds]) -> dict[Part, int]:
+    def starts(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
         """Where partitions begin. Raises InvalidInputError where offsets are given, and not one for each partition."""
         return {part: self._start(part, found) for part, found in bounds.items()}
 
-    def other_starts(self, known: Mapping[Part, int]) -> list[Part]:
-        """Of the partitions that the log has, those for which another offset is given than where they are."""
+    def offsets_of(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that are given for partitions by number."""
         if isinstance(self.starting, str):
-            return []
-        given = {part: self.starting.get(part.topic, {}).get(part.partition, -1) for part in known}
-        return [part for part, offset in given.items() if offset >= 0 and offset != known[part]]
+            return {}
+        given = {part: self.starting.get(part.topic, {}).get(part.partition, LATEST_OFFSET) for part in parts}
+        return {part: offset for part, offset in given.items() if offset >= 0}
+
+    def other_starts(self, known: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Of the partitions that the log has, those for which another offset is given than where they are."""
+        return [part for part, offset in self.offsets_of(known).items() if offset != known[part]]
 
     def starts_of_others(self) -> list[str]:
         """The topics for which offsets are given, and that are not subscribed to."""
         return [] if isinstance(self.starting, str) else sorted(set(self.starting) - set(self.subscribe))
 
-    def check_starts(self, parts: Iterable[Part]) -> None:
+    def check_starts(self, parts: Iterable[TopicPartition]) -> None:
         """Raise InvalidInputError where an offset is given for a partition that its topic does not have.
 
         The first message is no slip: a topic that was created again may have fewer partitions than before.
@@ -109,13 +113,14 @@ class KafkaOptions:
         known = set(parts)  # there may be 30,000 of them
         for topic in self.subscribe:
             for number, offset in self.starting.get(topic, {}).items():
-                if offset != EARLIEST_OFFSET and Part(topic, number) not in known:
+                part = TopicPartition(topic, number)
+                if offset != EARLIEST_OFFSET and part not in known:
                     raise InvalidInputError(
-                        f"{_START} has the offset {offset} for the {Part(topic, number)}, which Kafka does not have",
+                        f"{_START} has the offset {offset} for the {part}, which Kafka does not have",
                         advice="leave it out, or correct its number",
                     )
 
-    def _start(self, part: Part, found: Bounds) -> int:
+    def _start(self, part: TopicPartition, found: Bounds) -> int:
         if isinstance(self.starting, str):
             return found.earliest if self.starting == "earliest" else found.latest
         offset = self.starting.get(part.topic, {}).get(part.partition)

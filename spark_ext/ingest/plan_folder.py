@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from spark_ext.ingest.position_checks import offsets_text
+from spark_ext.ingest.offset_json import offsets_text
 from spark_ext.support.python_process import ProcessLock
 from txnlog.errors import Durable, InvalidInputError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_ext.ingest.positions import Part
+    from spark_ext.ingest.positions import TopicPartition
 
 _folders: Final[dict[Path, StreamingQuery | None]] = {}
 """Those that are there, with the query that works in each; None where it has not started yet."""
@@ -32,7 +32,7 @@ _folders: Final[dict[Path, StreamingQuery | None]] = {}
 _lock: Final = ProcessLock(_folders.clear)
 
 
-def make_folder(spark: SparkSession, offsets: Mapping[Part, int]) -> Path:
+def make_folder(spark: SparkSession, offsets: Mapping[TopicPartition, int]) -> Path:
     """A folder for a query that begins at these offsets. Removes those of queries that ended.
 
     Spark's source takes them for those at which its query began once. As its option ``startingOffsets`` they would be

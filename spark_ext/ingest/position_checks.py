@@ -6,11 +6,10 @@ A name that is not known to the log begins anew. So whoever is advised to take o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from spark_ext.ingest.positions import BY_ROW, NO_ID, Ingestion, Part, Position
+from spark_ext.ingest.positions import BY_ROW, NO_ID, IngestedPosition, Ingestion, TopicPartition
 from txnlog.api.internals import connection_of
 from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange, RetriableError
 
@@ -18,31 +17,7 @@ if TYPE_CHECKING:
     from txnlog.api.namespace import Namespace
 
 
-def partition_offsets(text: str) -> dict[str, dict[int, int]]:
-    """Offsets by topic and partition, as Spark's Kafka source writes them into a query's plan. Raises ValueError."""
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError("no object")
-    result: dict[str, dict[int, int]] = {}
-    for topic, partitions in found.items():
-        if not isinstance(partitions, dict):
-            raise ValueError("no object of partitions")
-        for number, offset in partitions.items():
-            if type(offset) is not int or not number.isdecimal():
-                raise ValueError("no offset")
-            result.setdefault(topic, {})[int(number)] = offset
-    return result
-
-
-def offsets_text(offsets: Mapping[Part, int]) -> str:
-    """The inverse of ``partition_offsets``."""
-    found: dict[str, dict[str, int]] = {}
-    for part, offset in sorted(offsets.items()):
-        found.setdefault(part.topic, {})[str(part.partition)] = offset
-    return json.dumps(found)
-
-
-def check_positions(ns: Namespace, ingestion: Ingestion, known: Mapping[Part, Position]) -> None:
+def check_positions(ns: Namespace, ingestion: Ingestion, known: Mapping[TopicPartition, IngestedPosition]) -> None:
     """Raise where positions stand for another topic, of Kafka's or of the namespace.
 
     Raises:
@@ -107,7 +82,7 @@ def _made_again(name: str, topics: list[str]) -> InvalidInputError:
     )
 
 
-def gone(part: Part, position: int, earliest: int) -> OffsetOutOfRange:
+def gone(part: TopicPartition, position: int, earliest: int) -> OffsetOutOfRange:
     """The error for messages that retention deleted before they were ingested."""
     return OffsetOutOfRange(
         f"the {part} begins at offset {earliest}, and the ingestion continues at {position}: the messages between were "
@@ -118,7 +93,7 @@ def gone(part: Part, position: int, earliest: int) -> OffsetOutOfRange:
     )
 
 
-def went_back(name: str, part: Part, what: str) -> OffsetOutOfRange:
+def went_back(name: str, part: TopicPartition, what: str) -> OffsetOutOfRange:
     """The error for a partition whose offsets mean other messages now, and what it does."""
     return OffsetOutOfRange(
         f"the {part} {what}: it lost messages in Kafka, as in an unclean election of a leader",
@@ -138,4 +113,4 @@ def elsewhere(name: str, from_beginning: Iterable[str] = ()) -> str:
     )
 
 
-__all__ = ["check_ids", "check_positions", "elsewhere", "gone", "offsets_text", "partition_offsets", "went_back"]
+__all__ = ["check_ids", "check_positions", "elsewhere", "gone", "went_back"]

@@ -88,8 +88,8 @@ class WriteSpec:
         refused: topics that rows of this schema do not fit, and why; for ``routes``.
         turn: where the turn of partitions begins, in a topic without a key.
         target_bytes: Arrow bytes after which a task begins the next file.
-        sources: where the rows come from, if each file may have rows of one source alone: of each the number of its
-            partition there, whose rows go to one partition of a topic without a key, so that they keep their order.
+        sources: where the rows come from, if those of one source go to one partition of a topic without a key, so that
+            they keep their order: of each source the number of its partition there.
     """
 
     root: str
@@ -106,10 +106,7 @@ class WriteSpec:
 
 @dataclass(frozen=True)
 class WrittenSegment:
-    """A file that is durable and that nothing names yet. ``task`` and ``position`` put the files of a job in order.
-
-    ``source`` is the place in the specification of the source that all of its rows are of; 0 without sources.
-    """
+    """A file that is durable and that nothing names yet. ``task`` and ``position`` put the files of a job in order."""
 
     task: int
     position: int
@@ -121,7 +118,6 @@ class WrittenSegment:
     checksum: str
     slices: tuple[tuple[int, int], ...]
     statistics: tuple[tuple[str, Any, Any, int | None], ...]
-    source: int = 0
 
     def to_json(self) -> str:
         """Text for a column of a DataFrame."""
@@ -195,7 +191,7 @@ class _TaskWriter:
         self._task = task
         self._store = store_of(spec.root, spec.namespace, json.loads(spec.storage_options))
         self._targets = {target.name: target for target in spec.targets}
-        self._writers: dict[tuple[int, str], _TopicWriter] = {}
+        self._writers: dict[tuple[str, int], _TopicWriter] = {}
         self._written: list[WrittenSegment] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -204,10 +200,11 @@ class _TaskWriter:
             return
         for source, part in self._by_source(batch):
             for name, rows in self._routed(part):
-                writer = self._writers.get((source, name))
+                target = self._target(name)
+                place = name, self._own_partition(target, source)
+                writer = self._writers.get(place)
                 if writer is None:
-                    made = _TopicWriter(self._target(name), self._spec, self._task.partition, source)
-                    writer = self._writers[source, name] = made
+                    writer = self._writers[place] = _TopicWriter(target, self._spec.target_bytes, place[1])
                 self._store_all(writer, writer.add(rows))
 
     def finish(self) -> list[WrittenSegment]:
@@ -215,6 +212,16 @@ class _TaskWriter:
         for writer in self._writers.values():
             self._store_all(writer, writer.finish())
         return self._written
+
+    def _own_partition(self, target: TopicTarget, source: int) -> int:
+        """The partition of a topic without a key that rows go to; 0 where their keys say it.
+
+        Tasks take turns, so that a job spreads its rows; each keeps to one partition: no file needs sorting.
+        """
+        if target.key is not None:
+            return 0
+        number = self._spec.sources[source] if self._spec.sources else self._spec.turn + self._task.partition
+        return number % target.partitions
 
     def _by_source(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows by their source, without the column that says it."""
@@ -286,7 +293,6 @@ class _TaskWriter:
                     encoded.checksum,
                     slices,
                     tuple((name, *bounds) for name, bounds in encoded.statistics.items()),
-                    writer.source,
                 )
             )
 
@@ -296,17 +302,14 @@ _File = tuple[tuple[tuple[int, int], ...], segment_file.EncodedSegment]
 
 
 class _TopicWriter:
-    """The rows of one task and one source for one topic."""
+    """The rows of one task for one topic; of one without a key, for one of its partitions."""
 
-    def __init__(self, target: TopicTarget, spec: WriteSpec, task: int, source: int) -> None:
+    def __init__(self, target: TopicTarget, target_bytes: int, own_partition: int) -> None:
         self.target = target
-        self.source = source
         self._schema = pa.ipc.read_schema(pa.py_buffer(target.schema))
-        self._target_bytes = spec.target_bytes
-        self._sorted_bytes = min(spec.target_bytes, SORTED_SEGMENT_BYTES)
-        # Tasks take turns, so that a job spreads its rows; each keeps to one partition: no file needs sorting.
-        number = spec.sources[source] if spec.sources else spec.turn + task
-        self._own_partition = number % target.partitions
+        self._target_bytes = target_bytes
+        self._sorted_bytes = min(target_bytes, SORTED_SEGMENT_BYTES)
+        self._own_partition = own_partition
         self._in_turn: segment_file.SegmentWriter | None = None
         self._tables: list[pa.Table] = []
         self._partitions: list[npt.NDArray[np.int32]] = []

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 import spark_ext
-from spark_ext.ingest import kafka_batches, positions
+from spark_ext.ingest import kafka_batches, position_commits
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from tests.kafka.lake import COLUMNS
 from tests.kafka.session import session
@@ -53,7 +53,7 @@ def main() -> None:
 def die_in(place: str) -> None:
     """Die in the second batch."""
     patch = pytest.MonkeyPatch()
-    commit, write = positions.commit_parts, KafkaBatches._write
+    commit, write = position_commits.commit_batch, KafkaBatches._write
     writes, commits = itertools.count(1), itertools.count(1)
 
     def writing(batches: KafkaBatches, *given: Any) -> Any:
@@ -72,7 +72,7 @@ def die_in(place: str) -> None:
         return done
 
     patch.setattr(KafkaBatches, "_write", writing)
-    patch.setattr(kafka_batches, "commit_parts", committing)
+    patch.setattr(kafka_batches, "commit_batch", committing)
 
 
 def die_at_the_start(place: str) -> None:
@@ -80,7 +80,7 @@ def die_at_the_start(place: str) -> None:
     patch = pytest.MonkeyPatch()
 
     def noting(*given: Any) -> None:
-        positions.note_starts(*given)
+        position_commits.note_starts(*given)
         die()
 
     def owning(*given: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_ext.ingest import ingest_kafka as module
-from spark_ext.ingest import position_checks
+from spark_ext.ingest import offset_json
 from tests.kafka.lake import Lake, lake
 
 __all__ = ["lake"]  # a fixture
@@ -83,7 +83,7 @@ def test_a_partition_that_is_added_while_a_new_run_starts_ends_it_not(
     lake.cluster.produce(lake.source, range(3))
     older = lake.start(trigger=RUNNING)
     older.processAllAvailable()
-    text = position_checks.offsets_text
+    text = offset_json.offsets_text
 
     def meanwhile(*given: Any) -> str:
         lake.cluster.add_partitions(lake.source, 2)

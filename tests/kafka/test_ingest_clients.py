@@ -12,7 +12,7 @@ import pytest
 import spark_ext
 from spark_ext.ingest import kafka_cluster
 from spark_ext.ingest.kafka_cluster import Bounds, KafkaCluster
-from spark_ext.ingest.positions import Part
+from spark_ext.ingest.positions import TopicPartition
 from tests.kafka.lake import COLUMNS, SCHEMA, Lake, lake
 from txnlog.errors import InvalidInputError, RetriableError
 
@@ -100,6 +100,6 @@ def test_a_client_is_not_closed_while_another_ingestion_asks_with_it(
         return found
 
     monkeypatch.setattr(KafkaCluster, "_offsets", meanwhile)
-    part = Part(lake.source, 0)
+    part = TopicPartition(lake.source, 0)
     assert first.bounds([part]) == {part: Bounds(0, 0)}
     assert len(kafka_cluster._idle) <= kafka_cluster._MOST_CLIENTS

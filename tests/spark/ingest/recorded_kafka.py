@@ -15,7 +15,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from spark_ext.ingest.kafka_cluster import Bounds, Topics
-from spark_ext.ingest.positions import Part
+from spark_ext.ingest.positions import TopicPartition
 from txnlog.errors import InvalidInputError
 
 FILE: Final = "kafka.recording"
@@ -57,10 +57,10 @@ class RecordedCluster:
         for name in names:
             if name not in known:
                 raise InvalidInputError(f"no topic {name}")
-        parts = [Part(name, number) for name in names for number in range(len(known[name]["partitions"]))]
+        parts = [TopicPartition(name, number) for name in names for number in range(len(known[name]["partitions"]))]
         return Topics(self.ids(names), tuple(parts))
 
-    def bounds(self, parts: Sequence[Part]) -> dict[Part, Bounds]:
+    def bounds(self, parts: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
         known = self._recording.read()
         return {
             part: Bounds(first, first + len(known[part.topic]["partitions"][part.partition]))
@@ -71,7 +71,7 @@ class RecordedCluster:
     def check_settings(self) -> None:
         """None of Kafka's own is given."""
 
-    def written(self, part: Part) -> int:
+    def written(self, part: TopicPartition) -> int:
         return self.bounds([part])[part].latest
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:

@@ -9,13 +9,16 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_ext
+import txnlog
 from spark_ext.ingest import end_ingestion as module
-from spark_ext.ingest import kafka_batches
-from tests.spark.ingest.recorded_kafka import FILE, RecordedKafka
+from spark_ext.ingest import kafka_batches, position_commits
+from spark_ext.ingest.kafka_cluster import Bounds
+from tests.client.support import FaultyStore
+from tests.spark.ingest.recorded_kafka import FILE, RecordedCluster, RecordedKafka
 from tests.spark.ingest.story import RUNNING, Story, story
-from txnlog.api import producers
 from txnlog.api.internals import connection_of
-from txnlog.errors import InvalidInputError, OutcomeUnknown
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, RetriableError, StoreError
+from txnlog.store import open_store
 
 __all__ = ["story"]  # a fixture
 
@@ -53,14 +56,14 @@ def test_offsets_are_of_behind_the_last_commit(story: Story, monkeypatch: pytest
     story.produce(0, 1)
     older = story.start(name="n", trigger=RUNNING)
     older.processAllAvailable()
-    start = producers.start_producer
+    start = position_commits.note_end
 
     def behind(*given: Any) -> int:
         story.produce(0, 2)
         older.processAllAvailable()
         return start(*given)
 
-    monkeypatch.setattr(module, "start_producer", behind)
+    monkeypatch.setattr(module, "note_end", behind)
     offsets = end(story, "n")
     older.stop()
     story.produce(0, 3)
@@ -169,14 +172,101 @@ def test_an_end_whose_outcome_is_unknown_is_called_again(story: Story, monkeypat
     """The entry is there, and the store did not say so."""
     story.produce(0, 1)
     story.ingest(name="n")
-    start = producers.start_producer
+    start = position_commits.note_end
 
     def unknown(*given: Any) -> int:
         start(*given)
         raise OutcomeUnknown("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "start_producer", unknown)
+        patch.setattr(module, "note_end", unknown)
         with pytest.raises(OutcomeUnknown, match="no answer"):
             end(story, "n")
     assert json.loads(end(story, "n")) == {"source": {"0": 1, "1": 0}}
+
+
+@pytest.mark.parametrize("how", ["fence", "producer"])
+def test_an_ingestion_that_was_ended_stays_ended_whoever_fences_its_name_later(story: Story, how: str) -> None:
+    """An administrator makes sure of it with ``txnlog producers fence``, and its supervisor starts it again."""
+    story.produce(0, 1)
+    story.ingest(name="n")
+    offsets = end(story, "n")
+    if how == "fence":
+        story.ns.fence("n", by="command line")
+    else:
+        story.ns.producer("n")
+    story.produce(0, 2)
+    with pytest.raises(InvalidInputError, match="'n' was ended by end_ingestion"):
+        story.ingest(name="n")
+    (*_, found) = spark_ext.ingested_offsets(story.spark, f"{story.ns.root}/{story.ns.name}", "n")
+    assert found.ended
+    story.ingest(name="n-2", options={"startingOffsets": offsets})
+    assert story.ids() == [1, 2]
+
+
+def test_the_error_of_an_ended_name_does_not_advise_to_begin_once_more_where_another_one_goes_on(story: Story) -> None:
+    """Its supervisor starts the old program again. A third name would double what the second one brings."""
+    story.produce(0, 1)
+    story.ingest(name="n")
+    story.ingest(name="n-2", options={"startingOffsets": end(story, "n")})
+    with pytest.raises(InvalidInputError, match="if another one goes on, start this one no more; if none was begun"):
+        story.ingest(name="n")
+
+
+def test_the_error_of_an_ended_name_names_the_topics_that_were_made_again(story: Story) -> None:
+    """It hides the error that named them: without them the other name would begin amid the new topic's messages."""
+    story.produce(0, 1, 2)
+    story.ingest(name="n")
+    story.messages = [[10, 11, 12], []]
+    story.produce(0, number="id-2")
+    again = {"from_beginning": ["source"]}
+    first = end(story, "n", **again)
+    with pytest.raises(InvalidInputError, match="returns the offsets again, if it is called with the same from_beg"):
+        story.ingest(name="n")
+    assert end(story, "n", **again) == first
+    story.ingest(name="n-2", options={"startingOffsets": first})
+    assert story.ids() == [1, 2, 10, 11, 12]
+
+
+def test_offsets_of_the_end_that_an_open_transaction_hides_are_waited_for(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ended one read uncommitted, and the other one has the default, read_committed: lower ones would double."""
+    story.produce(0, 1, 2)
+    story.ingest(name="n", options={"kafka.isolation.level": "read_uncommitted"})
+    offsets = end(story, "n")
+    bounds = RecordedCluster.bounds
+
+    def committed(*given: Any) -> dict[Any, Bounds]:
+        """The transaction of the message at offset 1 is open."""
+        return {part: Bounds(found.earliest, min(found.latest, 1)) for part, found in bounds(*given).items()}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordedCluster, "bounds", committed)
+        patch.setattr(RecordedCluster, "written", lambda own, part: bounds(own, [part])[part].latest)
+        with pytest.raises(RetriableError, match=r"open in the partition 0 .* startingOffsets begin at 2 .wait until"):
+            story.ingest(name="n-2", options={"startingOffsets": offsets})
+    story.ingest(name="n-2", options={"startingOffsets": offsets})
+    assert story.ids() == [1, 2]
+
+
+def test_an_end_behind_which_the_log_cannot_be_read_is_not_called_nothing(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.produce(0, 1)
+    story.ingest(name="n")
+    store = FaultyStore(open_store(story.ns.root, {}))
+    note = position_commits.note_end
+
+    def breaking(*given: Any) -> None:
+        note(*given)
+        store.reads_forever = "broken"
+
+    with txnlog.open(story.ns.root, story.ns.name, store=store) as ns:
+        spark_ext.use(ns)
+        monkeypatch.setattr(module, "note_end", breaking)
+        with pytest.raises(StoreError) as caught:
+            end(story, "n")
+        store.heal()
+    assert "nothing was written" not in str(caught.value)
+    assert caught.value.durable is Durable.MAYBE

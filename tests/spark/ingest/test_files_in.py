@@ -85,11 +85,17 @@ def test_without_it_a_lost_checkpoint_doubles_all_files_and_an_app_id_refuses_th
 def test_the_page_shows_the_programs_as_they_are() -> None:
     programs = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples" / "ingest").glob("*.py"))]
     found = blocks(page("docs/ingest.md"))
-    assert len(found) == 5
-    (other,) = [block for block in found if not any(block in program for program in programs)]
-    # No program ends an ingestion: the page's calls fit what they call at least, and tests make them.
-    called = [node for node in ast.walk(ast.parse(other)) if isinstance(node, ast.Call)]
-    assert [ast.unparse(call.func) for call in called] == ["spark_ext.end_ingestion", "spark_ext.ingest_kafka"]
-    functions: list[Callable[..., Any]] = [spark_ext.end_ingestion, spark_ext.ingest_kafka]
-    for call, function in zip(called, functions, strict=True):
+    assert len(found) == 6
+    others = [block for block in found if not any(block in program for program in programs)]
+    # No program ends an ingestion or lists any: the page's calls fit what they call at least, and tests make them.
+    called = [node for block in others for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]
+    called = [call for call in called if ast.unparse(call.func) != "print"]
+    functions: list[Callable[..., Any]] = [
+        spark_ext.end_ingestion,
+        spark_ext.ingest_kafka,
+        spark_ext.ingested_offsets,
+    ]
+    assert sorted(ast.unparse(call.func) for call in called) == [f"spark_ext.{item.__name__}" for item in functions]
+    for call in called:
+        function = getattr(spark_ext, ast.unparse(call.func).removeprefix("spark_ext."))
         inspect.signature(function).bind(*call.args, **{str(item.arg): item.value for item in call.keywords})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +10,10 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 import txnlog
 from spark_ext.ingest import ingest_kafka as module
-from spark_ext.ingest import kafka_batches, positions
+from spark_ext.ingest import kafka_batches, position_commits, positions
 from spark_ext.ingest.kafka_batches import KafkaBatches
-from spark_ext.ingest.positions import Ingestion, Part
-from spark_ext.write import frame_jobs, write_jobs
+from spark_ext.ingest.positions import Ingestion, TopicPartition
+from spark_ext.write import frame_jobs
 from tests.client.support import FaultyStore
 from tests.spark.ingest.recorded_kafka import RecordedCluster, RecordedKafka, _Reader
 from tests.spark.ingest.story import RUNNING, SCHEMA, Story, story
@@ -28,6 +27,8 @@ from txnlog.errors import (
     RetriableError,
     TransactionConflict,
 )
+from txnlog.fold import transactions
+from txnlog.format import codec
 from txnlog.format.actions import Segment, SliceRows
 from txnlog.log.appender import Appender
 from txnlog.store import open_store
@@ -180,7 +181,7 @@ def test_a_topic_that_is_not_subscribed_to_any_more_can_come_again(story: Story)
     story.recording.write("other", "id-2", [[7]])
     story.produce(0, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka_batches, "commit_parts", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
+        patch.setattr(kafka_batches, "commit_batch", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
         with pytest.raises(StreamingQueryException, match="dies"):
             story.ingest(subscribe=both)
     story.ingest()
@@ -217,7 +218,7 @@ def test_a_topic_that_is_dropped_between_the_last_look_and_the_commit_fails_the_
 # --- a batch is there, or nothing of it -------------------------------------------------------------------------------
 
 
-FIRST, SECOND = Part("source", 0), Part("source", 1)
+FIRST, SECOND = TopicPartition("source", 0), TopicPartition("source", 1)
 
 
 def owner(ns: Namespace) -> Ingestion:
@@ -249,21 +250,22 @@ def test_all_partitions_of_a_batch_move_on_in_one_entry(story: Story) -> None:
         assert (first.batch, first.version) == (number + 1, second.version)
 
 
-def test_of_a_batch_that_one_partition_refuses_nothing_is_committed(namespace: Namespace) -> None:
+@pytest.mark.parametrize("known", [0, 1])
+def test_of_a_batch_that_one_partition_refuses_nothing_is_committed(namespace: Namespace, known: int) -> None:
     """The log has that one up to there already: its rows are passed over, which only an error may say."""
     run = owner(namespace)
-    positions.commit_parts(namespace, run, {SECOND: (5, of_no_files)})
+    position_commits.commit_batch(namespace, run, {(FIRST, SECOND)[known]: 5}, of_no_files)
     with pytest.raises(TransactionConflict, match="were not committed") as caught:
-        positions.commit_parts(namespace, run, {FIRST: (5, of_no_files), SECOND: (5, of_no_files)})
+        position_commits.commit_batch(namespace, run, {FIRST: 5, SECOND: 5}, of_no_files)
     assert caught.value.durable is Durable.NOTHING
-    assert FIRST not in positions.ingestions(namespace)["n"]
+    assert (FIRST, SECOND)[1 - known] not in positions.ingestions(namespace)["n"]
 
 
 def test_of_a_batch_of_a_run_that_was_overtaken_nothing_is_committed(namespace: Namespace) -> None:
     run = owner(namespace)
     namespace.producer("n")
     with pytest.raises(ProducerFenced) as caught:
-        positions.commit_parts(namespace, run, {FIRST: (5, of_no_files), SECOND: (5, of_no_files)})
+        position_commits.commit_batch(namespace, run, {FIRST: 5, SECOND: 5}, of_no_files)
     assert caught.value.durable is Durable.NOTHING
     assert positions.ingestions(namespace) == {}
 
@@ -277,8 +279,8 @@ def test_what_has_no_answer_is_there_as_a_whole_or_not_at_all(namespace: Namespa
         store.script += [lambda: setattr(store, "reads_forever", "broken"), "broken-after" if is_there else "broken"]
         store.forever = "broken"
         with pytest.raises(OutcomeUnknown, match="start the ingestion again") as caught:
-            positions.commit_parts(ns, run, {FIRST: (5, of_no_files), SECOND: (6, of_no_files)})
-        assert len(caught.value.txn_ids) == 2
+            position_commits.commit_batch(ns, run, {FIRST: 5, SECOND: 6}, of_no_files)
+        assert len(caught.value.txn_ids) == 1
         store.heal()
     connection_of(namespace).follower.refresh()
     assert positions.ingestions(namespace) == ({"n": {FIRST: 5, SECOND: 6}} if is_there else {})
@@ -293,10 +295,10 @@ def test_files_that_no_entry_holds_are_logged_before_and_committed_together(
 ) -> None:
     namespace.create_topic("orders", SCHEMA)
     run = owner(namespace)
-    monkeypatch.setattr(write_jobs, "ENTRY_SEGMENTS", 2)
+    monkeypatch.setattr(position_commits, "_MOST_FILES", 2)
     before = namespace.snapshot().version
-    work = {FIRST: (3, of_files(namespace, 1, 2, 3)), SECOND: (2, of_files(namespace, 4, 5))}
-    version = positions.commit_parts(namespace, run, work)
+    files = of_files(namespace, 1, 2, 3, 4, 5)
+    version = position_commits.commit_batch(namespace, run, {FIRST: 3, SECOND: 2}, files)
     assert version - before == 4  # three of two files at most, and the commits
     assert positions.ingestions(namespace) == {"n": {FIRST: 3, SECOND: 2}}
     assert namespace.snapshot().plan("orders").rows == 5
@@ -309,18 +311,47 @@ def test_a_topic_that_is_dropped_behind_files_that_were_logged_before_commits_no
 ) -> None:
     namespace.create_topic("orders", SCHEMA)
     run = owner(namespace)
-    monkeypatch.setattr(write_jobs, "ENTRY_SEGMENTS", 1)
-    call, calls = Appender.call, itertools.count(1)
+    monkeypatch.setattr(position_commits, "_MOST_FILES", 1)
+    call = Appender.call
 
     def dropping(appender: Appender, command: Any) -> Any:
-        if isinstance(command, positions._Together) and next(calls) == 3:
+        if isinstance(command, position_commits._BatchCommand):
             namespace.drop_topic("orders")
         return call(appender, command)
 
     monkeypatch.setattr(Appender, "call", dropping)
-    work = {FIRST: (1, of_files(namespace, 1)), SECOND: (1, of_files(namespace, 2))}
+    files = of_files(namespace, 1, 2)
     with pytest.raises(TransactionConflict, match=r"was dropped while its rows were committed.*do this"):
-        positions.commit_parts(namespace, run, work, if_dropped="do this")
+        position_commits.commit_batch(namespace, run, {FIRST: 1, SECOND: 1}, files, if_dropped="do this")
     assert positions.ingestions(namespace) == {}
-    namespace.producer("n")  # the next run
     assert not [item for item in namespace.transactions() if item.state == "OPEN"]
+
+
+def test_a_batch_of_many_files_has_one_transaction_and_leaves_none_open(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one for each partition a namespace had no room for those of a large Kafka, nor for those of others."""
+    namespace.create_topic("orders", SCHEMA)
+    run = owner(namespace)
+    monkeypatch.setattr(transactions, "MAX_OPEN_TRANSACTIONS", 2)
+    monkeypatch.setattr(position_commits, "_MOST_FILES", 2)
+    ends = {TopicPartition("source", number): 1 for number in range(6)}
+    position_commits.commit_batch(namespace, run, ends, of_files(namespace, *range(6)))
+    assert set(positions.ingestions(namespace)["n"].values()) == {1}
+    namespace.producer("n")
+    with pytest.raises(ProducerFenced):
+        position_commits.commit_batch(namespace, run, {FIRST: 2}, of_files(namespace, *range(6, 9)))
+    assert not [item for item in namespace.transactions() if item.state == "OPEN"]
+
+
+def test_where_an_ingestion_may_begin_it_can_commit_a_batch(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one of all of its partitions: a position takes no more of an entry than a beginning does."""
+    monkeypatch.setattr(codec, "MAX_ENTRY_BYTES", 64 << 10)
+    name, topic = "kafka:" + "a" * 40, "b" * 60
+    run = Ingestion(name, {topic: "x" * 22}, epoch=namespace.producer(name).epoch)
+    parts = [TopicPartition(topic, number) for number in range(225)]
+    position_commits.note_starts(namespace, run, dict.fromkeys(parts, 0))
+    position_commits.commit_batch(namespace, run, dict.fromkeys(parts, 1), of_no_files)
+    assert set(positions.ingestions(namespace)[name].values()) == {1}

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from spark_ext.ingest.kafka_frames import from_offsets
-from spark_ext.ingest.positions import Part
+from spark_ext.ingest.positions import TopicPartition
 from tests.spark.ingest.story import COLUMNS, SCHEMA, Story, story
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
 
@@ -107,4 +107,4 @@ def test_expressions_over_a_message_by_itself_keep_the_order(story: Story) -> No
 @pytest.mark.parametrize("count", [1000, 4000])
 def test_a_batch_of_many_partitions_that_is_cut_can_be_planned(spark: SparkSession, count: int) -> None:
     frame = spark.range(10).selectExpr("'t' AS topic", "cast(id AS int) AS partition", "id AS offset")
-    assert from_offsets(frame, {Part("t", number): 5 for number in range(count)}).count() == 5
+    assert from_offsets(frame, {TopicPartition("t", number): 5 for number in range(count)}).count() == 5

@@ -16,9 +16,9 @@ from pyspark.errors import StreamingQueryException
 
 import spark_ext
 from spark_ext.ingest import ingest_kafka as module
-from spark_ext.ingest import kafka_batches, plan_folder, positions
+from spark_ext.ingest import kafka_batches, plan_folder, position_commits
 from spark_ext.ingest.kafka_options import kafka_options
-from spark_ext.ingest.positions import Part
+from spark_ext.ingest.positions import TopicPartition
 from tests.spark.ingest.story import RUNNING, SCHEMA, Story, story
 from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, SchemaMismatch, UnsupportedFeature
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnlog.api.namespace import Namespace
+    from txnlog.format.actions import Segment
 
 __all__ = ["story"]  # a fixture
 
@@ -51,15 +52,19 @@ def test_of_a_batch_whose_commits_came_in_part_the_rest_comes(story: Story, monk
     """So it was in versions whose batches had several entries."""
     story.produce(0, 1, 2)
     story.produce(1, 3, 4)
-    commit = positions.commit_parts
+    commit = position_commits.commit_batch
 
-    def one_of_them(ns: Any, ingestion: Any, parts: Any, **_: Any) -> Any:
-        first = next(iter(parts))
-        commit(ns, ingestion, {first: parts[first]})
+    def one_of_them(ns: Any, ingestion: Any, ends: Any, segments: Any, **_: Any) -> Any:
+        first = next(iter(ends))
+
+        def its_own(txn: int) -> list[Segment]:
+            return [item for item in segments(txn) if item.slices[0].partition == first.partition]
+
+        commit(ns, ingestion, {first: ends[first]}, its_own)
         raise RuntimeError("the driver dies")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_batches, "commit_parts", one_of_them)
+        patch.setattr(kafka_batches, "commit_batch", one_of_them)
         with pytest.raises(StreamingQueryException, match="the driver dies"):
             story.ingest()
     assert story.ids() == [1, 2]
@@ -120,7 +125,9 @@ def test_a_query_that_would_leave_messages_out_is_refused(
     starts = module._starts
 
     def behind(*given: Any) -> Any:
-        return dataclasses.replace(starts(*given), offsets={Part("source", 0): 1, Part("source", 1): 0})
+        return dataclasses.replace(
+            starts(*given), offsets={TopicPartition("source", 0): 1, TopicPartition("source", 1): 0}
+        )
 
     monkeypatch.setattr(module, "_starts", behind)
     with pytest.raises(StreamingQueryException, match=r"OffsetOutOfRange: the query continues in the partition 0"):

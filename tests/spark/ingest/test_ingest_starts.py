@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_ext.ingest import ingest_kafka as module
-from spark_ext.ingest import kafka_batches, positions
-from spark_ext.ingest.positions import Ingestion, Part
+from spark_ext.ingest import kafka_batches, position_commits
+from spark_ext.ingest.positions import Ingestion, TopicPartition
 from tests.spark.ingest.story import RUNNING, Story, story
 from txnlog.errors import InvalidInputError, OffsetOutOfRange
 
@@ -37,7 +37,7 @@ def test_a_run_that_began_in_an_empty_topic_and_died_before_its_first_commit_is_
 ) -> None:
     story.produce(0)
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_batches, "commit_parts", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
+        patch.setattr(kafka_batches, "commit_batch", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
         query = story.start(options=LATEST, trigger=RUNNING)
         query.processAllAvailable()
         story.produce(0, 1, 2)
@@ -60,7 +60,7 @@ def test_retention_before_the_first_batch_is_an_error(story: Story, monkeypatch:
     """The first run says where it begins (offset 0), and dies before its first commit."""
     story.produce(0, 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_batches, "commit_parts", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
+        patch.setattr(kafka_batches, "commit_batch", lambda *_, **_more: (_ for _ in ()).throw(RuntimeError("dies")))
         with pytest.raises(StreamingQueryException):
             story.ingest()
     story.recording.write("source", "id-1", [[3], []], first=2)
@@ -75,7 +75,7 @@ def test_where_an_ingestion_begins_is_logged_for_all_partitions_or_for_none(
     story.produce(0, 1, 2)
     story.produce(1, 3, 4)
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_batches, "note_starts", behind(positions.note_starts, dies))
+        patch.setattr(kafka_batches, "note_starts", behind(position_commits.note_starts, dies))
         with pytest.raises(RuntimeError, match="the driver dies"):
             story.start(options=LATEST)
     first, second = (story.stream(partition) for partition in (0, 1))
@@ -92,9 +92,9 @@ def test_of_two_first_runs_the_one_that_is_logged_first_says_where_both_begin(
     """The other one began at the earliest offsets, and has not ingested anything yet."""
     story.produce(0, 1, 2)
 
-    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int]) -> None:
-        positions.note_starts(ns, ingestion, dict.fromkeys(starts, 0))
-        positions.note_starts(ns, ingestion, starts)
+    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[TopicPartition, int]) -> None:
+        position_commits.note_starts(ns, ingestion, dict.fromkeys(starts, 0))
+        position_commits.note_starts(ns, ingestion, starts)
 
     monkeypatch.setattr(kafka_batches, "note_starts", second)
     query = story.start(options=LATEST)
@@ -109,9 +109,9 @@ def test_of_two_first_runs_the_one_that_began_at_lower_offsets_brings_what_the_o
     """The other one began at the latest offsets, and was first."""
     story.produce(0, 1, 2)
 
-    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[Part, int]) -> None:
-        positions.note_starts(ns, ingestion, {Part("source", 0): 1, Part("source", 1): 0})
-        positions.note_starts(ns, ingestion, starts)
+    def second(ns: Namespace, ingestion: Ingestion, starts: Mapping[TopicPartition, int]) -> None:
+        position_commits.note_starts(ns, ingestion, {TopicPartition("source", 0): 1, TopicPartition("source", 1): 0})
+        position_commits.note_starts(ns, ingestion, starts)
 
     monkeypatch.setattr(kafka_batches, "note_starts", second)
     story.ingest()

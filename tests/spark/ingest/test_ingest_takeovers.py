@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_ext.ingest import ingest_kafka as module
-from spark_ext.ingest import kafka_batches, plan_folder, positions
+from spark_ext.ingest import kafka_batches, plan_folder, position_commits
 from spark_ext.ingest.kafka_batches import KafkaBatches
 from spark_ext.ingest.kafka_cluster import KafkaCluster
 from tests.spark.ingest.recorded_kafka import RecordedCluster
@@ -127,7 +127,7 @@ def test_a_run_whose_first_commit_fails_has_ended_the_older_one_and_either_can_b
     with monkeypatch.context() as patch, ExitStack() as at_end:
         at_end.callback(held.set)
         patch.setattr(KafkaBatches, "_run", running)
-        patch.setattr(kafka_batches, "commit_parts", refused)
+        patch.setattr(kafka_batches, "commit_batch", refused)
         story.produce(0, 2)
         with pytest.raises(StreamingQueryException, match="the store refuses"):
             story.ingest()
@@ -291,7 +291,7 @@ def test_a_call_takes_no_rows_in_silence_from_a_run_that_is_about_to_commit_them
     story.produce(0, 1, 2)
     older = story.start(trigger=RUNNING, options=LOSSY, query_name="orders")
     older.processAllAvailable()
-    commit, written, go_on = positions.commit_parts, threading.Event(), threading.Event()
+    commit, written, go_on = position_commits.commit_batch, threading.Event(), threading.Event()
 
     def waiting(*given: Any, **more: Any) -> Any:
         written.set()
@@ -300,7 +300,7 @@ def test_a_call_takes_no_rows_in_silence_from_a_run_that_is_about_to_commit_them
 
     with monkeypatch.context() as patch, ExitStack() as at_end:
         at_end.callback(go_on.set)
-        patch.setattr(kafka_batches, "commit_parts", waiting)
+        patch.setattr(kafka_batches, "commit_batch", waiting)
         patch.setattr(module, "check_query_name", lambda *_: None)
         story.produce(0, 3, 4)
         assert written.wait(60)  # the rows of 3 and 4 are in files
@@ -313,7 +313,7 @@ def test_a_call_takes_no_rows_in_silence_from_a_run_that_is_about_to_commit_them
             older.processAllAvailable()
             assert story.ids() == [1, 2, 3, 4]
         else:
-            patch.setattr(kafka_batches, "commit_parts", commit)
+            patch.setattr(kafka_batches, "commit_batch", commit)
             story.ingest(options=LOSSY)
             go_on.set()
             with pytest.raises(StreamingQueryException, match="ProducerFenced"):
