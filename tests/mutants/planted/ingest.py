@@ -315,7 +315,7 @@ MUTANTS: Final = (
     Mutant(
         "an ingestion that was ended may be started again",
         "spark_ext/ingest/ingest_kafka.py",
-        "    check_not_ended(ingestion.name, owner)\n",
+        "    check_not_ended(ns, ingestion.name)\n",
         "",
         "both names bring the next messages",
         (INGEST_END + "an_ingestion_that_was_ended_is_refused_under_its_name",),
@@ -363,7 +363,7 @@ MUTANTS: Final = (
     Mutant(
         "offsets of a partition that is not there are passed over",
         "spark_ext/ingest/kafka_options.py",
-        "if offset != EARLIEST_OFFSET and TopicPartition(topic, number) not in known:",
+        "if offset != EARLIEST_OFFSET and part not in known:",
         "if False:",
         "a slip in a number is not heard of",
         (INGEST_STARTS + "offsets_for_a_partition_that_is_not_there_are_refused",),

@@ -7,111 +7,30 @@ import shutil
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
-from spark_ext.streaming.write_stream import _Batches
-from spark_ext.support.namespace_cache import target_at
 from tests.client.support import wait_for
+from tests.spark.streaming.pipeline import Pipeline, pipeline
 from tests.spark.support import forget_commit, ids, versions
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
-    InvalidInputError,
-    NamespaceNotFound,
     SchemaMismatch,
 )
 from txnlog.format.actions import Commit
 
+__all__ = ["pipeline"]  # a fixture
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from spark_ext.write.dataframe_transaction import DataFrameTransaction
-    from txnlog.api.namespace import Namespace
-
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string())])
-COUNTS = pa.schema([("customer", pa.string()), ("count", pa.int64())])
-
-
-@dataclass
-class Pipeline:
-    """Orders to even ones, odd ones and counts; ``calls`` are the ids that the handler was given, by call."""
-
-    spark: SparkSession
-    ns: Namespace
-    checkpoint: Path
-    calls: list[list[int]] = field(default_factory=list)
-
-    def produce(self, first: int, count: int = 10) -> None:
-        self.ns.produce("orders", [{"id": i, "customer": f"c{i % 3}"} for i in range(first, first + count)])
-
-    def handle(self, batch: DataFrame, txn: DataFrameTransaction) -> None:
-        self.calls.append(sorted(row["id"] for row in batch.collect()))
-        txn.write(batch.where("id % 2 = 0"), "even")
-        txn.write(batch.where("id % 2 = 1"), "odd")
-        txn.write(batch.groupBy("customer").count(), "counts")
-
-    def source(self, **options: str) -> DataFrame:
-        given = {"subscription": "billing", "maxOffsetsPerTrigger": "10", **options}
-        return self.spark.readStream.format("txnlog").options(**given).load(f"{self.path}/orders")
-
-    @property
-    def path(self) -> str:
-        return f"{self.ns.root}/{self.ns.name}"
-
-    def start(self, handler: Callable[[Any, Any], object] | None = None, **options: Any) -> Any:
-        return spark_ext.write_stream(
-            self.source(),
-            self.path,
-            handler=handler or self.handle,
-            **{"acknowledge": "billing", "checkpoint": str(self.checkpoint), **options},
-        )
-
-    def run(self, handler: Callable[[Any, Any], object] | None = None, **options: Any) -> Any:
-        """One run of the query to the end of what is there."""
-        query = self.start(handler, trigger={"availableNow": True}, **options)
-        try:
-            assert query.awaitTermination(120)
-        finally:
-            query.stop()
-        return query
-
-    def batches(self, handler: Callable[[Any, Any], object], acknowledge: str | None) -> _Batches:
-        """The driver's side of another run of this query, as a second process would have it."""
-        target = target_at(self.path, {})
-        return _Batches(target, str(self.checkpoint), handler, acknowledge, None, uuid.uuid4().hex)
-
-    def check(self, first: int, last: int) -> None:
-        """The orders from ``first`` to before ``last`` took effect, each once, and nothing else did."""
-        assert ids(self.ns, "even") == [i for i in range(first, last) if i % 2 == 0]
-        assert ids(self.ns, "odd") == [i for i in range(first, last) if i % 2 == 1]
-        counted = dict.fromkeys(("c0", "c1", "c2"), 0)
-        for row in self.ns.snapshot().read("counts").to_pylist():
-            counted[row["customer"]] += row["count"]
-        assert counted == {f"c{k}": sum(i % 3 == k for i in range(first, last)) for k in range(3)}
-        assert versions(self.ns, "even") == versions(self.ns, "odd") == versions(self.ns, "counts")
-
-    def behind(self) -> int:
-        return sum(item.behind_messages for item in self.ns.lag("orders", "billing"))
-
-
-@pytest.fixture
-def pipeline(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> Pipeline:
-    namespace.create_topic("orders", SCHEMA, partitions=2)
-    namespace.create_topic("even", SCHEMA, partitions=2, key="customer")
-    namespace.create_topic("odd", SCHEMA)
-    namespace.create_topic("counts", COUNTS)
-    return Pipeline(spark, namespace, tmp_path / "checkpoint")
+    from pyspark.sql import SparkSession
 
 
 def test_a_batch_is_one_entry_over_all_topics_with_its_acknowledgement(pipeline: Pipeline) -> None:
@@ -398,109 +317,6 @@ def test_a_newer_run_fences_an_older_one_for_good(pipeline: Pipeline) -> None:
     assert len(pipeline.calls) == 3, "it was refused before its handler was called"
     pipeline.check(0, 30)
     assert pipeline.behind() == 0
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
-
-
-def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipeline) -> None:
-    handler = pipeline.handle
-    checkpoint = str(pipeline.checkpoint)
-    with pytest.raises(InvalidInputError, match=r"is no stream \(use spark_ext.transaction for a batch"):
-        spark_ext.write_stream(pipeline.spark.range(1), pipeline.path, checkpoint=checkpoint, handler=handler)
-    swapped: Any = (pipeline.path, pipeline.source())
-    with pytest.raises(InvalidInputError, match=r"write_stream takes a Spark DataFrame, not str \(call it with"):
-        spark_ext.write_stream(*swapped, checkpoint=checkpoint, handler=handler)
-    for path, kind, problem in (
-        (f"{pipeline.path}/even", InvalidInputError, r"names the topic 'even'.*name it in txn.write"),
-        (f"{pipeline.ns.root}/saels", NamespaceNotFound, r"did you mean 'sales'"),
-    ):
-        with pytest.raises(kind, match=problem):
-            spark_ext.write_stream(pipeline.source(), path, checkpoint=checkpoint, handler=handler)
-    for relative in ("checkpoints/billing", "~/billing", " /billing"):
-        with pytest.raises(InvalidInputError, match=r"the checkpoint's location .* is relative.*os.path.abspath"):
-            spark_ext.write_stream(pipeline.source(), pipeline.path, checkpoint=relative, handler=handler)
-    with pytest.raises(InvalidInputError, match=r"the path 'lake/sales' is relative.*os.path.abspath"):
-        spark_ext.write_stream(pipeline.source(), "lake/sales", checkpoint=checkpoint, handler=handler)
-    for names in (["billing"], ("billing", "returns"), {"orders": "billing"}):
-        given: Any = names
-        with pytest.raises(
-            InvalidInputError, match=r"name of one subscription, not \w+ \(read every source with the same"
-        ):
-            spark_ext.write_stream(
-                pipeline.source(), pipeline.path, checkpoint=checkpoint, handler=handler, acknowledge=given
-            )
-    assert not pipeline.checkpoint.exists()
-    with pytest.raises(InvalidInputError, match=r"does not hold the offsets of batch 0.*this process can read"):
-        pipeline.batches(handler, None).run(pipeline.spark.range(1), 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"handler": None}, r"the handler is a function of a batch .*, not None \(pass handler=lambda batch, txn"),
-        ({"handler": lambda batch: None}, r"the handler cannot be called with .*: too many .* \(pass handler=la"),
-        ({"trigger": "10 seconds"}, r"trigger is a dict .*, not '10 seconds' \(pass a dict like \{\"processingTime\""),
-        ({"trigger": {"processingtime": "1 second"}}, r"no trigger 'processingtime' \(did you mean 'processingTime'"),
-        ({"trigger": {"processingTime": 5}}, r"refuses the trigger \{'processingTime': 5\}.*pass a dict like"),
-        ({"trigger": {"processingTime": "soon"}}, r"refuses the trigger \{'processingTime': 'soon'\}"),
-        ({"trigger": {"processingTime": "soon" * 1000}}, r"^.{300,600}$"),
-        ({"trigger": {}}, r"refuses the trigger \{\}"),
-        ({"trigger": {"once": True, "availableNow": True}}, r"refuses the trigger"),
-        ({"checkpoint": None}, r"checkpoint is the location of the query's checkpoint, a path or .* not NoneType"),
-        ({"path": 5}, r"path is a path or a URL as text, not int"),
-        ({"query_name": 7}, r"query_name is text, not 7"),
-        ({"txn_app_id": "a\nb"}, r"the txnAppId .* holds control characters"),
-        ({"storage_options": "key"}, r"storage_options is a dict, not str"),
-    ],
-)
-def test_arguments_are_looked_at_before_anything_is_started(
-    pipeline: Pipeline, options: dict[str, Any], problem: str
-) -> None:
-    given = {"path": pipeline.path, "handler": pipeline.handle, "checkpoint": str(pipeline.checkpoint), **options}
-    with pytest.raises(InvalidInputError, match=problem):
-        spark_ext.write_stream(pipeline.source(), **given)
-    assert not pipeline.spark.streams.active
-    assert not pipeline.checkpoint.exists()
-
-
-def test_the_name_of_a_running_query_is_refused(pipeline: Pipeline) -> None:
-    given: dict[str, Any] = {"path": pipeline.path, "handler": pipeline.handle, "query_name": "splitter"}
-    running = spark_ext.write_stream(pipeline.source(), checkpoint=str(pipeline.checkpoint), **given)
-    with pytest.raises(InvalidInputError, match="a query with the name 'splitter' is running"):
-        spark_ext.write_stream(pipeline.source(), checkpoint=f"{pipeline.checkpoint}-2", **given)
-    running.stop()
-
-
-def test_a_plan_that_shows_no_source_leaves_the_look_at_its_subscriptions_to_the_first_batch(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a version of Spark that has another name for a source in a plan."""
-    monkeypatch.setattr("spark_ext.streaming.write_stream._SOURCE", "StreamingRelationV3")
-    pipeline.produce(0)
-    pipeline.run(acknowledge="billing")
-    assert pipeline.ns.snapshot().read("orders").num_rows
-
-
-def test_a_subscription_that_no_source_reads_under_is_reported_before_a_query_starts(pipeline: Pipeline) -> None:
-    """A source makes the subscription that it reads under, so that a misspelt one would be left behind."""
-    pipeline.produce(0)
-    before = pipeline.ns.snapshot().version
-    unnamed = pipeline.spark.readStream.format("txnlog").load(f"{pipeline.path}/orders")
-    misspelt = pipeline.source(subscription="bilingz").union(unnamed).where("id > 0")
-    with pytest.raises(InvalidInputError, match=r"with the subscription 'billing' \(it reads with 'bilingz': give"):
-        spark_ext.write_stream(
-            misspelt,
-            pipeline.path,
-            checkpoint=str(pipeline.checkpoint),
-            handler=pipeline.handle,
-            acknowledge="billing",
-        )
-    assert pipeline.calls == []
-    assert not pipeline.checkpoint.exists()
-    assert pipeline.ns.snapshot().version == before
-    with pytest.raises(InvalidInputError, match="with the subscription 'bills'"):
-        pipeline.run(acknowledge="bills")
 
 
 def test_a_stopped_query_whose_subscription_was_sought_back_acknowledges_nothing(pipeline: Pipeline) -> None:
