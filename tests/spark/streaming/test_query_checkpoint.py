@@ -240,9 +240,10 @@ def test_the_formats_sink_acknowledges_nothing_for_a_run_without_a_name(ns: Name
     query.write(0, offset(ns, (0, 0), (4, 4)))
     given = {"path": path_of(ns, "copy"), "checkpointLocation": query.checkpoint.location, "acknowledge": "billing"}
     writer = TopicStreamWriter(write_options(given, streaming=True), StructType().add("x", LongType()), False)
+    numbers = write_jobs.reserve_job(ns)
     version = ns.snapshot().version
     with pytest.raises(UnsupportedFeature, match=r"does not say which run .* a task belongs to"):
-        writer.commit([StreamTaskWritten(write_jobs.reserve_job(ns), "", (), "")], 0)
+        writer.commit([StreamTaskWritten(numbers, "", (), "")], 0)
     assert ns.snapshot().version == version
 
 

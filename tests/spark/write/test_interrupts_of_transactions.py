@@ -78,7 +78,7 @@ class Doubtful:
 
 def test_what_a_flush_left_unknown_is_logged_before_more_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call after call would else make one entry larger, until it is too large for the log."""
-    monkeypatch.setattr(write_jobs, "_entries", lambda segments: ([item] for item in segments))
+    monkeypatch.setattr(write_jobs, "entries_of", lambda segments: ([item] for item in segments))
     monkeypatch.setattr(write_jobs, "adopt_segments", lambda txn, segments: txn.calls.extend(segments))
     txn, segments = Doubtful(), ["a", "b", "c"]
     with pytest.raises(OutcomeUnknown):
