@@ -286,7 +286,7 @@ MUTANTS: Final = (
         "                connection.appender.call(AbortCommand(txn))\n",
         "                pass\n",
         "readers and compaction wait for its deadline, and others have no room for their transactions",
-        (INGEST_COMMITS + "a_batch_of_many_files_has_one_transaction_and_leaves_none_open",),
+        (INGEST_COMMITS + "a_topic_that_is_dropped_behind_files_that_were_logged_before_commits_none_of_them",),
     ),
     Mutant(
         "all files of a batch are in its entry, whatever their number",
