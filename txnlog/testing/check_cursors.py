@@ -61,7 +61,9 @@ def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[F
     for op in facts.deletions:
         item = asked(op, of.DeleteRecords)
         version = result_of(op, of.Deleted).version if op.succeeded else None
-        for at in item.before if op.succeeded else ():
+        if version is None:
+            continue  # it deleted nothing: what was gone before is another call's
+        for at in item.before:
             if not at.kept:
                 continue
             excused = [
@@ -74,7 +76,7 @@ def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[F
             for key, sets in shown.items():
                 if key[0] != at.topic or key in sought or low >= at.offset:
                     continue
-                if version is not None and created.get(key, 0) > version:
+                if created.get(key, 0) > version:
                     continue  # a subscription that came later needed nothing of it, wherever it begins
                 left = ranges.subtract(((low, at.offset),), sets.get(at.partition, ()))
                 if left:

@@ -81,6 +81,13 @@ def a_subscription_that_came_behind_a_deletion_needed_nothing_of_it(story):
     story.take(None, 7, 2, 4, version=8).final(cursors=at(0, (2, 4)), created=7, orders=FOUR)
 
 
+@good
+def a_deletion_that_found_nothing_took_nothing_from_a_subscription_that_came_later(story):
+    four(story).delete(2, version=6, kept=True).delete(2, version=None, kept=True).consumer(7)
+    story.receive(7, "2=12 3=13").take(None, 7, 2, 4, version=8)
+    story.final(cursors=at(0, (2, 4)), created=7, orders=FOUR)
+
+
 @bad("deleted before it was acknowledged")
 def a_subscription_that_came_right_before_a_deletion_needs_what_is_deleted(story):
     four(story).consumer(5).delete(2, version=6, kept=True).receive(5, "2=12 3=13")
