@@ -13,6 +13,7 @@ from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.check_polls import Sets, reach, remove, shown_cursors
 from txnlog.testing.facts import Facts, Subscribed, Unit, asked, result_of
 from txnlog.testing.history import Operation
+from txnlog.testing.operation_parts import Before
 
 
 @dataclass(slots=True)
@@ -61,10 +62,8 @@ def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[F
     for op in facts.deletions:
         item = asked(op, of.DeleteRecords)
         version = result_of(op, of.Deleted).version if op.succeeded else None
-        if version is None:
-            continue  # it deleted nothing: what was gone before is another call's
-        for at in item.before:
-            if not at.kept:
+        for at in item.before if op.succeeded else ():
+            if not at.kept or (version is None and _is_of_another(facts, op, at)):
                 continue
             excused = [
                 other.offset
@@ -76,12 +75,22 @@ def _check_deleted(facts: Facts, shown: Mapping[Subscribed, Sets]) -> Iterator[F
             for key, sets in shown.items():
                 if key[0] != at.topic or key in sought or low >= at.offset:
                     continue
-                if created.get(key, 0) > version:
+                if version is not None and created.get(key, 0) > version:
                     continue  # a subscription that came later needed nothing of it, wherever it begins
                 left = ranges.subtract(((low, at.offset),), sets.get(at.partition, ()))
                 if left:
                     text = f"{key[0]}:{key[1]}/{at.partition}: {left} was deleted, and nobody had acknowledged it"
                     yield Finding(Anomaly.DELETED_UNACKNOWLEDGED, text, (op,))
+
+
+def _is_of_another(facts: Facts, op: Operation, at: Before) -> bool:
+    """Whether another call deleted all that one would have, which found nothing: it is asked for that one's reasons."""
+    return any(
+        (found.topic, found.partition) == (at.topic, at.partition) and found.offset >= at.offset
+        for other in facts.deletions
+        if other is not op and not (other.succeeded and result_of(other, of.Deleted).version is None)
+        for found in asked(other, of.DeleteRecords).before
+    )
 
 
 def _collect(facts: Facts) -> dict[Subscribed, _Acknowledged]:

@@ -89,6 +89,12 @@ def a_deletion_that_found_nothing_took_nothing_from_a_subscription_that_came_lat
 
 
 @bad("deleted before it was acknowledged")
+def what_one_call_alone_asked_for_is_gone_and_it_says_that_it_deleted_nothing(story):
+    four(story).consumer(5).delete(2, version=None, kept=True).receive(5, "2=12 3=13")
+    story.take(None, 5, 2, 4, version=7).final(cursors=at(0, (2, 4)), created=5, orders=FOUR)
+
+
+@bad("deleted before it was acknowledged")
 def a_subscription_that_came_right_before_a_deletion_needs_what_is_deleted(story):
     four(story).consumer(5).delete(2, version=6, kept=True).receive(5, "2=12 3=13")
     story.take(None, 5, 2, 4, version=7).final(cursors=at(0, (2, 4)), created=5, orders=FOUR)
