@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_ext.ingest.offset_json import offsets_text
 from spark_ext.ingest.position_commits import note_end
 from spark_ext.ingest.positions import end_of, ingestions
-from spark_ext.support.namespace_cache import location_of, namespace_at
+from spark_ext.support.namespace_cache import location_of_namespace, namespace_at
 from spark_ext.support.option_parsing import EARLIEST_OFFSET
 from spark_ext.support.options import storage_of_call
 from txnlog.api.internals import connection_of
@@ -108,13 +108,7 @@ def _check_topics(wanted: Iterable[str], known: Collection[str]) -> None:
 
 def location_of_ingestions(path: str, storage: Mapping[str, Any]) -> Location:
     """The namespace that a path names. Raises InvalidInputError where it names a topic."""
-    location = location_of(path, storage)
-    if location.topic is not None:
-        raise InvalidInputError(
-            f"the path names the topic {location.topic!r}: ingestions are those of a whole namespace",
-            advice=f"leave the topic out of the path, which then ends in {location.namespace!r}",
-        )
-    return location
+    return location_of_namespace(path, storage, what="ingestions are those of")
 
 
 def no_ingestion(name: str, known: Iterable[str]) -> InvalidInputError:

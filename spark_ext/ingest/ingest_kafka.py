@@ -231,11 +231,11 @@ def _starts(
             _logger.warning("%s", error.message)
             offsets[part] = earliest
             lost.add(part)
-    begun = {part: bounds for part, bounds in found.items() if part not in known}
-    for part, offset in wanted.offsets_of(begun).items():
+    added = {part: bounds for part, bounds in found.items() if part not in known}
+    for part, offset in wanted.offsets_of(added).items():
         if found[part].latest < offset <= cluster.written(part):
             raise _hidden(part, found[part].latest, f"startingOffsets begin at {offset}")
-    new = wanted.starts(begun)
+    new = wanted.starts(added)
     return Starts({**offsets, **new}, new, frozenset(lost), None if owner is None else owner.epoch)
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_ext.support.namespace_cache import location_of, namespace_at
+from spark_ext.support.namespace_cache import location_of_namespace, namespace_at
 from spark_ext.support.options import storage_of_call
 from txnlog.api.tables import check_has_versions, table_named
-from txnlog.errors import InvalidInputError
 from txnlog.replies import only_looking
 
 if TYPE_CHECKING:
@@ -80,13 +79,7 @@ def rows_of(options: ReadOptions) -> pa.Table:
 
 
 def _location(path: str, storage: Mapping[str, Any]) -> Location:
-    location = location_of(path, storage)
-    if location.topic is not None:
-        raise InvalidInputError(
-            f"the path names the topic {location.topic!r}: metadata is that of a whole namespace",
-            advice=f"leave the topic out of the path, which then ends in {location.namespace!r}, and select its rows",
-        )
-    return location
+    return location_of_namespace(path, storage, what="metadata is that of", more=", and select its rows")
 
 
 def _table(

@@ -165,6 +165,17 @@ def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, 
     return found
 
 
+def location_of_namespace(path: str, storage_options: Mapping[str, Any], *, what: str, more: str = "") -> Location:
+    """The namespace that a path names, for a call about ``what`` in it. Raises InvalidInputError for a topic."""
+    location = location_of(path, storage_options)
+    if location.topic is not None:
+        raise InvalidInputError(
+            f"the path names the topic {location.topic!r}: {what} a whole namespace",
+            advice=f"leave the topic out of the path, which then ends in {location.namespace!r}{more}",
+        )
+    return location
+
+
 # --- what is written to -----------------------------------------------------------------------------------------------
 
 
@@ -214,6 +225,7 @@ __all__ = [
     "Target",
     "cached_handle",
     "location_of",
+    "location_of_namespace",
     "namespace_at",
     "remember_shown",
     "short_digest",
