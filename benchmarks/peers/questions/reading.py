@@ -17,8 +17,8 @@ QUESTION = Question(
     measured=(
         "First a million messages of 100 bytes in 1,000 transactions of 1,000, in one partition; then 3,000 "
         "transactions of three messages, one to each of three partitions, written 8 at a time (a system that "
-        "needs more than 40 s for them has fewer). The time runs from making the consumer to the last message; "
-        "the bytes are counted."
+        "needs more than 40 s for them has fewer). The time runs from making the consumer (of txnlog, from opening "
+        "the namespace) to the last message, in a process that has imported its client; the bytes are counted."
     ),
     unfair=(
         "All of it is in the memory of the operating system. txnlog and DuckLake hand over batches of columns, "
