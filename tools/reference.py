@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import click
 
-from spark_ext.streaming.lag_metrics import OF_QUERIES
+from spark_ext.streaming.lag_openmetrics import OF_QUERIES
 from txnlog.api.metric_families import OF_HANDLE, OF_NAMESPACE, Metric
 from txnlog.cli.main import CommandLine, cli
 

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spark_ext.streaming.lag import TopicLag, lags_of, reported_lags
 from spark_ext.streaming.lag_lines import WARN_AFTER, LagLines, note_dropped
-from spark_ext.streaming.lag_metrics import lag_text
+from spark_ext.streaming.lag_openmetrics import lag_text
 from spark_ext.streaming.offsets import StreamOffset
 from spark_ext.support.namespace_cache import cached_handle, location_of, namespace_at
 from spark_ext.support.options import storage_of_call

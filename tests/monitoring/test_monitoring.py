@@ -18,7 +18,7 @@ import yaml  # comes with myst-parser, which builds the pages
 import txnlog
 from examples.monitoring.exporter import Exporter, main
 from spark_ext.streaming.lag import TopicLag
-from spark_ext.streaming.lag_metrics import lag_text
+from spark_ext.streaming.lag_openmetrics import lag_text
 from tests.open_metrics import SUFFIXES, Parsed, parsed
 from tests.pages import ROOT, page
 

@@ -20,7 +20,7 @@ import txnlog
 from spark_ext.streaming import lag as lags
 from spark_ext.streaming import monitor as monitors
 from spark_ext.streaming.lag_lines import LagLines
-from spark_ext.streaming.lag_metrics import OF_QUERIES, lag_text
+from spark_ext.streaming.lag_openmetrics import OF_QUERIES, lag_text
 from spark_ext.streaming.monitor import Monitor, watched_run
 from spark_ext.streaming.offsets import StreamOffset
 from spark_ext.support import namespace_cache
