@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -42,6 +42,7 @@ _PROVIDED: Final = re.compile(r"\$\{[^}]*:[^}]*\}")
 
 _SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _API_ERROR: Final = "org.apache.kafka.common.errors.ApiException"
+_UNKNOWN_TOPIC: Final = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 _RETRIABLE: Final = "org.apache.kafka.common.errors.RetriableException"
 
 _INTERRUPTED: Final = frozenset(
@@ -114,11 +115,9 @@ class KafkaCluster:
             with self._admin() as admin:
                 described = self._described(admin, names)
             parts = [
-                TopicPartition(name, int(item.partition()))
-                for name in names
-                for item in described.get(name).partitions()
+                TopicPartition(name, int(item.partition())) for name in names for item in described[name].partitions()
             ]
-            return Topics(_ids(described, names), tuple(sorted(parts)))
+            return Topics(_ids(described), tuple(sorted(parts)))
 
         return self._asked(ask)
 
@@ -138,7 +137,7 @@ class KafkaCluster:
 
         def ask() -> dict[str, str]:
             with self._admin() as admin:
-                return _ids(self._described(admin, names), names)
+                return _ids(self._described(admin, names))
 
         return self._asked(ask)
 
@@ -179,11 +178,22 @@ class KafkaCluster:
             settings.put(name, value)
         self._made(lambda: self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)).close()
 
-    def _described(self, admin: Any, names: Iterable[str]) -> Any:
+    def _described(self, admin: Any, names: Sequence[str]) -> dict[str, Any]:
+        """What Kafka says of each topic. Raises InvalidInputError naming the first one that it does not have."""
         wanted = self._jvm.java.util.ArrayList()
         for name in names:
             wanted.add(name)
-        return self._got(admin.describeTopics(wanted).allTopicNames())
+        answers = admin.describeTopics(wanted).topicNameValues()
+        found: dict[str, Any] = {}
+        for name in names:
+            try:
+                found[name] = self._got(answers.get(name))
+            except Py4JJavaError as error:
+                if not any(_UNKNOWN_TOPIC in _classes(cause) for cause in _causes(error)):
+                    raise
+            if name not in found:  # here, where Java's error is no cause of ours
+                raise _no_topic(repr(name))
+        return found
 
     def _offsets(
         self, admin: Any, parts: Sequence[TopicPartition], which: str, level: str
@@ -278,12 +288,8 @@ class KafkaCluster:
         cause = (known or causes)[-1]
         kind = _classes(cause)[0].rpartition(".")[2]
         text = str(cause.getMessage() or kind) if known or kind == "TimeoutException" else kind
-        if kind == "UnknownTopicOrPartitionException":
-            return InvalidInputError(
-                f"Kafka has no topic of a name in subscribe: {text}",
-                advice="create it in Kafka first, or name another one in subscribe",
-                durable=Durable.NOTHING,
-            )
+        if _UNKNOWN_TOPIC in _classes(cause):
+            return _no_topic(f"of a name in subscribe: {text}")
         if kind == "TimeoutException" or _RETRIABLE in _classes(cause):
             return RetriableError(
                 f"the Kafka cluster does not answer: {text}",
@@ -314,8 +320,16 @@ def _classes(thrown: Any) -> list[str]:
     return found
 
 
-def _ids(described: Any, names: Iterable[str]) -> dict[str, str]:
-    found = {name: str(described.get(name).topicId().toString()) for name in names}
+def _no_topic(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"Kafka has no topic {what}",
+        advice="create it in Kafka first, or name another one in subscribe",
+        durable=Durable.NOTHING,
+    )
+
+
+def _ids(described: dict[str, Any]) -> dict[str, str]:
+    found = {name: str(item.topicId().toString()) for name, item in described.items()}
     return {name: number for name, number in found.items() if number != _ZERO_UUID}
 
 

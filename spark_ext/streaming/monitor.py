@@ -139,12 +139,13 @@ class Monitor:
     def lag(self, query: StreamingQuery | None = None) -> tuple[TopicLag, ...]:
         """How far queries are behind in each topic that they read, as the log says it now.
 
-        A query counts from its first progress on: what its running batch has read is not processed yet. Where the log
-        cannot be read from this process, the values are those that the source said when it planned the last batch.
+        A query counts from the end of its first batch after each start on: what its running batch has read is not
+        processed yet. One that reads no topic has no lag. Where the log cannot be read from this process, the values
+        are those that the source said when it planned the last batch.
 
         Args:
-            query: one query, by its last progress; it may have ended. Left out, all queries of the session that run,
-                and all runs of ``spark_ext.process`` in this process.
+            query: one query, by its last progress; it may have ended. Left out, all queries of the session that run
+                and had a batch since they were started, and all runs of ``spark_ext.process`` in this process.
 
         Raises:
             InvalidInputError: ``query`` is no streaming query, or the session was stopped.

@@ -121,7 +121,7 @@ def test_offsets_to_begin_at_are_one_for_each_partition(lake: Lake) -> None:
 
 
 def test_a_topic_that_kafka_lacks_and_a_cluster_that_does_not_answer_are_errors_of_the_call(lake: Lake) -> None:
-    with pytest.raises(InvalidInputError, match="Kafka has no topic of a name in subscribe"):
+    with pytest.raises(InvalidInputError, match=f"Kafka has no topic '{lake.source}'"):
         lake.start()
     nowhere = {"kafka.bootstrap.servers": "127.0.0.1:9", "kafka.default.api.timeout.ms": "2000"}
     with pytest.raises(RetriableError, match="the Kafka cluster does not answer"):
