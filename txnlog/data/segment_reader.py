@@ -222,13 +222,17 @@ class SegmentReader:
         self, data: bytes, schema: pa.Schema, segment: PlannedSegment, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """``whole``, of a file that was fetched before."""
+        wanted = None
+        if columns is not None:
+            # Parts of a table without columns, once joined, have no rows either: then some column has to count them.
+            wanted = [*columns, *(field.name for field in stored_fields(segment))] or schema.names[:1]
         table = segment_file.decode(
             data,
             segment.checksum,
             schema=file_schema(schema, segment),
             rows=segment.file_rows,
             key=segment.key,
-            columns=None if columns is None else [*columns, *(field.name for field in stored_fields(segment))],
+            columns=wanted,
             size_bytes=segment.size_bytes,
         )
         check_places(segment, table)

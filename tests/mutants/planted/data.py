@@ -30,6 +30,14 @@ MUTANTS: Final = (
         "damaged bytes are returned as rows",
         (SEGMENTS + "any_flipped_bit_is_found_or_changes_nothing",),
     ),
+    Mutant(
+        "no column counts the rows",
+        "txnlog/data/segment_reader.py",
+        " or schema.names[:1]",
+        "",
+        "a read of no columns has the rows of the last row group only",
+        ("tests/client/topics/test_reads_of_no_columns.py::test_a_file_of_several_row_groups_with_a_nested_column",),
+    ),
     # --- docs/guarantees.md, rules about producing --------------------------------------------------------------------
     Mutant(
         "keys hashed with another seed",
