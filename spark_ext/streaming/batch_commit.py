@@ -24,7 +24,7 @@ from txnlog.api.internals import acknowledge_ranges, connection_of, leave, leave
 from txnlog.client.subscription_ownership import check_streamable, take_epoch
 from txnlog.common.names import parse_label
 from txnlog.errors import ConsumerFenced, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TopicNotFound
-from txnlog.fold.acknowledgements import check_epoch
+from txnlog.fold.subscription_records import check_epoch
 from txnlog.format.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.format.actions import Consumer as ConsumerAction
 from txnlog.log.transaction_commands import Skipped

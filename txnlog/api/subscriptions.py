@@ -39,8 +39,8 @@ from txnlog.errors import (
     TopicNotFound,
 )
 from txnlog.fold import leases
-from txnlog.fold.acknowledgements import cursor_of, live_subscription
 from txnlog.fold.state import Cursor, Draft, State, SubscriptionRecord, TopicRecord
+from txnlog.fold.subscription_records import cursor_of, live_subscription
 from txnlog.fold.topics import live_topic
 from txnlog.format.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect

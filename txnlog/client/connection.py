@@ -17,10 +17,10 @@ from txnlog.common.names import nearest, parse_label, parse_topic_name
 from txnlog.common.validation import whole_number
 from txnlog.errors import SubscriptionNotFound, TopicNotFound, TxnLogError
 from txnlog.fold import number_blocks
-from txnlog.fold.acknowledgements import check_epoch, live_subscription
 from txnlog.fold.number_blocks import CHUNK
 from txnlog.fold.producers import check_producer, committed_app
 from txnlog.fold.state import Cursor, Draft, ProducerRecord, State, StreamRecord, SubscriptionRecord, TopicRecord
+from txnlog.fold.subscription_records import check_epoch, live_subscription
 from txnlog.fold.topics import topic_named
 from txnlog.format import schema
 from txnlog.format.actions import Header, Reserve, StreamBatch

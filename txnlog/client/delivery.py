@@ -27,9 +27,9 @@ from txnlog.data.segment_rows import RESTORE, damaged_segment
 from txnlog.engine.effects import WRITTEN
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import CorruptionError, TransactionConflict, TxnLogError
-from txnlog.fold.acknowledgements import check_epoch
 from txnlog.fold.leases import available, in_turn
 from txnlog.fold.state import Draft, Redelivery, SegmentRecord, SubscriptionRecord, TopicRecord
+from txnlog.fold.subscription_records import check_epoch
 from txnlog.format.actions import AnyAction, Seek
 
 if TYPE_CHECKING:

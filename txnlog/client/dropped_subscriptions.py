@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnlog.common.lru import Recent
 from txnlog.errors import Durable, SubscriptionNotFound, TxnLogError
-from txnlog.fold.acknowledgements import unknown_subscription
+from txnlog.fold.subscription_records import unknown_subscription
 from txnlog.fold.topics import topic_named
 from txnlog.format.actions import Subscription
 from txnlog.sentences import Call, Words

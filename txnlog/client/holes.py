@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
-from txnlog.fold.acknowledgements import cursor_of
 from txnlog.fold.leases import available, leased, live
 from txnlog.fold.state import Draft
+from txnlog.fold.subscription_records import cursor_of
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.log.commands import Answer, Simple
 

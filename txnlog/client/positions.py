@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from txnlog.client.partition_numbers import check_partition
 from txnlog.common.validation import epoch_ms, is_to_come, shown, whole_number
 from txnlog.errors import InvalidInputError
-from txnlog.fold.acknowledgements import check_offset
 from txnlog.fold.state import State, TopicRecord
+from txnlog.fold.subscription_records import check_offset
 from txnlog.fold.visibility import state_at
 from txnlog.sentences import Either, Words
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from txnlog.common.validation import time_of
 from txnlog.engine.effects import STILL_WANTED, Cancelled
 from txnlog.errors import ConsumerBusy, OutcomeUnknown, UnsupportedFeature
-from txnlog.fold.acknowledgements import live_subscription
 from txnlog.fold.state import Draft, State, SubscriptionRecord
+from txnlog.fold.subscription_records import live_subscription
 from txnlog.format.actions import AnyAction, Consumer, Header
 from txnlog.log.commands import ONE_EPOCH, Answer, Simple, effect
 

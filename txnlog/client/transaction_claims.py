@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from txnlog.client.acknowledgement_conflicts import check_conflicts, claim_in, ledgers_of
 from txnlog.errors import AbortableError, Durable, FencedError, TxnLogError
-from txnlog.fold.acknowledgements import live_subscription
+from txnlog.fold.subscription_records import live_subscription
 from txnlog.log.dropped import SubscriptionPlace
 
 if TYPE_CHECKING:

@@ -20,14 +20,9 @@ from txnlog.data import segment_file
 from txnlog.data.scan_planner import plan_segment
 from txnlog.data.segment_columns import merged_columns
 from txnlog.errors import Durable, InvalidInputError, RetriableError
-from txnlog.fold.acknowledgements import (
-    ALLOW_UNACKNOWLEDGED,
-    cursor_of,
-    subscriptions_of,
-    unacknowledged,
-    unacknowledged_error,
-)
+from txnlog.fold.acknowledgements import ALLOW_UNACKNOWLEDGED, unacknowledged, unacknowledged_error
 from txnlog.fold.state import Cursor, Draft, SegmentRecord, State, TopicRecord
+from txnlog.fold.subscription_records import cursor_of, subscriptions_of
 from txnlog.fold.visibility import is_visible
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Acknowledgement, AnyAction, Begin, Header, Replace, Segment, SliceRows

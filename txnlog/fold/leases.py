@@ -14,15 +14,9 @@ from txnlog.common import ranges
 from txnlog.common.format_limits import MAX_ACKNOWLEDGED_RANGES, MAX_LABEL_CHARACTERS, MAX_LEASED_MESSAGES
 from txnlog.common.limits import MOST_DEAD_LETTERS
 from txnlog.common.ranges import EMPTY, Range, Ranges
-from txnlog.fold.acknowledgements import (
-    acknowledged_or_pending,
-    check_epoch,
-    count_redelivery,
-    cursor_of,
-    leased_by,
-    live_subscription,
-)
+from txnlog.fold.acknowledgements import acknowledged_or_pending, count_redelivery, leased_by
 from txnlog.fold.state import Cursor, Draft, Redelivery, SubscriptionRecord
+from txnlog.fold.subscription_records import check_epoch, cursor_of, live_subscription
 from txnlog.format.actions import AnyAction, Lease, PartitionRanges, Release
 
 _OPENING: Final = re.compile(r"/[0-9a-f]{8}\Z")

@@ -8,16 +8,9 @@ from txnlog.common import ranges
 from txnlog.common.format_limits import MAX_LEASED_MESSAGES, MAX_SUBSCRIPTIONS
 from txnlog.common.names import parse_label, parse_subscription_name, parse_topic_name
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, SubscriptionExists
-from txnlog.fold.acknowledgements import (
-    check_offset,
-    check_ranges,
-    count_redelivery,
-    cursor_of,
-    forget_subscription,
-    leased_by,
-    live_subscription,
-)
+from txnlog.fold.acknowledgements import check_ranges, count_redelivery, leased_by
 from txnlog.fold.state import Cursor, Draft, LeaseRecord, SubscriptionRecord
+from txnlog.fold.subscription_records import check_offset, cursor_of, forget_subscription, live_subscription
 from txnlog.fold.topics import live_topic
 from txnlog.fold.transaction_ends import end_aborted
 from txnlog.format.actions import Consumer, DropSubscription, Header, Lease, Release, Seek, Subscription

@@ -17,8 +17,8 @@ from txnlog.errors import (
     TopicExists,
     TopicNotFound,
 )
-from txnlog.fold.acknowledgements import forget_subscription
 from txnlog.fold.state import Draft, SchemaVersion, State, TopicRecord
+from txnlog.fold.subscription_records import forget_subscription
 from txnlog.format import schema as schemas
 from txnlog.format.actions import AlterTopic, DeleteRecords, DropTopic, Header, Topic
 from txnlog.format.keys import topic_folder
@@ -153,7 +153,9 @@ def check_deletable(draft: Draft, topic: TopicRecord, partition: int, offset: in
 
 def _not_there(topic: TopicRecord, partition: int, start: int, end: int, offset: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
-        f"partition {partition} of {topic.name!r} holds offsets {start} to {end}, not {offset}",
+        f"partition {partition} of the topic {topic.name!r} begins at offset {start} and ends at {end}; {offset} is "
+        "outside",
+        advice=f"use {start} to {end}",
         durable=Durable.NOTHING,
     )
 

@@ -79,7 +79,7 @@ def too_many_open() -> LimitExceeded:
     """The error where no transaction more may be open."""
     return LimitExceeded(
         f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
-        advice=Words("end some (", Call("transactions"), " lists them), or raise the number of namespaces"),
+        advice=Words("end some (", Call("transactions"), " lists them), or divide the work over several namespaces"),
     )
 
 

@@ -20,8 +20,8 @@ from txnlog.client.positions import start_offsets
 from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.validation import whole_number
 from txnlog.errors import InvalidInputError
-from txnlog.fold.acknowledgements import subscriptions_of
 from txnlog.fold.state import Draft, SegmentRecord, State, TopicRecord
+from txnlog.fold.subscription_records import subscriptions_of
 from txnlog.fold.topics import value_columns
 from txnlog.format import schema as schemas
 from txnlog.format.actions import AlterTopic, Header

@@ -13,9 +13,9 @@ from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.engine.log_lines import LogLines
 from txnlog.errors import LimitExceeded, TransactionConflict
-from txnlog.fold.acknowledgements import subscriptions_of
 from txnlog.fold.leases import available, live
 from txnlog.fold.state import Cursor, Draft, State, SubscriptionRecord, TopicRecord
+from txnlog.fold.subscription_records import subscriptions_of
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.format.retention import MESSAGE_TTL_MS
 from txnlog.log.commands import Answer, Simple

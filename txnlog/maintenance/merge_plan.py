@@ -242,7 +242,9 @@ def not_dropped(topic: TopicRecord | None, number: int) -> TopicRecord:
     """A topic of this id. Raises TopicNotFound where it was dropped while it was being rewritten."""
     if topic is None or topic.dropped:
         raise TopicNotFound(
-            f"the topic {topic.name if topic else number!r} was dropped meanwhile", durable=Durable.NOTHING
+            f"the topic {topic.name if topic else number!r} was dropped meanwhile",
+            advice="nothing is left to do for it: a vacuum deletes its files",
+            durable=Durable.NOTHING,
         )
     return topic
 

@@ -15,8 +15,9 @@ from txnlog.common import ranges
 from txnlog.common.format_limits import MAX_ENTRY_BYTES
 from txnlog.common.ranges import Ranges
 from txnlog.data.segment_order import in_offset_order
-from txnlog.fold.acknowledgements import subscriptions_of, unacknowledged, unacknowledged_error
+from txnlog.fold.acknowledgements import unacknowledged, unacknowledged_error
 from txnlog.fold.state import Draft, SegmentRecord, State, SubscriptionRecord, TopicRecord
+from txnlog.fold.subscription_records import subscriptions_of
 from txnlog.fold.topics import check_deletable
 from txnlog.fold.visibility import is_visible
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, DeleteRecords, Header

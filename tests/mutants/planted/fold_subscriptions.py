@@ -22,7 +22,7 @@ MUTANTS: Final = (
     # --- fencing ----------------------------------------------------------------------------------------------------
     Mutant(
         "old consumers acknowledge",
-        "txnlog/fold/acknowledgements.py",
+        "txnlog/fold/subscription_records.py",
         "if record.epoch != epoch:",
         "if epoch > record.epoch:",
         "two consumers of an exclusive subscription take the same messages",

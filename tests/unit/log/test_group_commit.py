@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.memory_log import Log, individually, tables_of
 from txnlog.errors import InvalidTransactionState, TransactionConflict, TransactionTimedOut, TxnLogError
-from txnlog.fold.acknowledgements import live_subscription
 from txnlog.fold.apply import apply, begin_entry
 from txnlog.fold.overdue import overdue
 from txnlog.fold.state import Draft, Outcome
+from txnlog.fold.subscription_records import live_subscription
 from txnlog.format.actions import Abort, Begin, Commit, Consumer, DropSubscription, DropTopic, Header
 from txnlog.log.commands import Answer, Piece, Simple, effect
 from txnlog.log.group_commit import Attempt, MadeEntry, Member, MemberReply, Needed, Riders, SharedWave
