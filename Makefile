@@ -23,7 +23,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-kafka test-s3a test-rights monitoring test-spark40 test-spark41 mutants sim crash crash-operations crash-spark crash-delta crash-operations conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
+.PHONY: help install check format test test-all test-fast test-delta test-kafka test-s3a test-rights monitoring test-spark40 test-spark41 mutants sim crash crash-operations crash-spark crash-delta conformance engines-read damage healthy demo notebooks docs bench bench-all bench-peers release matrix lock lock-peers clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile

@@ -5,7 +5,7 @@
     TxnLogError
     ├── RetriableError            try the same call again
     │   ├── OutcomeUnknown        the answer never came: ask again, never assume
-    │   └── ConsumerBusy          another consumer's lease lasts
+    │   └── ConsumerBusy          the subscription is another consumer's, or a query's
     ├── AbortableError            abort the transaction, begin again
     │   ├── TransactionTimedOut
     │   ├── TransactionAborted
@@ -148,7 +148,10 @@ class OutcomeUnknown(RetriableError):
 
 
 class ConsumerBusy(RetriableError):
-    """The subscription keeps its consumer until that consumer's lease ends."""
+    """The subscription keeps its consumer: while a lease lasts, for one of another name never, for a query until asked.
+
+    So waiting helps in the first case only; the advice says what helps in the others.
+    """
 
     _default_advice = "wait for the lease to end, or close the other consumer"
 
@@ -219,8 +222,14 @@ class ProducerFenced(FencedError):
 
 
 class ConsumerFenced(FencedError):
-    """A newer consumer, a seek or a drop raised the subscription's epoch: the number under which a consumer works."""
+    """A newer consumer, a seek or a drop raised the subscription's epoch: the number under which a consumer works.
 
+    Attributes:
+        goes_on: whether it is about some messages only, and the consumer that refused them works as before: do not
+            stop then.
+    """
+
+    goes_on = False
     _default_advice = (
         "stop: whoever took over processes these messages now, and a new consumer here would take the subscription "
         "back. After a seek of its own, a consumer receives again"

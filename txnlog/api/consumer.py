@@ -112,7 +112,7 @@ class Consumer(ProcessBound):
             TransactionConflict: a message is pending in an open transaction, or one before a cumulative end was
                 released or passed over, and not received again.
             ConsumerFenced: a newer consumer took over; or another consumer, or this one before a seek, received the
-                messages: then this consumer goes on, as the text says.
+                messages: then this consumer goes on, and the error's ``goes_on`` is true.
         """
         self._machine.check_usable()
         self._connection.check_writes()  # a reader is refused even where there is nothing to acknowledge
@@ -167,12 +167,14 @@ class Consumer(ProcessBound):
             if own.epoch != record.epoch:  # it waits for its turn
                 return error
             by = "before a seek of this consumer" if messages._by is own else "by another consumer"
-            return reworded(
+            refused = reworded(
                 error,
                 message=f"these messages of {messages.topic!r} were received {by}, in epoch {messages._epoch} of the "
                 f"subscription {record.name!r}; this consumer has its epoch {own.epoch}, and goes on",
                 advice="call receive() of this consumer: it delivers what is not acknowledged, also of these messages",
             )
+            refused.goes_on = True
+            return refused
 
         return Replying(reply)
 

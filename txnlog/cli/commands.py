@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import click
 
+from txnlog.cli.rendering import rendered
 from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import nearest
 from txnlog.common.validation import Duration, size_bytes
 from txnlog.errors import TxnLogError
 
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
+
+CAN_BE_REPEATED: Final = "what was done stays. Run the same command again to go on."
+"""Of a command that works in steps, and goes on where an earlier run of it was interrupted."""
 
 
 class RefusedError(Exception):
@@ -27,22 +33,28 @@ class Commands(click.Group):
     """Commands; one that is not there is answered with what may be meant.
 
     Attributes:
-        can_be_repeated: the names of those that work in steps, and go on where an earlier one was interrupted.
+        when_interrupted: by name what Ctrl-C leaves of those of which that is known.
     """
 
-    can_be_repeated: frozenset[str] = frozenset()
+    when_interrupted: Mapping[str, str] = MappingProxyType({})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Click's own; an error knows by whom it is shown, and Ctrl-C says what became of long work."""
+        """Click's own; an error knows by whom it is shown, and Ctrl-C says what became of the work."""
         first = ctx.params.get("namespace")
         if first in self.commands and not ctx._protected_args and not ctx.args:
             raise click.UsageError(_order(f"txnlog ROOT/NAMESPACE {first}", f"{first!r} is a command"), ctx)
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            if ctx.invoked_subcommand not in self.can_be_repeated:
+        except KeyboardInterrupt as interrupt:
+            root, command = ctx.find_root().command, self.commands.get(ctx.invoked_subcommand or "")
+            assert isinstance(root, click.Group), "the command line has commands"
+            # Click says "Aborted!", which would be the opposite of a commit that the library finishes.
+            notes = [rendered(note, root, command) for note in getattr(interrupt, "__notes__", ())]
+            if command is not None and (left := self.when_interrupted.get(command.name or "")):
+                notes.append(left)
+            if not notes:
                 raise
-            click.echo("\nInterrupted: what was done stays. Run the same command again to go on.", err=True)
+            click.echo("\n" + "\n".join(f"Interrupted: {note.removeprefix('txnlog: ')}" for note in notes), err=True)
             raise click.exceptions.Exit(NOT_DONE) from None
         except TxnLogError as error:
             raise RefusedError(error, self.commands.get(ctx.invoked_subcommand or "")) from error
@@ -106,4 +118,15 @@ def size(_context: click.Context, param: click.Parameter, value: str | None) -> 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 
 
-__all__ = ["DONE", "NOT_DONE", "REFUSED", "WARNINGS", "Commands", "RefusedError", "duration", "json_option", "size"]
+__all__ = [
+    "CAN_BE_REPEATED",
+    "DONE",
+    "NOT_DONE",
+    "REFUSED",
+    "WARNINGS",
+    "Commands",
+    "RefusedError",
+    "duration",
+    "json_option",
+    "size",
+]

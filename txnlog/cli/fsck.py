@@ -22,6 +22,8 @@ CODES: Final[tuple[tuple[Severity, int], ...]] = (
 )
 """Exit codes by the worst that was found. What is damaged for certain comes before what could not be checked."""
 
+WHEN_INTERRUPTED: Final = "the check is not complete. It changed nothing; run it again."
+
 
 @click.command()
 @click.option(
@@ -41,14 +43,8 @@ def fsck(context: click.Context, level: CheckLevel, *, as_json: bool) -> None:
     Exit code 0: clean. 1: warnings only. 2: damage. 3: something could not be checked, or Ctrl-C ended it.
     """
     target: Target = context.obj
-    try:
-        with StatusLine() as status:
-            report = target.check(
-                level, lambda kind, done, known: status.show(f"{kind}: {done:,} of {known:,} checked")
-            )
-    except KeyboardInterrupt:
-        click.echo("\nInterrupted: the check is not complete. It changed nothing; run it again.", err=True)
-        sys.exit(NOT_DONE)
+    with StatusLine() as status:
+        report = target.check(level, lambda kind, done, known: status.show(f"{kind}: {done:,} of {known:,} checked"))
     root = context.find_root().command
     assert isinstance(root, click.Group), "the command line has commands"
     advice = [rendered(item.advice, root, context.command) for item in report.findings]
@@ -79,4 +75,4 @@ def _print(report: FsckReport, advice: list[str], *, as_json: bool) -> None:
         click.echo("clean")
 
 
-__all__ = ["CODES", "fsck"]
+__all__ = ["CODES", "WHEN_INTERRUPTED", "fsck"]

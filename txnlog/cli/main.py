@@ -30,7 +30,7 @@ from txnlog.cli import (
     topics,
     transactions,
 )
-from txnlog.cli.commands import NOT_DONE, REFUSED, Commands, RefusedError
+from txnlog.cli.commands import CAN_BE_REPEATED, NOT_DONE, REFUSED, Commands, RefusedError
 from txnlog.cli.rendering import worded
 from txnlog.cli.target import Target, storage_options_of
 from txnlog.cli.versions import print_version
@@ -110,21 +110,11 @@ for _command in (
     *(doctor.doctor, top.top, features.enable),
 ):
     cli.add_command(_command)
-cli.can_be_repeated = frozenset(
-    {
-        "adopt",
-        "backup",
-        "checkpoint",
-        "compact",
-        "erase",
-        "maintain",
-        "optimize",
-        "publish",
-        "repair",
-        "restore",
-        "vacuum",
-    }
+_IN_STEPS: Final = (
+    *("adopt", "backup", "checkpoint", "compact", "erase", "maintain"),
+    *("optimize", "publish", "repair", "restore", "vacuum"),
 )
+cli.when_interrupted = {**dict.fromkeys(_IN_STEPS, CAN_BE_REPEATED), "fsck": fsck.WHEN_INTERRUPTED}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -112,7 +112,10 @@ class SessionOwner:
 
     def __getstate__(self) -> dict[str, Any]:
         if any(given is not None for given in (self._given_store, self._given_runtime, self._clock)):
-            raise InvalidInputError("a namespace with a store, runtime or clock of its own cannot be pickled")
+            raise InvalidInputError(
+                "a namespace with a store, runtime or clock of its own cannot be pickled",
+                advice="open it in the other process",
+            )
         return {
             "root": self.root,
             "name": self.name,

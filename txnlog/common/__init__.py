@@ -1,1 +1,1 @@
-"""What every layer uses and nothing of txnlog is below: ids, names, limits, ranges, arguments, growing pauses."""
+"""What every layer uses: ids, names, limits, ranges, arguments, growing pauses. Below it are the errors alone."""

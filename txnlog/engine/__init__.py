@@ -1,1 +1,1 @@
-"""What runs the client: tasks and what they await, one thread that owns the state, time and chance."""
+"""What runs the client: tasks and what they await, one thread at a time that owns the state, time and chance."""

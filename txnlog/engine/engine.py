@@ -1,4 +1,4 @@
-"""The engine: one thread that owns what the clients of a process know. Calls are tasks, and run in it step by step.
+"""The engine: one thread at a time owns what the clients of a process know. Calls are tasks, and run step by step.
 
 A task is a coroutine. It runs without a pause up to the next effect that it awaits, so what it changes is never seen
 halfway, and nothing there needs a lock. What blocks (a request of a store, encoding a file) runs in a pool meanwhile.
@@ -173,7 +173,7 @@ class Task(Generic[R]):
 
 
 class Engine:
-    """Runs tasks, each a coroutine over effects, in one thread."""
+    """Runs tasks, each a coroutine over effects, in one thread at a time: see ``Worker``, whose threads take turns."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -47,10 +47,14 @@ def note_interrupted(error: BaseException, txn_ids: Iterable[TxnId]) -> None:
     if not ids:
         error.add_note(f"txnlog: this call was interrupted, {_ALL_THE_SAME}")
         return
-    show, settle = Call("transaction", "txn_id"), Call("abort", "txn_id")
     error.add_note(
-        f"txnlog: this call of the transaction {ids} was interrupted, {_ALL_THE_SAME}: {show} shows its outcome, and "
-        f"{settle} makes it definite"
+        Words(
+            f"txnlog: this call of the transaction {ids} was interrupted, {_ALL_THE_SAME}: ",
+            Call("transaction", "txn_id"),
+            " shows its outcome, and ",
+            Call("abort", "txn_id"),
+            " makes it definite",
+        )
     )
 
 
@@ -64,7 +68,9 @@ def note_repeatable(error: BaseException, how: str) -> None:
     """Say first, in an exception that interrupted a call, that the call may be made again: that is the shorter way."""
     notes: list[str] = getattr(error, "__notes__", [])
     if notes and notes[-1].startswith("txnlog:"):
-        notes[-1] = notes[-1].replace(f"{_ALL_THE_SAME}:", f"{_ALL_THE_SAME}: {how}; or", 1)
+        before, rest = f"{_ALL_THE_SAME}:", f"{_ALL_THE_SAME}: {how}; or"
+        parts = Words(notes[-1]).parts
+        notes[-1] = Words(*(part.replace(before, rest, 1) if isinstance(part, str) else part for part in parts))
 
 
 def blocked(cause: BaseException | None) -> RetriableError:

@@ -1,1 +1,1 @@
-"""Work off the commit path: merging, retention and vacuum (together: ``maintain``), fsck, backup and restore."""
+"""Work off the commit path: ``maintain`` and its parts, erasing rows, fsck and repair, backup and restore."""

@@ -421,6 +421,7 @@ def test_a_consumer_that_is_well_hears_that_the_messages_are_of_an_older_epoch(
     assert f"received {'by' if by == 'another consumer' else 'before'} {by}" in text
     assert f"in epoch {before} of" in text
     assert f"this consumer has its epoch {epoch}, and goes on" in text
+    assert caught.value.goes_on
     assert "receive()" in text
     assert "stop" not in text
     assert caught.value.durable is Durable.NOTHING

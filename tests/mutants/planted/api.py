@@ -31,6 +31,7 @@ from tests.mutants.names import (
     REPLIES,
     SHARED,
     SUBSCRIPTIONS_MADE_AGAIN,
+    TAKEOVER,
     THREADS,
     TRANSACT,
     TRANSACTION_ENDS,
@@ -504,6 +505,14 @@ MUTANTS: Final = (
         "        pass\n",
         "after Ctrl-C a transaction can only be aborted",
         (INTERRUPTED_WAITS + "an_acknowledgement_that_is_interrupted_is_repeated_and_there_once",),
+    ),
+    Mutant(
+        "a consumer that goes on passes for one that was fenced",
+        "txnlog/api/consumer.py",
+        "refused.goes_on = True",
+        "refused.goes_on = False",
+        "a program stops for messages that come again by themselves",
+        (TAKEOVER + "a_consumer_that_is_well_hears_that_the_messages_are_of_an_older_epoch",),
     ),
     # --- monitoring -----------------------------------------------------------------------------------------------
     Mutant(

@@ -26,6 +26,16 @@ MUTANTS: Final = (
         "who may produce controls the terminal of whoever looks, and what he reads there",
         (LISTINGS + "nothing_that_others_wrote_controls_the_terminal",),
     ),
+    Mutant(
+        "Ctrl-C in a commit calls it aborted",
+        "txnlog/cli/commands.py",
+        'getattr(interrupt, "__notes__", ())',
+        "()",
+        "who reads it runs the command again, and its rows are there twice",
+        (
+            "tests/cli/test_interrupts.py::test_where_rows_may_be_there_all_the_same_the_command_names_their_transaction",
+        ),
+    ),
     # --- what is written, and by which command ----------------------------------------------------------------------
     Mutant(
         "rows of a file are looked at behind the beginning of their transaction",
