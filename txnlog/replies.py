@@ -103,6 +103,14 @@ def _copied(error: X, known: dict[int, Any]) -> X:
     return copy
 
 
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an error. To one of others, too, which may be a frozen dataclass: it refuses Python's own way."""
+    try:
+        error.add_note(text)
+    except Exception:  # noqa: BLE001 - whatever its class does with attributes
+        BaseException.__setattr__(error, "__notes__", [*getattr(error, "__notes__", ()), text])
+
+
 class Replying(contextlib.ContextDecorator):
     """Around a call, or a part of it: what it raises becomes what ``reply`` makes of it. Also a decorator."""
 
@@ -381,6 +389,7 @@ __all__ = [
     "finishing",
     "in_parts",
     "not_sent",
+    "note",
     "note_written",
     "only_looking",
     "refused_write",

@@ -46,7 +46,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.replies import reworded
+from txnlog.replies import note, reworded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -264,7 +264,7 @@ class Run:
             asked = self._pause(_HANDLER_BACKOFF.after(failures))
             return None if asked else replace(item, failures=failures)
         if elsewhere or not self._order.to_dead_letters or not self._is_read(item):
-            error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
+            note(error, f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
         left = self._identity.left(self._what_is_left(item.scan))
         if left is not None:

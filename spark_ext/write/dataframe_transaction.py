@@ -28,7 +28,7 @@ from txnlog.errors import (
 )
 from txnlog.format.actions import Segment
 from txnlog.log.transaction_commands import Skipped
-from txnlog.replies import Replying, copy_of, in_parts, note_written, reworded
+from txnlog.replies import Replying, copy_of, in_parts, note, note_written, reworded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -324,9 +324,9 @@ class DataFrameTransaction:
     def _note_elsewhere(self, error: BaseException) -> None:
         """Add notes about the work done before the commit to its error, which may have them already."""
         for where in [where for where, work in self._elsewhere.values() if work is None]:
-            note = f"the {where} has its rows; the same work again does not append them a second time"
-            if note not in getattr(error, "__notes__", ()):
-                error.add_note(note)
+            text = f"the {where} has its rows; the same work again does not append them a second time"
+            if text not in getattr(error, "__notes__", ()):
+                note(error, text)
 
     def _check_usable(self) -> None:
         """Raise what forbids more work and a commit, for reasons that the transaction itself does not know."""
@@ -399,10 +399,10 @@ Handler = Callable[["DataFrame", DataFrameTransaction], object]
 """A function that a stream calls with each batch and its transaction."""
 
 
-def behind_commit(error: E, note: str) -> E:
+def behind_commit(error: E, text: str) -> E:
     """The error of a handler whose batch is committed: with a note of that, and never that nothing was written."""
     answer = reworded(error, durable=Durable.MAYBE) if isinstance(error, TxnLogError) else error
-    answer.add_note(note)
+    note(answer, text)
     return answer
 
 

@@ -15,6 +15,8 @@ from tests.cli.command_line import lines, run
 from txnlog.api.doctor import contents
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.common import format_limits
+from txnlog.errors import Durable, StoreError
+from txnlog.store.local import LocalStore
 from txnlog.testing import ManualClock
 
 DAY_MS = 86_400_000
@@ -90,6 +92,26 @@ def test_it_changes_nothing_and_a_probe_leaves_nothing(path, tmp_path):
     assert [seen[name] for name in tried] == ["yes"] * 5
     assert seen["right to write proposals"].startswith("not tried: ")
     assert seen["clock of the store"] == "not behind this machine's clock"
+
+
+def test_a_disk_that_takes_nothing_is_a_finding(path, monkeypatch):
+    with opened(path) as ns:
+        ns.create_topic("orders", SCHEMA)
+
+    def put(_self, key, data):
+        assert data, "a full disk takes an object without bytes"
+        raise StoreError(
+            f"put of {key!r} failed: No space left on device", advice="free space", durable=Durable.NOTHING
+        )
+
+    monkeypatch.setattr(LocalStore, "put", put)
+    found = report(path, "--probe")
+    assert run(path, "doctor", "--probe").returncode == 2
+    (finding,) = found["findings"]
+    assert (finding["severity"], finding["kind"], finding["about"]) == ("problem", "store", "right to write")
+    assert re.search("put of '.*No space left on device; nothing can be appended", finding["message"])
+    assert found["seen"]["right to write"] == "not known: the store failed"
+    assert found["seen"]["clock of the store"] == "not known: nothing could be written"
 
 
 def test_people_get_a_table_of_the_findings(path):

@@ -12,7 +12,6 @@ from types import FrameType
 import pytest
 
 from tests.interrupts import hearing_signal
-from txnlog.common.first_of import FirstOf
 from txnlog.engine import main_thread
 from txnlog.errors import RetriableError
 from txnlog.store import Created, FsspecStore, LocalStore, ObjectNotFound, Store, posix
@@ -128,7 +127,7 @@ def test_where_no_thread_can_be_started_the_main_thread_makes_the_request(
     def refuse(_thread: object) -> None:
         raise RetriableError("no thread")
 
-    monkeypatch.setattr(main_thread, "_of_process", FirstOf())
+    monkeypatch.setattr(main_thread, "_by_service", {})
     monkeypatch.setattr("txnlog.engine.worker.start_thread", refuse)
     store = LocalStore(tmp_path / "root")
     store.put(KEY, b"bytes")

@@ -6,9 +6,8 @@ ledger says, and nobody needs a lock.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -147,15 +146,19 @@ def current_attempt() -> TransactAttempt | None:
     return _ATTEMPT.get()
 
 
-@contextlib.contextmanager
-def attempt() -> Iterator[TransactAttempt]:
-    """Meanwhile note what consumers deliver in this thread."""
-    found = TransactAttempt()
-    token = _ATTEMPT.set(found)
-    try:
-        yield found
-    finally:
-        _ATTEMPT.reset(token)
+class attempt:  # noqa: N801 - used as a function is
+    """Meanwhile note what consumers deliver in this thread.
+
+    Made by hand: contextlib's own sets an attribute of the error that leaves it, which one of a program may refuse.
+    """
+
+    def __enter__(self) -> TransactAttempt:
+        found = TransactAttempt()
+        self._token = _ATTEMPT.set(found)
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        _ATTEMPT.reset(self._token)
 
 
 class Stop(NamedTuple):

@@ -87,14 +87,17 @@ class TransactionClaims:
         self._add(ledgers_of(self._connection, call.wanted, call.receipt))
         before, deadline_ms, unanswered = work.mark(), self._opening.deadline_ms, set(self._unanswered)
         claims = {id(item): item.claims().get(self._number) for item in self._ledgers}
+        logged = work.logged
         self._opening.note_effect()  # what it was refused is not withheld for ever where nobody aborts it
         for item in call.wanted:
             call.receipt.ledger.intend(self._number, item, self._opening.deadline_ms, self._connection.may_land)
         try:
             yield
             call.is_made = True
-        except TxnLogError as error:
-            if error.durable is Durable.NOTHING and not isinstance(error, AbortableError | FencedError):
+        except Exception as error:
+            # Of one that is none of the library's nothing was sent: else the caller would hear OutcomeUnknown.
+            is_unmade = error.durable is Durable.NOTHING if isinstance(error, TxnLogError) else work.logged is logged
+            if is_unmade and not isinstance(error, AbortableError | FencedError):
                 work.rollback(before)
                 self._opening.deadline_ms = deadline_ms
                 self._unanswered = unanswered

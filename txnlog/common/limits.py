@@ -54,7 +54,8 @@ PARALLEL_REQUESTS: Final = 16
 """Store requests of a client that are under way at once: those of one data wave, or of one catch-up."""
 
 REQUESTS_OF_MAIN_THREAD: Final = 16
-"""Those that others make for the main thread: one at a time, and one more for each handler of a signal in another.
+"""Those of one service that others make for the main thread: one at a time, one more for each handler of a signal in
+another, and those that a time limit of the program left behind.
 
 A library that keeps connections open has to keep as many as both together, else requests wait for one.
 """

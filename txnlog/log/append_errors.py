@@ -7,7 +7,7 @@ from typing import Final
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
-from txnlog.replies import advising, copy_of, reworded
+from txnlog.replies import advising, copy_of, note, reworded
 from txnlog.sentences import Call, Words
 
 _ALL_THE_SAME: Final = "and may take effect all the same"
@@ -16,8 +16,10 @@ _UNSENT: Final = "txnlog: nothing was sent of this call, and nothing of it takes
 
 def answer_of(error: BaseException, txn_ids: Iterable[TxnId], *, may_land: bool) -> BaseException:
     """What one of those hears who waited for an entry that failed; ``may_land``: what was sent of it may be logged."""
-    if not isinstance(error, Exception):
-        return error  # no answer at all: nobody takes it for one
+    if not isinstance(error, Exception):  # no answer at all: nobody takes it for one
+        if may_land:
+            note_interrupted(error, txn_ids)
+        return error
     if may_land:
         return outcome_unknown(txn_ids, error)
     return blocked(error.__cause__) if isinstance(error, OutcomeUnknown) else error
@@ -45,23 +47,24 @@ def note_interrupted(error: BaseException, txn_ids: Iterable[TxnId]) -> None:
     """
     ids = ", ".join(map(str, txn_ids))
     if not ids:
-        error.add_note(f"txnlog: this call was interrupted, {_ALL_THE_SAME}")
+        note(error, f"txnlog: this call was interrupted, {_ALL_THE_SAME}")
         return
-    error.add_note(
+    note(
+        error,
         Words(
             f"txnlog: this call of the transaction {ids} was interrupted, {_ALL_THE_SAME}: ",
             Call("transaction", "txn_id"),
             " shows its outcome, and ",
             Call("abort", "txn_id"),
             " makes it definite",
-        )
+        ),
     )
 
 
 def note_unsent(error: Exception) -> None:
     """Say in an exception that is none of the library's, once, that nothing was sent of the calls that it ended."""
     if _UNSENT not in getattr(error, "__notes__", ()):
-        error.add_note(_UNSENT)
+        note(error, _UNSENT)
 
 
 def note_repeatable(error: BaseException, how: str) -> None:

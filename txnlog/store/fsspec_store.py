@@ -69,10 +69,14 @@ class FsspecStore:
 
     Requests are retried by the library below, bounded and with finite timeouts; a create whose outcome stays open is
     UNKNOWN. Listings are never cached. A forked process opens connections of its own.
+
+    Attributes:
+        service: the endpoint and the bucket, as a hash.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self.service = backend.identity.endpoint_hash
         self._opened: dict[int, Any] = {}  # by process: what its parent opened is not closed in a child
 
     @property

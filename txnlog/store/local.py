@@ -93,7 +93,12 @@ class LocalStore:
 
     The folders that it writes to, or reads from, again and again stay open until ``close``, so their file system cannot
     be unmounted.
+
+    Attributes:
+        service: this machine's disks are one.
     """
+
+    service = "local"
 
     def __init__(self, root: str | os.PathLike[str], *, use_tmpfile: bool = True) -> None:
         self._root = os.path.realpath(os.fspath(root))

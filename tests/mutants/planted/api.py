@@ -25,6 +25,7 @@ from tests.mutants.names import (
     LOST_ANSWERS,
     METADATA_TABLES,
     METRICS,
+    NO_NOTE,
     OPTIMIZE_MEANWHILE,
     PREPARE_UNKNOWN,
     REFUSALS,
@@ -513,6 +514,22 @@ MUTANTS: Final = (
         "refused.goes_on = False",
         "a program stops for messages that come again by themselves",
         (TAKEOVER + "a_consumer_that_is_well_hears_that_the_messages_are_of_an_older_epoch",),
+    ),
+    Mutant(
+        "an acknowledgement that ran short of memory stays",
+        "txnlog/client/transaction_claims.py",
+        "if isinstance(error, TxnLogError) else work.logged is logged",
+        "if isinstance(error, TxnLogError) else False",
+        "a commit takes a message of which its program was said that nothing takes effect, and nobody ever receives it",
+        (NO_NOTE + "an_acknowledgement_of_which_nothing_takes_effect_takes_none",),
+    ),
+    Mutant(
+        "contextlib hands on what a function of transact raised",
+        "txnlog/client/delivery.py",
+        "        _ATTEMPT.reset(self._token)\n",
+        "        _ATTEMPT.reset(self._token)\n        _[1].__traceback__ = _[2]\n",
+        "a program that has a frozen dataclass for an error never sees it",
+        (NO_NOTE + "what_a_function_of_transact_raises_comes_out_of_it",),
     ),
     # --- monitoring -----------------------------------------------------------------------------------------------
     Mutant(

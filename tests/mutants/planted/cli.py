@@ -36,6 +36,14 @@ MUTANTS: Final = (
             "tests/cli/test_interrupts.py::test_where_rows_may_be_there_all_the_same_the_command_names_their_transaction",
         ),
     ),
+    Mutant(
+        "doctor tries a full disk with no bytes",
+        "txnlog/api/doctor/surroundings.py",
+        "_PROBE: Final = bytes(4 << 10)",
+        '_PROBE: Final = b""',
+        "doctor says healthy where nothing can be written",
+        ("tests/cli/test_doctor.py::test_a_disk_that_takes_nothing_is_a_finding",),
+    ),
     # --- what is written, and by which command ----------------------------------------------------------------------
     Mutant(
         "rows of a file are looked at behind the beginning of their transaction",

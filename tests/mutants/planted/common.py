@@ -8,9 +8,21 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.names import (
     COMMAND_LINE_ADVICE,
     METRICS,
+    NO_NOTE,
 )
 
 MUTANTS: Final = (
+    Mutant(
+        "an error that takes no attribute gets no note",
+        "txnlog/replies.py",
+        '        BaseException.__setattr__(error, "__notes__", [*getattr(error, "__notes__", ()), text])\n',
+        "        raise\n",
+        "a time limit in a commit is another error, which no program waits for, and a store's own hangs the call",
+        (
+            NO_NOTE + "what_a_handler_raises_comes_out_of_the_call_that_it_interrupts",
+            NO_NOTE + "a_call_whose_store_raises_a_frozen_error_ends",
+        ),
+    ),
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(
         "a short retention needs no second word",

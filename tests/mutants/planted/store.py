@@ -8,6 +8,16 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.names import MISSING_CREDENTIALS, RAISING_HANDLERS, TIME_LIMITS
 
 MUTANTS: Final = (
+    Mutant(
+        "one service that does not answer holds up all others",
+        "txnlog/engine/main_thread.py",
+        "        found = _by_service.setdefault(service, ",
+        '        found = _by_service.setdefault("all", ',
+        "a monitor of two regions sees none when one of them is away",
+        (
+            "tests/client/namespaces/test_limits_of_time.py::test_calls_that_a_time_limit_ended_hold_up_no_other_namespace",
+        ),
+    ),
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(
         "exists taken for created",

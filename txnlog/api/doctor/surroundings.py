@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from txnlog.api.doctor.notes import Notes
 from txnlog.common.installed import installed_version, is_supported, supported_versions
 from txnlog.common.validation import rough_duration
-from txnlog.errors import AccessDenied, ClockSkew
+from txnlog.errors import AccessDenied, ClockSkew, StoreError
 from txnlog.format import keys
 from txnlog.sentences import Argument, Call, Words
 from txnlog.store.identity import identity_of
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from txnlog.client.connection import Connection
 
 _PACKAGES: Final = ("pyarrow", "pyspark", "delta-spark")
+
+_PROBE: Final = bytes(4 << 10)
+"""A full disk takes an object without bytes, and no other."""
 
 _NOT_ASKED: Final = Words("not tried: only with ", Argument("probe", True))
 
@@ -71,9 +74,9 @@ def _probe(notes: Notes, connection: Connection) -> None:
     """Put an object where each client puts one before its first append, and one where consumers do; delete both."""
     key = f"{keys.PROBE_FOLDER}doctor-{connection.runtime.unique()}"
     notes.seen["right to write"] = _tried(
-        notes, "write", "nothing can be appended to the log without it", lambda: connection.store.put(key, b"")
+        notes, "write", "nothing can be appended to the log without it", lambda: connection.store.put(key, _PROBE)
     )
-    if notes.seen["right to write"] == "no":
+    if notes.seen["right to write"] != "yes":
         return
     notes.seen["right to delete"] = "no"
     with contextlib.suppress(AccessDenied):  # only a maintainer needs it
@@ -87,7 +90,7 @@ def _probe(notes: Notes, connection: Connection) -> None:
         notes,
         "write heartbeats",
         "consumers of subscriptions with leases cannot show that they live",
-        lambda: connection.store.put(sign, b""),
+        lambda: connection.store.put(sign, _PROBE),
     )
     if notes.seen["right to write heartbeats"] == "yes":
         connection.store.delete(sign)
@@ -99,6 +102,9 @@ def _tried(notes: Notes, name: str, without: str, call: Callable[[], object]) ->
     except AccessDenied as error:
         notes.complain("rights", f"right to {name}", f"{error.message}; {without}", error.advice)
         return "no"
+    except StoreError as error:  # a full disk, one that is mounted to be read only
+        notes.complain("store", f"right to {name}", f"{error.message}; {without}", error.advice)
+        return "not known: the store failed"
     return "yes"
 
 
@@ -121,7 +127,7 @@ def look_at_clock(notes: Notes, connection: Connection, *, probe: bool) -> None:
     elif not probe:
         notes.seen["clock of the store"] = _NOT_ASKED
     elif notes.seen.get("right to write") != "yes":
-        notes.seen["clock of the store"] = "not known: no right to write"
+        notes.seen["clock of the store"] = "not known: nothing could be written"
     else:
         try:
             session.check_clock()

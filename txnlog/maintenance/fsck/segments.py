@@ -158,12 +158,7 @@ class Segments:
             keys.segments_prefix(topic.folder),
             f"no entry names {len(listed):,} of the files in the folder of the topic {topic.name!r}, with "
             f"{sum(listed.values()):,} bytes, such as {keys.segment_key(topic.folder, number, file)}",
-            Words(
-                f"nothing to do: {waiting:,} of them may be about to be named by writers at work; the others are of "
-                "writers that died, or of a newest entry that was lost (compare with a backup before), and are deleted "
-                "by ",
-                Call("vacuum"),
-            ),
+            _what_to_do(waiting, len(listed) - waiting),
         )
 
     # --- what is missing ----------------------------------------------------------------------------------------------
@@ -293,6 +288,22 @@ class Segments:
                         f"the segments of the topic {topic.name!r} {text} of partition {partition}",
                         f"keep all files, and report it as a fault of txnlog; {PAGE} says how to go on reading",
                     )
+
+
+def _what_to_do(waiting: int, others: int) -> Words:
+    """About files that no entry names: of writers that may be at work, and of others."""
+    parts = []
+    if waiting:
+        parts.append(
+            f"{waiting:,} of them may be about to be named by writers at work, or are left of commits of theirs that "
+            "lost a race and wrote their rows anew"
+        )
+    if others:
+        parts.append(
+            f"{others:,} of them are left of such commits, of writers that died, or of a newest entry that was lost "
+            "(before a vacuum, compare with a backup)"
+        )
+    return Words("nothing to do: ", "; ".join(parts), ". ", Call("vacuum"), " deletes what is not needed")
 
 
 __all__ = ["SegmentFile", "Segments"]
