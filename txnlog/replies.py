@@ -104,11 +104,16 @@ def _copied(error: X, known: dict[int, Any]) -> X:
 
 
 def note(error: BaseException, text: str) -> None:
-    """Add a note to an error. To one of others, too, which may be a frozen dataclass: it refuses Python's own way."""
+    """Add a note to an error, past what its class does with attributes: one of a program may be a frozen dataclass."""
+    BaseException.__setattr__(error, "__notes__", [*notes_of(error), text])
+
+
+def notes_of(error: BaseException) -> tuple[str, ...]:
+    """The notes of an error, past what its class does with attributes."""
     try:
-        error.add_note(text)
-    except Exception:  # noqa: BLE001 - whatever its class does with attributes
-        BaseException.__setattr__(error, "__notes__", [*getattr(error, "__notes__", ()), text])
+        return tuple(BaseException.__getattribute__(error, "__notes__"))
+    except (AttributeError, TypeError):  # it has none, or something else under that name
+        return ()
 
 
 class Replying(contextlib.ContextDecorator):
@@ -391,6 +396,7 @@ __all__ = [
     "not_sent",
     "note",
     "note_written",
+    "notes_of",
     "only_looking",
     "refused_write",
     "reworded",

@@ -28,7 +28,7 @@ from txnlog.errors import (
 )
 from txnlog.format.actions import Segment
 from txnlog.log.transaction_commands import Skipped
-from txnlog.replies import Replying, copy_of, in_parts, note, note_written, reworded
+from txnlog.replies import Replying, copy_of, in_parts, note, note_written, notes_of, reworded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -325,7 +325,7 @@ class DataFrameTransaction:
         """Add notes about the work done before the commit to its error, which may have them already."""
         for where in [where for where, work in self._elsewhere.values() if work is None]:
             text = f"the {where} has its rows; the same work again does not append them a second time"
-            if text not in getattr(error, "__notes__", ()):
+            if text not in notes_of(error):
                 note(error, text)
 
     def _check_usable(self) -> None:

@@ -453,8 +453,8 @@ class Administration:
 
         Args:
             probe: also try the rights to write and to delete, and compare the clock with the store's. That puts an
-                empty object below ``_probe/``, as a client does before its first append, and one below ``_hints/``, and
-                deletes both. Without the right to delete, the first one stays.
+                object of 4 KiB below ``_probe/``, as a client puts one before its first append, and one below
+                ``_hints/``, and deletes both. Without the right to delete, the first one stays.
 
         Raises:
             InvalidInputError: ``probe`` is not True or False.

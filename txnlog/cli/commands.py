@@ -13,6 +13,7 @@ from txnlog.common.format_limits import MAX_NUMBER
 from txnlog.common.names import nearest
 from txnlog.common.validation import Duration, size_bytes
 from txnlog.errors import TxnLogError
+from txnlog.replies import notes_of
 
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
 
@@ -49,7 +50,7 @@ class Commands(click.Group):
             root, command = ctx.find_root().command, self.commands.get(ctx.invoked_subcommand or "")
             assert isinstance(root, click.Group), "the command line has commands"
             # Click says "Aborted!", which would be the opposite of a commit that the library finishes.
-            notes = [rendered(note, root, command) for note in getattr(interrupt, "__notes__", ())]
+            notes = [rendered(note, root, command) for note in notes_of(interrupt)]
             if command is not None and (left := self.when_interrupted.get(command.name or "")):
                 notes.append(left)
             if not notes:

@@ -17,7 +17,7 @@ from txnlog.cli.target import Target
 @click.option(
     "--probe",
     is_flag=True,
-    help="Also try the rights to write and to delete, and compare the clocks: two empty objects, deleted at once.",
+    help="Also try the rights to write and to delete, and compare the clocks: two small objects, deleted at once.",
 )
 @json_option
 @click.pass_context

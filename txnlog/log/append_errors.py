@@ -7,7 +7,7 @@ from typing import Final
 
 from txnlog.common.ids import TxnId
 from txnlog.errors import CorruptionError, OutcomeUnknown, RetriableError, TxnLogError, UnsupportedFeature
-from txnlog.replies import advising, copy_of, note, reworded
+from txnlog.replies import advising, copy_of, note, notes_of, reworded
 from txnlog.sentences import Call, Words
 
 _ALL_THE_SAME: Final = "and may take effect all the same"
@@ -16,10 +16,8 @@ _UNSENT: Final = "txnlog: nothing was sent of this call, and nothing of it takes
 
 def answer_of(error: BaseException, txn_ids: Iterable[TxnId], *, may_land: bool) -> BaseException:
     """What one of those hears who waited for an entry that failed; ``may_land``: what was sent of it may be logged."""
-    if not isinstance(error, Exception):  # no answer at all: nobody takes it for one
-        if may_land:
-            note_interrupted(error, txn_ids)
-        return error
+    if not isinstance(error, Exception):
+        return error  # no answer at all: nobody takes it for one
     if may_land:
         return outcome_unknown(txn_ids, error)
     return blocked(error.__cause__) if isinstance(error, OutcomeUnknown) else error
@@ -63,7 +61,7 @@ def note_interrupted(error: BaseException, txn_ids: Iterable[TxnId]) -> None:
 
 def note_unsent(error: Exception) -> None:
     """Say in an exception that is none of the library's, once, that nothing was sent of the calls that it ended."""
-    if _UNSENT not in getattr(error, "__notes__", ()):
+    if _UNSENT not in notes_of(error):
         note(error, _UNSENT)
 
 

@@ -29,8 +29,8 @@ MUTANTS: Final = (
     Mutant(
         "Ctrl-C in a commit calls it aborted",
         "txnlog/cli/commands.py",
-        'getattr(interrupt, "__notes__", ())',
-        "()",
+        "in notes_of(interrupt)]",
+        "in ()]",
         "who reads it runs the command again, and its rows are there twice",
         (
             "tests/cli/test_interrupts.py::test_where_rows_may_be_there_all_the_same_the_command_names_their_transaction",

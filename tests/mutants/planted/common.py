@@ -15,8 +15,8 @@ MUTANTS: Final = (
     Mutant(
         "an error that takes no attribute gets no note",
         "txnlog/replies.py",
-        '        BaseException.__setattr__(error, "__notes__", [*getattr(error, "__notes__", ()), text])\n',
-        "        raise\n",
+        '    BaseException.__setattr__(error, "__notes__", [*notes_of(error), text])\n',
+        "    error.add_note(text)\n",
         "a time limit in a commit is another error, which no program waits for, and a store's own hangs the call",
         (
             NO_NOTE + "what_a_handler_raises_comes_out_of_the_call_that_it_interrupts",

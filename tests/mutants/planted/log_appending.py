@@ -15,7 +15,6 @@ from tests.mutants.names import (
     GROUP_COMMIT,
     INTERRUPTED_WAITS,
     LOST_ANSWERS,
-    NO_NOTE,
     OPENING,
     OTHER_ERRORS,
     OUTCOME_UNKNOWN,
@@ -23,14 +22,6 @@ from tests.mutants.names import (
 )
 
 MUTANTS: Final = (
-    Mutant(
-        "what ends a store's thread behind an entry says nothing of it",
-        "txnlog/log/append_errors.py",
-        "        if may_land:\n            note_interrupted(error, txn_ids)\n",
-        "",
-        "a task of asyncio looks cancelled, and its rows are there",
-        (NO_NOTE + "what_a_store_raises_behind_an_entry_says_that_it_may_take_effect",),
-    ),
     # --- the order of commits ---------------------------------------------------------------------------------------
     Mutant(
         "a commit that puts a file is overtaken",

@@ -1,4 +1,4 @@
-"""One look at everything. It changes nothing; with a probe it puts two empty objects, and deletes them."""
+"""One look at everything. It changes nothing; with a probe it puts two small objects, and deletes them."""
 
 from __future__ import annotations
 
