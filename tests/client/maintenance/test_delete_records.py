@@ -45,7 +45,10 @@ def test_a_dry_run_counts_and_writes_nothing(ten: Any, place: Place) -> None:
     assert left(ten) == list(range(10))
     for dry_run in (False, True):
         for client in (ten, place.open()):  # also one that has no numbers yet
-            with Unchanged(place), raises(OffsetOutOfRange, "holds offsets 0 to 10, not 11"):
+            with (
+                Unchanged(place),
+                raises(OffsetOutOfRange, "begins at offset 0 and ends at 10; 11 is outside .use 0 to 10"),
+            ):
                 client.delete_records("orders", {0: 11}, dry_run=dry_run)
 
 
@@ -111,7 +114,7 @@ def test_what_was_acknowledged_by_itself_above_the_cursor_is_not_needed(ten: Any
 @pytest.mark.parametrize(
     ("before", "kind", "text"),
     [
-        ({0: 11}, OffsetOutOfRange, "0 to 10, not 11"),
+        ({0: 11}, OffsetOutOfRange, "begins at offset 0 and ends at 10; 11 is outside"),
         ({1: 1}, OffsetOutOfRange, "no partition 1"),
         ({0: -1}, InvalidInputError, "an offset"),
         (7, InvalidInputError, "unknown position"),
