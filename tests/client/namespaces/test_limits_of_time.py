@@ -1,4 +1,4 @@
-"""A program's time limits over a store that does not answer, beside a namespace on a store that does."""
+"""A program's time limits over a service that does not answer, and a namespace on one that does."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ class TimeLimit(Exception):
 
 
 class _Service(LocalFileSystem):  # type: ignore[misc]
-    """Objects of a service, which answers unless it is told not to."""
+    """Objects of a service, which answers while ``answers`` is set."""
 
     cachable = False
 
     def __init__(self) -> None:
         super().__init__(auto_mkdir=True)
         self.answers = threading.Event()
-        self.asked = threading.Semaphore(0)
         self.answers.set()
 
     def _wait(self) -> None:
-        if not self.answers.is_set():
-            self.asked.release()
-            self.answers.wait(60)
+        self.answers.wait(60)
 
     def cat_file(self, path: str, **options: Any) -> Any:
         self._wait()
@@ -69,9 +66,9 @@ def _opened(service: _Service, folder: Path) -> Any:
 def test_calls_that_a_time_limit_ended_hold_up_no_other_namespace(tmp_path: Path, limits: int) -> None:
     """HANG: a monitor reads two namespaces, on services of two regions, with a time limit of its own for each call.
 
-    One service stops answering. Each limit ends a call and leaves its request, as it should be; but these are made by
-    sixteen threads for the main thread of all namespaces. From the sixteenth limit on no call of the main thread comes
-    through, of a namespace on a service that answers at once: until the other one does, or its library gives up (60 s).
+    One service stops answering. Each limit ends a call and leaves its request to one of the sixteen threads that make
+    them for the main thread. Where these were those of all services, no call of the main thread came through from the
+    sixteenth limit on, also of a namespace on a service that answers at once.
     """
     away, well = _Service(), _Service()
     first, second = _opened(away, tmp_path / "first"), _opened(well, tmp_path / "second")
